@@ -1,0 +1,99 @@
+# Every target makes and reuses its own environment: nothing needs preparing.
+# `make` alone lists what there is.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+VENV ?= .venv
+# Empty: python3, else the newest python3.x found. Set it to choose another.
+PYTHON ?=
+PYTEST_ARGS ?=
+LOCK_ARGS ?=
+# Debian packages that some tests use: network namespaces.
+DEBIAN_PACKAGES := iproute2
+
+BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
+QUICK_TESTS := $(wildcard tests/test_house.py tests/unit tests/contract)
+TYPED := src tests $(sort $(dir $(wildcard examples/*.py bench/*.py)))
+LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-annotate --no-header $(LOCK_ARGS) pyproject.toml
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
+
+.PHONY: setup
+setup: ## make .venv with what Corral needs to run
+	@PYTHON="$(PYTHON)" tools/venv.sh $(VENV) requirements.lock
+
+.PHONY: setup-dev
+setup-dev: ## make .venv with what tests and linters need, too
+	@PYTHON="$(PYTHON)" tools/venv.sh $(VENV) requirements-dev.lock
+
+.PHONY: system
+system: ## install Debian packages some tests need (as root, with apt)
+	@missing=; \
+	for package in $(DEBIAN_PACKAGES); do \
+		dpkg -s $$package >/dev/null 2>&1 || missing="$$missing $$package"; \
+	done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if ! command -v apt-get >/dev/null; then \
+		echo "skipping Debian packages:$$missing (no apt-get here)"; \
+	elif [ "$$(id -u)" != 0 ]; then \
+		echo "skipping Debian packages:$$missing (not root)"; \
+	else \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+			apt-get install -y -qq --no-install-recommends $$missing; } \
+		|| echo "could not install Debian packages:$$missing; going on without"; \
+	fi
+
+.PHONY: demo
+demo: setup ## a cluster on this machine: work, a killed worker, nothing lost
+	@$(BIN)/python examples/demo.py
+
+.PHONY: up
+up: setup ## start Corral on this machine and stay with it (Ctrl-C stops it)
+	@$(BIN)/corral up
+
+.PHONY: lint
+lint: setup-dev ## formatting, lint, types and import rules
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy $(TYPED)
+	@$(BIN)/lint-imports
+
+.PHONY: check
+check: lint ## lint, then house, unit and contract tests (under 90 s)
+	@$(PYTEST) $(QUICK_TESTS)
+
+.PHONY: test
+test: system lint ## lint, then every test
+	@$(PYTEST) tests
+
+.PHONY: bench
+bench: setup ## measure throughput and cost per task, beside plain Celery
+	@$(BIN)/python bench/bulk.py
+
+.PHONY: spec
+spec: setup-dev ## which items of docs/spec.md are shown, by which tests
+	@$(BIN)/python tests/spec_report.py
+
+.PHONY: format
+format: setup-dev ## format and fix what can be fixed by itself
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+.PHONY: lock
+lock: setup ## write both locks again (LOCK_ARGS=--upgrade for newer versions)
+	@$(LOCK) --group build --output-file requirements.lock
+	@$(LOCK) --group build --group dev --constraint requirements.lock \
+		--output-file requirements-dev.lock
+
+.PHONY: clean
+clean: ## remove environments, caches and build output
+	@rm -rf .venv .venv-* build dist .demo htmlcov .coverage .coverage.*
+	@rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,45 @@
+"""The whole public API of Corral. Names load on first use: importing stays cheap."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from corral import errors
+    from corral.client import AsyncClient, Client
+    from corral.worker import EchoWorker, SleepWorker, Worker
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncClient",
+    "Client",
+    "EchoWorker",
+    "SleepWorker",
+    "Worker",
+    "__version__",
+    "errors",
+]
+
+_HOME_OF = {
+    "AsyncClient": "corral.client",
+    "Client": "corral.client",
+    "EchoWorker": "corral.worker",
+    "SleepWorker": "corral.worker",
+    "Worker": "corral.worker",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("corral.errors")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'corral' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,1 @@
+"""The process on a node: joins, beats, keeps workers alive, carries their traffic."""

@@ -1,0 +1,55 @@
+"""What an agent is told at its start. It reads no environment: its caller does that."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from corral.core.worker import WorkerSpec
+
+SUPERVISOR_ARGV = (sys.executable, "-m", "corral.worker.supervisor")
+
+
+@dataclass(frozen=True, slots=True)
+class ChildPolicy:
+    """How workers are kept alive; the defaults are the documented ones."""
+
+    first_delay_s: float = 0.5
+    longest_delay_s: float = 30.0
+    healthy_after_s: float = 60.0
+    deaths_to_error: int = 5
+    silent_after_s: float = 30.0
+    stop_grace_s: float = 30.0
+    log_limit_bytes: int = 10 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """`home` is CORRAL_HOME; the agent keeps to its own folder below it.
+
+    The three paces override what the manager says at registration. `direct_url`
+    is a Redis to try before the one the manager names.
+    """
+
+    manager_url: str
+    home: Path
+    name: str
+    join_token: str | None = field(default=None, repr=False)
+    workers: tuple[WorkerSpec, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    direct_url: str | None = field(default=None, repr=False)
+    ca_file: Path | None = None
+    beat_s: float | None = None
+    sample_s: float | None = None
+    fence_after_s: float | None = None
+    join_wait_s: float = 60.0
+    child: ChildPolicy = ChildPolicy()
+    supervisor_argv: tuple[str, ...] = SUPERVISOR_ARGV
+    die_with_parent: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The agent's own folder: credential, journal, lock, logs, socket."""
+        return self.home / "agents" / self.name.replace(":", "_")

@@ -1,0 +1,84 @@
+"""What this agent started, on disk before it starts: its successor cleans up by it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import uuid
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from corral.agent import process
+from corral.agent.identity import write_private
+
+LOG = logging.getLogger("corral.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One start of a worker; pid and start time are known only after it."""
+
+    mark: str
+    worker_id: str
+    pid: int | None = None
+    started: float | None = None
+
+
+class Journal:
+    """The living workers of one agent, as a small file in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "journal.json"
+        self._lock = threading.Lock()
+        self._entries: dict[str, Entry] = {}
+
+    def end_orphans(self) -> int:
+        """Kill what a former agent of this folder left running; how many."""
+        former = self._read()
+        for entry in former:
+            if entry.pid is not None and entry.started is not None:
+                process.kill_recorded(entry.pid, entry.started)
+        ended = process.kill_marked([entry.mark for entry in former])
+        if former:
+            LOG.warning(
+                "cleaned up after a former agent that left %d workers", len(former)
+            )
+        with self._lock:
+            self._write()
+        return ended
+
+    def begin(self, worker_id: str) -> str:
+        """Write down that a worker is about to start; the mark it must carry."""
+        entry = Entry(mark=uuid.uuid4().hex, worker_id=worker_id)
+        self._put(entry)
+        return entry.mark
+
+    def started(self, mark: str, pid: int) -> None:
+        with self._lock:
+            entry = self._entries[mark]
+        self._put(replace(entry, pid=pid, started=process.start_time(pid)))
+
+    def ended(self, mark: str) -> None:
+        with self._lock:
+            self._entries.pop(mark, None)
+            self._write()
+
+    def _put(self, entry: Entry) -> None:
+        with self._lock:
+            self._entries[entry.mark] = entry
+            self._write()
+
+    def _write(self) -> None:
+        rows = [asdict(entry) for entry in self._entries.values()]
+        write_private(self._path, json.dumps(rows))
+
+    def _read(self) -> list[Entry]:
+        try:
+            rows = json.loads(self._path.read_text(encoding="utf-8"))
+            return [Entry(**row) for row in rows]
+        except FileNotFoundError:
+            return []
+        except (ValueError, TypeError) as error:
+            LOG.warning("the journal of a former agent cannot be read: %s", error)
+            return []

@@ -1,0 +1,122 @@
+"""HTTP to the manager: one keep-alive client, errors as `corral.errors`.
+
+It retries nothing by itself; whoever calls knows whether waiting makes sense.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from corral import errors
+
+TIMEOUT = httpx.Timeout(10.0, connect=3.0)
+
+
+def _tree(root: type[errors.CorralError]) -> Iterator[type[errors.CorralError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from _tree(child)
+
+
+_BY_CODE = {cls.code: cls for cls in _tree(errors.CorralError)}
+_BY_STATUS: dict[int, type[errors.CorralError]] = {
+    401: errors.Unauthenticated,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    409: errors.Conflict,
+    413: errors.TooLarge,
+    429: errors.RateLimited,
+}
+
+
+def is_loopback(url: str) -> bool:
+    """Is the manager on this machine? Then no proxy of the environment applies."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def tls_context(url: str, ca_file: Path | None) -> ssl.SSLContext:
+    """How to check the manager's certificate."""
+    if urlsplit(url).scheme == "https":
+        return ssl.create_default_context(cafile=ca_file)
+    # Nothing is verified on a plain URL, and loading the system's certificates
+    # costs a start some 30 ms; this one trusts nobody.
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+class Link:
+    """One manager, one credential. Safe to use from several threads."""
+
+    def __init__(
+        self, manager_url: str, key: str, *, ca_file: Path | None = None
+    ) -> None:
+        self.manager_url = manager_url.rstrip("/")
+        self._client = httpx.Client(
+            base_url=self.manager_url,
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=TIMEOUT,
+            verify=tls_context(manager_url, ca_file),
+            trust_env=not is_loopback(manager_url),
+        )
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        return self._call("POST", path, json=body)
+
+    def get(
+        self, path: str, params: dict[str, Any], *, wait_s: float = 0.0
+    ) -> dict[str, Any]:
+        """A read that the manager may hold back for `wait_s`."""
+        timeout = httpx.Timeout(10.0 + wait_s, connect=3.0)
+        return self._call("GET", path, params=params, timeout=timeout)
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _call(self, method: str, path: str, **how: Any) -> dict[str, Any]:
+        try:
+            response = self._client.request(method, path, **how)
+        except (httpx.HTTPError, OSError) as error:
+            raise errors.Unreachable(
+                f"the manager at {self.manager_url} does not answer: {_say(error)}"
+            ) from error
+        if response.is_success:
+            return _read(response)
+        raise _error_of(response)
+
+
+def _read(response: httpx.Response) -> dict[str, Any]:
+    try:
+        value = response.json()
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise errors.Unavailable(f"{response.url} did not answer with a JSON object")
+    return value
+
+
+def _error_of(response: httpx.Response) -> errors.CorralError:
+    """The exception an error answer stands for, also when a proxy wrote it."""
+    try:
+        told = response.json()["error"]
+        code, message = str(told["code"]), str(told["message"])
+    except (ValueError, KeyError, TypeError):
+        code, message = "", f"{response.url} answered {response.status_code}"
+    kind = _BY_CODE.get(code) or _BY_STATUS.get(response.status_code)
+    if kind is None:
+        server = response.status_code >= 500
+        kind = errors.Unavailable if server else errors.BadRequest
+    return kind(message, status=response.status_code)
+
+
+def _say(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,193 @@
+"""The agent as a whole: who it is, one registration after the other, and its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from types import FrameType
+from typing import Any
+
+from corral import __version__
+from corral.agent import broker, identity, process
+from corral.agent.backoff import Backoff
+from corral.agent.child import Launch
+from corral.agent.config import AgentConfig
+from corral.agent.heartbeat import End, Pace
+from corral.agent.identity import Identity
+from corral.agent.journal import Journal
+from corral.agent.link import Link
+from corral.agent.sample import Sampler, capabilities
+from corral.agent.session import Registered, Session
+from corral.agent.tunnel import Tunnel
+from corral.errors import CorralError, Unauthenticated
+
+LOG = logging.getLogger("corral.agent")
+_SAY_EVERY_S = 30.0
+
+
+def serve(config: AgentConfig) -> int:
+    """Run an agent until SIGTERM or SIGINT; a second one does not wait for workers.
+
+    Raises:
+        Unauthenticated: the join token or the node's key was refused.
+        Unreachable: no manager answered the join within its time.
+        AlreadyRunning: another agent uses this folder.
+    """
+    if config.die_with_parent:
+        process.die_with_parent(os.getppid())
+    agent = Agent(config)
+    _heed_signals(agent)
+    agent.run()
+    return 0
+
+
+class Agent:
+    """One node's agent. `run` returns after `stop`, when all workers are gone."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._config = config
+        self._folder = config.folder
+        self._journal = Journal(self._folder)
+        self._stop = threading.Event()
+        self._hurry = threading.Event()
+        self._wake = threading.Event()
+        self._tunnel: Tunnel | None = None
+
+    def stop(self) -> None:
+        """Finish and leave; called again, leave now. Safe in a signal handler."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+        self._wake.set()
+
+    def run(self) -> None:
+        identity.prepare_folder(self._folder)
+        with process.lock_folder(self._folder):
+            # Before anything else: a former self's workers hold tasks and GPUs.
+            self._journal.end_orphans()
+            who = identity.obtain(self._config, self._stop)
+            while who is not None and not self._stop.is_set():
+                who = self._serve_as(who)
+
+    def _serve_as(self, who: Identity) -> Identity | None:
+        """Serve until the key is refused; the next identity, None at the end."""
+        url = self._config.manager_url
+        link = Link(url, who.key, ca_file=self._config.ca_file)
+        try:
+            self._serve_registrations(link, who)
+        except CorralError as error:
+            if not identity.is_refusal(error):
+                raise
+            return self._join_again(error)
+        finally:
+            self._close_tunnel()
+            link.close()
+        return None
+
+    def _join_again(self, error: CorralError) -> Identity | None:
+        if self._config.join_token is None:
+            raise Unauthenticated(
+                f"the manager does not know this node any more ({error.message}); "
+                "join again with a new token"
+            ) from error
+        LOG.warning("the node's key was refused (%s): joining again", error.message)
+        return identity.join(self._config, self._stop)
+
+    def _serve_registrations(self, link: Link, who: Identity) -> None:
+        sampler = Sampler(self._folder)
+        while (told := self._register(link, who)) is not None:
+            registered = Registered(
+                epoch=int(told["epoch"]),
+                desired=told["desired"],
+                pace=Pace.of(told, self._config),
+            )
+            launch = self._launch(who, told)
+            session = Session(
+                link, who.node_id, registered, launch, sampler, self._wake
+            )
+            if session.run(self._stop, self._hurry) is End.STOPPED:
+                return
+
+    def _register(self, link: Link, who: Identity) -> dict[str, Any] | None:
+        """Register, however long it takes; None when asked to stop meanwhile."""
+        backoff = Backoff(0.5, 5.0)
+        silent_until = 0.0
+        while not self._stop.is_set():
+            try:
+                told = link.post(f"/nodes/{who.node_id}/register", self._card())
+            except CorralError as error:
+                if identity.is_refusal(error):
+                    raise
+                if time.monotonic() >= silent_until:
+                    silent_until = time.monotonic() + _SAY_EVERY_S
+                    LOG.warning("%s; keeps trying", error.message)
+                self._stop.wait(backoff.next_s())
+            else:
+                LOG.info("registered as %s, epoch %s", who.node_id, told["epoch"])
+                return told
+        return None
+
+    def _card(self) -> dict[str, Any]:
+        return {
+            "hostname": socket.gethostname(),
+            "version": __version__,
+            "capabilities": capabilities(),
+            "labels": dict(self._config.labels),
+            "workers": [asdict(spec) for spec in self._config.workers],
+        }
+
+    def _launch(self, who: Identity, told: Mapping[str, Any]) -> Launch:
+        ca_file = self._config.ca_file
+        line = {
+            "node_id": who.node_id,
+            "manager_url": self._config.manager_url.rstrip("/"),
+            "key": who.key,
+            "epoch": told["epoch"],
+            "redis_url": self._redis_url(who, dict(told["engine"])),
+            "engine": dict(told["engine"]),
+            "ca_file": str(ca_file) if ca_file else None,
+        }
+        return Launch(
+            argv=self._config.supervisor_argv,
+            line=line,
+            logs=self._folder / "logs",
+            journal=self._journal,
+            policy=self._config.child,
+        )
+
+    def _redis_url(self, who: Identity, engine: dict[str, Any]) -> str:
+        access = broker.Access.of(engine)
+        direct = broker.direct_way(access, self._config.direct_url)
+        if direct is not None:
+            self._close_tunnel()
+            return direct
+        if self._tunnel is None:
+            self._tunnel = Tunnel(
+                self._config.manager_url,
+                who.key,
+                self._folder,
+                ca_file=self._config.ca_file,
+            )
+            LOG.info("workers reach Redis through the manager")
+        return broker.worker_url(self._tunnel.address, access)
+
+    def _close_tunnel(self) -> None:
+        if self._tunnel is not None:
+            self._tunnel.close()
+            self._tunnel = None
+
+
+def _heed_signals(agent: Agent) -> None:
+    def heed(_number: int, _frame: FrameType | None) -> None:
+        agent.stop()
+
+    signal.signal(signal.SIGTERM, heed)
+    signal.signal(signal.SIGINT, heed)
+    if hasattr(signal, "SIGBREAK"):
+        signal.signal(signal.SIGBREAK, heed)

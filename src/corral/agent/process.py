@@ -1,0 +1,186 @@
+"""The seam to the operating system: start, stop, kill and recognise processes.
+
+Everything that differs between POSIX and Windows on a node stands here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from corral.errors import AlreadyRunning
+
+# Every descendant of a worker inherits this variable, so that it is found again
+# wherever it moved to: another process group, another session, another parent.
+MARK = "CORRAL_AGENT_MARK"
+# What the agent may know and user code must not inherit from it.
+_SECRETS = frozenset(
+    {
+        "API_KEY",
+        "CORRAL_AGENT_WORKERS",
+        "CORRAL_API_KEY",
+        "CORRAL_DATABASE_URL",
+        "CORRAL_JOIN_TOKEN",
+        "CORRAL_REDIS_URL",
+        "DATABASE_URL",
+        "REDIS_URL",
+    }
+)
+_PR_SET_PDEATHSIG = 1
+Spawned = subprocess.Popen[bytes]
+
+
+def spawn(argv: Sequence[str], mark: str, log: IO[bytes]) -> Spawned:
+    """Start `argv` apart from our terminal and signals, marked with `mark`."""
+    flags = 0
+    if sys.platform == "win32":
+        flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
+    return subprocess.Popen(
+        argv,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=child_environment(os.environ, mark),
+        start_new_session=True,
+        creationflags=flags,
+    )
+
+
+def child_environment(ours: Mapping[str, str], mark: str) -> dict[str, str]:
+    """Our environment without our secrets, with the mark."""
+    kept = {name: value for name, value in ours.items() if name not in _SECRETS}
+    return {**kept, MARK: mark}
+
+
+def ask_to_stop(process: Spawned) -> None:
+    """The polite signal, to the supervisor alone: its runners are its own affair."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if sys.platform == "win32":
+            process.send_signal(signal.CTRL_BREAK_EVENT)
+        else:
+            process.terminate()
+
+
+def kill_family(process: Spawned, mark: str) -> None:
+    """End a worker and everything it started, whatever group that is in."""
+    kin: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        if process.poll() is None:
+            kin = psutil.Process(process.pid).children(recursive=True)
+    # The supervisor first: it must not answer a dead runner with a new one. It is
+    # waited for here, since only its own handle may learn its exit code.
+    process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=2.0)
+    _kill_all(kin)
+    kill_marked([mark])
+
+
+def kill_marked(marks: Collection[str]) -> int:
+    """End every process of ours that carries one of `marks`; how many there were."""
+    ended = 0
+    # A process may fork while we look: look again until a round finds nobody.
+    for _ in range(10):
+        found = list(marked(marks))
+        if not found:
+            break
+        _kill_all(found)
+        _await_end(found, timeout_s=2.0)
+        ended += len(found)
+    return ended
+
+
+def marked(marks: Collection[str]) -> Iterator[psutil.Process]:
+    """Living processes that carry one of `marks`, never the caller itself."""
+    wanted = set(marks)
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) in wanted and _is_alive(process):
+                yield process
+
+
+def kill_recorded(pid: int, started: float) -> None:
+    """End the process with that pid and start time, and its descendants."""
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        # The clock that start times are counted from may be set between two
+        # agents; a reused pid is off by far more than this.
+        if abs(process.create_time() - started) < 2.0:
+            kin = process.children(recursive=True)
+            _kill_all([process, *kin])
+
+
+def start_time(pid: int) -> float | None:
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.Error:
+        return None
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _await_end(processes: Sequence[psutil.Process], timeout_s: float) -> None:
+    # Not psutil's own wait: where nobody collects orphans, as in many containers,
+    # their zombies would keep it until its timeout.
+    give_up_at = time.monotonic() + timeout_s
+    while any(map(_is_alive, processes)) and time.monotonic() < give_up_at:
+        time.sleep(0.01)
+
+
+def _kill_all(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Ask Linux for SIGTERM when the parent ends; elsewhere nothing happens.
+
+    The kernel watches the parent's thread that started us: a parent that starts
+    children from a thread must keep that thread alive.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != parent_pid:
+        # The parent ended before the request was made.
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def lock_folder(folder: Path) -> IO[bytes]:
+    """Hold `folder` for this process alone, until the returned file is closed.
+
+    Raises:
+        AlreadyRunning: when another process holds it.
+    """
+    file = (folder / "lock").open("ab")
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise AlreadyRunning(f"another agent is using {folder}") from error
+    return file

@@ -1,0 +1,108 @@
+"""All workers of this node: what is desired is started, what is not is stopped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from corral.agent.child import Child, Launch
+
+# How long a killed worker's thread may take to clear up after it.
+_CLEAR_UP_S = 10.0
+
+
+class Fleet:
+    """The children of one registration; once closed it starts nothing more."""
+
+    def __init__(self, launch: Launch, on_change: Callable[[], None]) -> None:
+        self._launch = launch
+        self._on_change = on_change
+        self._lock = threading.RLock()
+        self._children: dict[str, Child] = {}
+        self._desired: dict[str, Mapping[str, Any]] = {}
+        self._closed = False
+
+    def converge(self, workers: Iterable[Mapping[str, Any]]) -> None:
+        """Make the given workers, and no others, run here. Never waits for any."""
+        with self._lock:
+            self._desired = {str(worker["worker_id"]): worker for worker in workers}
+            self._settle()
+
+    def entries(self) -> list[dict[str, Any]]:
+        """The `workers` of a heartbeat; one being stopped counts until it is gone."""
+        now = time.monotonic()
+        return [child.entry(now) for child in self._all()]
+
+    def drop(self, pairs: Sequence[tuple[str, int]]) -> None:
+        """Tell who holds them that these attempts are theirs no more.
+
+        A pair nobody is known to hold goes to all: its order may have arrived after
+        the worker's last word, and (task id, attempt) means one thing everywhere.
+        """
+        if not pairs:
+            return
+        children = self._all()
+        held = {child: set(child.word.held) for child in children}
+        known = set().union(*held.values()) if held else set()
+        for child in children:
+            theirs = [list(p) for p in pairs if p in held[child] or p not in known]
+            if theirs:
+                child.tell({"drop": theirs})
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        for child in self._all():
+            child.tell(message)
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        for child in self._all():
+            child.tick(now)
+
+    def stop(self) -> None:
+        """Ask all to finish and leave; `is_empty` says when they have."""
+        with self._lock:
+            self._closed = True
+            for child in self._children.values():
+                child.stop(self._launch.policy.stop_grace_s)
+
+    def kill(self) -> None:
+        """End all now, and return when they are gone."""
+        with self._lock:
+            self._closed = True
+            children = list(self._children.values())
+        for child in children:
+            child.kill()
+        give_up_at = time.monotonic() + _CLEAR_UP_S
+        for child in children:
+            child.wait(max(0.0, give_up_at - time.monotonic()))
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._all()
+
+    def _all(self) -> list[Child]:
+        with self._lock:
+            return [child for child in self._children.values() if not child.is_over]
+
+    def _settle(self) -> None:
+        """Close the gap between desired and running; held under the lock."""
+        for worker_id, child in list(self._children.items()):
+            if child.is_over:
+                del self._children[worker_id]
+            elif self._desired.get(worker_id) != child.worker and not self._closed:
+                child.stop(self._launch.policy.stop_grace_s)
+        if self._closed:
+            return
+        for worker_id, worker in self._desired.items():
+            if worker_id not in self._children:
+                child = Child(worker, self._launch, self._on_change, self._gone)
+                self._children[worker_id] = child
+                child.start()
+
+    def _gone(self) -> None:
+        # A changed worker is started anew only when its former self has left.
+        with self._lock:
+            self._settle()
+        self._on_change()

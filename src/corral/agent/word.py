@@ -1,0 +1,91 @@
+"""What a worker says of itself, and what its agent says in its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from corral.core.worker import WorkerState
+
+_SERVING = frozenset({WorkerState.READY, WorkerState.BUSY})
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """`state`, `incarnation`, `error` and `held` are the worker's, the rest ours."""
+
+    state: WorkerState = WorkerState.STARTING
+    incarnation: str | None = None
+    error: str | None = None
+    held: tuple[tuple[str, int], ...] = ()
+    pid: int | None = None
+    restarts: int = 0
+
+    def heard(self, line: bytes) -> Word:
+        """This word, changed by one status line of the worker.
+
+        Raises:
+            ValueError: when the line is not one.
+        """
+        try:
+            told = json.loads(line)
+            return replace(
+                self,
+                state=WorkerState(told["state"]),
+                incarnation=_text(told.get("incarnation")),
+                error=_text(told.get("error")),
+                held=tuple((str(t), int(a)) for t, a in told.get("held") or ()),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError("not a status line") from error
+
+    def started(self, pid: int) -> Word:
+        """A new process; the last error stays until it has said something itself."""
+        return Word(pid=pid, restarts=self.restarts, error=self.error)
+
+    def died(self, fate: str, *, broken: bool) -> Word:
+        """Gone, holding nothing; the incarnation names what is gone."""
+        return replace(
+            self,
+            state=WorkerState.ERROR if broken else WorkerState.LOST,
+            error=f"the worker {fate}",
+            held=(),
+            pid=None,
+            restarts=self.restarts + 1,
+        )
+
+    def is_news(self, before: Word) -> bool:
+        """Is the change worth a beat of its own? Coming and going of tasks is not."""
+        return (
+            self.pid != before.pid
+            or self.incarnation != before.incarnation
+            or self.error != before.error
+            or (
+                self.state is not before.state
+                and not {self.state, before.state} <= _SERVING
+            )
+        )
+
+    def entry(self, worker_id: str, age_s: float) -> dict[str, Any]:
+        """One worker in a heartbeat."""
+        return {
+            "worker_id": worker_id,
+            "incarnation": self.incarnation,
+            "state": str(self.state),
+            "pid": self.pid,
+            "error": self.error,
+            "restarts": self.restarts,
+            "age_s": round(max(0.0, age_s), 3),
+            "held": [list(pair) for pair in self.held],
+        }
+
+
+def line_of(message: Mapping[str, Any]) -> bytes:
+    """One message for a worker's stdin."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

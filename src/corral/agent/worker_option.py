@@ -1,0 +1,72 @@
+"""The `--worker` option of `corral join` and `corral up`, read in one place.
+
+`module:Class[=job_type[,job_type...]][xN]`: a class, the job types it serves, and how
+many runners it has. A trailing `x` with digits is always the number, so a name that
+itself ends that way is written with `x1` behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from corral.core.job_type import check_name
+from corral.core.worker import WorkerSpec
+from corral.errors import InvalidField
+
+_SHAPE = re.compile(
+    r"(?P<path>[A-Za-z_][\w.]*?[:.][A-Za-z_]\w*?)"
+    r"(?:=(?P<types>.+?))?"
+    r"(?:x(?P<count>[0-9]{1,4}))?"
+)
+
+
+def parse(text: str) -> dict[str, Any]:
+    """A declared worker as the register call carries it.
+
+    Without job types the class names one: `EchoWorker` serves `echo`,
+    `RunScriptWorker` serves `run_script`.
+
+    Raises:
+        InvalidField: when `text` does not have that shape.
+    """
+    found = _SHAPE.fullmatch(text.strip())
+    count = int(found["count"] or 1) if found else 0
+    if found is None or count < 1:
+        raise InvalidField(
+            f"worker {text!r} is not module:Class[=job_type][xN]", field="worker"
+        )
+    listed = found["types"] or job_type_of(found["path"])
+    types = [check_name(name.strip(), "job_type") for name in listed.split(",")]
+    return {
+        "name": types[0],
+        "worker_class": found["path"],
+        "job_types": types,
+        "params": {},
+        "concurrency": count,
+    }
+
+
+def parse_all(texts: Iterable[str]) -> tuple[WorkerSpec, ...]:
+    """Several options; workers that would share a name are numbered."""
+    specs: list[WorkerSpec] = []
+    taken: set[str] = set()
+    for text in texts:
+        told = parse(text)
+        name = base = told["name"]
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{base}-{number}"
+        taken.add(name)
+        told.update(name=name, job_types=tuple(told["job_types"]))
+        specs.append(WorkerSpec(**told))
+    return tuple(specs)
+
+
+def job_type_of(worker_class: str) -> str:
+    """`my.module:RunScriptWorker` → `run_script`."""
+    name = re.split(r"[:.]", worker_class)[-1]
+    bare = name.removesuffix("Worker") or name
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", bare).lower().strip("_") or "worker"

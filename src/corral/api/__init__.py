@@ -1,0 +1,1 @@
+"""The HTTP face of the manager: checks callers, decodes, calls a verb, encodes."""

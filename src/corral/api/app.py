@@ -1,0 +1,58 @@
+"""Puts the FastAPI application together around one manager."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from fastapi import FastAPI
+
+from corral import __version__
+from corral.api import describe, errors
+from corral.api.edge import Edge
+from corral.api.routes import cluster, engine, nodes, tasks, workers
+from corral.manager.manager import Manager
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+
+def build(
+    lifespan: Lifespan,
+    *,
+    task_body_limit: int = 1 << 20,
+    batch_body_limit: int = 16 << 20,
+    debug: bool = False,
+) -> FastAPI:
+    """The application; `lifespan` sets `app.state.manager` before serving."""
+    app = FastAPI(
+        title="Corral",
+        version=__version__,
+        description="One place to run work on many GPU machines.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        debug=debug,
+    )
+    app.state.task_body_limit = task_body_limit
+    for room in (tasks, workers, nodes, cluster, engine):
+        app.include_router(room.router)
+    errors.install(app)
+    describe.install(app)
+    app.add_middleware(Edge, body_limit=batch_body_limit)
+    return app
+
+
+def around(manager: Manager) -> Lifespan:
+    """A lifespan that starts and stops a manager made elsewhere."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        app.state.manager = manager
+        await manager.start()
+        try:
+            yield
+        finally:
+            await manager.stop()
+
+    return lifespan

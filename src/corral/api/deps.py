@@ -1,0 +1,112 @@
+"""What routes ask for: the manager, the caller, a decoded body, an encoded answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+from fastapi import Request, Response
+
+from corral.core.key import Key, Scope
+from corral.errors import AuthError, InvalidField, InvalidJson
+from corral.manager.manager import Manager
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and the manager to ask."""
+
+    manager: Manager
+    key: Key
+    ip: str
+    request_id: str
+
+    def note(self, action: str, target: str, **data: Any) -> None:
+        """Leave an audit row for a change this caller made."""
+        self.manager.access.note(
+            self.key.id,
+            action,
+            target,
+            is_allowed=True,
+            ip=self.ip,
+            request_id=self.request_id,
+            data=data,
+        )
+
+
+def manager_of(request: Request) -> Manager:
+    manager: Manager = request.app.state.manager
+    return manager
+
+
+def bearer(header: str | None) -> str | None:
+    scheme, _, text = (header or "").partition(" ")
+    return text.strip() if scheme.lower() == "bearer" and text.strip() else None
+
+
+def caller(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
+    """A dependency: the caller, once its key allows `scope`.
+
+    For scope `node` a route's `node_id` must be the credential's own.
+    """
+
+    async def check(request: Request) -> Caller:
+        manager = manager_of(request)
+        ip = request.client.host if request.client else ""
+        request_id = request.scope.get("corral_request_id", "")
+        key: Key | None = None
+        try:
+            text = bearer(request.headers.get("authorization"))
+            key = manager.access.authenticate(text, ip)
+            bucket = manager.access.throttle(key)
+            node_id = request.path_params.get("node_id")
+            is_node = scope is Scope.NODE
+            manager.access.require(key, scope, node_id if is_node else None)
+        except AuthError as e:
+            manager.access.note(
+                key.id if key else "",
+                f"{request.method} {request.scope['path']}",
+                e.code,
+                is_allowed=False,
+                ip=ip,
+                request_id=request_id,
+            )
+            raise
+        request.scope.get("corral_headers", []).extend(
+            (
+                (b"x-ratelimit-limit", b"%d" % bucket.burst),
+                (b"x-ratelimit-remaining", b"%d" % bucket.left),
+                (b"x-ratelimit-reset", b"%d" % bucket.reset_s),
+            )
+        )
+        return Caller(manager, key, ip, request_id)
+
+    return check
+
+
+def decode(body: bytes, kind: type[T]) -> T:
+    """The body as `kind`.
+
+    Raises:
+        InvalidJson, InvalidField: in words the sender can act on.
+    """
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except msgspec.ValidationError as e:
+        text = str(e)
+        where = text.rpartition("`$")[2].rstrip("`").lstrip(".") or "body"
+        raise InvalidField(text, field=where) from e
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
+        raise InvalidJson(f"the body is not valid JSON: {e}") from e
+
+
+async def read(request: Request, kind: type[T]) -> T:
+    return decode(await request.body(), kind)
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")

@@ -1,0 +1,199 @@
+"""From a submitted task to a TaskSpec: every check that needs no cluster.
+
+The payload's text is taken over as it came; it is never decoded here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from corral.api.model import BatchIn, TaskIn
+from corral.core.job_type import check_name
+from corral.core.task import Overlap, TaskSpec, parse_priority
+from corral.errors import CorralError, InvalidField, InvalidJson, TooLarge
+from corral.manager.clock import new_task_id
+
+MAX_DEPENDENCIES = 1000
+MAX_LABELS = 64
+MAX_RETRIES = 1000
+MAX_TIMEOUT_S = 30 * 86_400.0
+_decoder = msgspec.json.Decoder(TaskIn)
+_batch_decoder = msgspec.json.Decoder(BatchIn)
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What the checks need to know of the moment and the caller."""
+
+    now: datetime
+    owner: str
+    task_limit: int
+    default_timeout_s: float | None
+
+    def one(self, body: bytes, idempotency_key: str | None = None) -> TaskSpec:
+        """The spec of one task.
+
+        Raises:
+            InvalidJson, InvalidField, TooLarge: what is wrong with it.
+        """
+        task = _decode_task(body)
+        if idempotency_key is not None and task.idempotency_key is None:
+            task.idempotency_key = idempotency_key
+        return self._spec(task)
+
+    def many(self, body: bytes) -> list[TaskSpec | CorralError]:
+        """One spec or complaint per task of a batch."""
+        try:
+            rows: list[Any] = list(_batch_decoder.decode(body).tasks)
+        except msgspec.ValidationError as e:
+            raise InvalidField(str(e), field="tasks") from e
+        except (msgspec.DecodeError, RecursionError):
+            rows = _salvage(body)
+        return [self._each(row) for row in rows]
+
+    def _each(self, row: Any) -> TaskSpec | CorralError:
+        try:
+            return self._spec(_decode_task(row))
+        except CorralError as e:
+            return e
+
+    def _spec(self, task: TaskIn) -> TaskSpec:
+        job_type = check_name(task.task_type or task.job_type or "", "task_type")
+        task_id = check_name(task.task_id, "task_id") if task.task_id else ""
+        if task.idempotency_key is not None:
+            check_name(task.idempotency_key, "idempotency_key")
+        if task.labels:
+            _check_labels(task.labels)
+        if task.depends_on:
+            _check_dependencies(task.depends_on)
+        if not 0 <= task.retries <= MAX_RETRIES:
+            raise InvalidField(f"retries must be 0 to {MAX_RETRIES}", field="retries")
+        return TaskSpec(
+            id=task_id or new_task_id(),
+            job_type=job_type,
+            payload=self._payload(task),
+            priority=parse_priority(task.priority),
+            model=check_name(task.model_name, "model_name")
+            if task.model_name
+            else None,
+            timeout_s=self._timeout(task.timeout),
+            retries=task.retries,
+            run_after=self._moment(task.run_after, "run_after"),
+            deadline=self._moment(task.deadline, "deadline"),
+            idempotency_key=task.idempotency_key,
+            labels=task.labels,
+            depends_on=tuple(dict.fromkeys(task.depends_on)),
+            overlap=_overlap(task.overlap),
+            owner=self.owner,
+        )
+
+    def _payload(self, task: TaskIn) -> str:
+        raw = task.parameters
+        if raw is msgspec.UNSET:
+            raw = task.payload
+        elif task.payload is not msgspec.UNSET:
+            raise InvalidField("give parameters or payload, not both", field="payload")
+        if raw is msgspec.UNSET:
+            return "{}"
+        text = bytes(raw)
+        if len(text) > self.task_limit:
+            raise TooLarge(
+                f"the task is {len(text)} bytes; at most {self.task_limit} are allowed",
+                limit_bytes=self.task_limit,
+            )
+        try:
+            return text.decode()
+        except UnicodeDecodeError as e:
+            raise InvalidJson(f"the payload is not valid UTF-8: {e}") from e
+
+    def _timeout(self, value: float | None) -> float | None:
+        if value is None:
+            return self.default_timeout_s
+        if not 0 < value <= MAX_TIMEOUT_S:
+            raise InvalidField(
+                f"timeout must be over 0 and at most {MAX_TIMEOUT_S:.0f} seconds",
+                field="timeout",
+            )
+        return value
+
+    def _moment(self, value: str | float | None, field: str) -> datetime | None:
+        if value is None:
+            return None
+        try:
+            if isinstance(value, str):
+                moment = datetime.fromisoformat(value)
+            elif math.isfinite(value) and abs(value) < 1e9:
+                moment = self.now + timedelta(seconds=value)
+            else:
+                raise ValueError(value)
+        except ValueError:
+            raise InvalidField(
+                f"{field} must be an ISO 8601 time or seconds from now", field=field
+            ) from None
+        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _decode_task(body: bytes | msgspec.Raw) -> TaskIn:
+    try:
+        return _decoder.decode(body)
+    except msgspec.ValidationError as e:
+        where = str(e).rpartition("`$")[2].rstrip("`").lstrip(".") or "task"
+        raise InvalidField(str(e), field=where) from e
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
+        raise InvalidJson(f"the task is not valid JSON: {e}") from e
+
+
+def _salvage(body: bytes) -> list[Any]:
+    """Rows of a batch that strict JSON refuses, so that only the culprit is.
+
+    Python's own reader takes NaN, infinities and lone surrogates; writing such a row
+    again fails, and that row alone is refused.
+    """
+    try:
+        tasks = json.loads(body)["tasks"]
+        return [_rewrite(task) for task in tasks]
+    except (ValueError, TypeError, KeyError, RecursionError) as e:
+        raise InvalidJson(f"the body is not valid JSON: {e}") from e
+
+
+def _rewrite(task: Any) -> bytes:
+    try:
+        return json.dumps(task, allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return b""
+
+
+def _overlap(value: str) -> Overlap:
+    try:
+        return Overlap(value)
+    except ValueError:
+        raise InvalidField(
+            "overlap must be 'allowed' or 'never'", field="overlap"
+        ) from None
+
+
+def _check_labels(labels: dict[str, str]) -> None:
+    if len(labels) > MAX_LABELS:
+        raise InvalidField(f"at most {MAX_LABELS} labels are allowed", field="labels")
+    for key, value in labels.items():
+        check_name(key, "labels")
+        if len(value) > 256 or not value.isprintable():
+            raise InvalidField(
+                f"label {key!r} must be at most 256 printable characters",
+                field="labels",
+            )
+
+
+def _check_dependencies(ids: list[str]) -> None:
+    if len(ids) > MAX_DEPENDENCIES:
+        raise InvalidField(
+            f"at most {MAX_DEPENDENCIES} dependencies are allowed", field="depends_on"
+        )
+    for task_id in ids:
+        check_name(task_id, "depends_on")

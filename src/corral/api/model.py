@@ -1,0 +1,309 @@
+"""The JSON shapes of requests and answers (docs/design/wire.md), as msgspec structs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+
+class TaskIn(Struct, forbid_unknown_fields=True):
+    task_type: str | None = None
+    job_type: str | None = None
+    parameters: Raw | UnsetType = UNSET
+    payload: Raw | UnsetType = UNSET
+    task_id: str | None = None
+    model_name: str | None = None
+    priority: int | str = 0
+    timeout: float | None = None
+    retries: int = 0
+    run_after: str | float | None = None
+    deadline: str | float | None = None
+    idempotency_key: str | None = None
+    labels: dict[str, str] = {}
+    depends_on: list[str] = []
+    overlap: str = "allowed"
+
+
+class BatchIn(Struct, forbid_unknown_fields=True):
+    tasks: list[Raw]
+
+
+class CollectIn(Struct, forbid_unknown_fields=True):
+    task_ids: list[str]
+    wait: float = 0.0
+
+
+class ErrorOut(Struct, omit_defaults=True):
+    kind: str
+    message: str
+    traceback: str | None = None
+
+
+class TaskAccepted(Struct):
+    task_id: str
+    status: str
+    estimated_wait_time: float | None
+    assigned_worker: str | None
+    created_at: datetime
+
+
+class Refusal(Struct):
+    index: int
+    code: str
+    message: str
+
+
+class BatchOut(Struct):
+    task_ids: list[str | None]
+    errors: list[Refusal]
+    accepted: int
+    refused: int
+
+
+class TaskBrief(Struct):
+    task_id: str
+    task_type: str
+    status: str
+    priority: int
+    attempt: int
+    worker_id: str | None
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    duration: float | None
+    result: Raw | None
+    error: ErrorOut | None
+    labels: dict[str, str]
+
+
+class AttemptOut(Struct):
+    attempt: int
+    run: int
+    outcome: str
+    worker_id: str | None
+    node_id: str | None
+    started_at: datetime | None
+    finished_at: datetime
+    error: ErrorOut | None
+
+
+class WaitingOut(Struct):
+    reason: str
+    message: str
+    details: dict[str, Any]
+
+
+class ProgressOut(Struct):
+    fraction: float
+    message: str
+
+
+class TaskOut(TaskBrief, kw_only=True):
+    state: str
+    parameters: Raw | None
+    model_name: str | None
+    timeout: float | None
+    retries: int
+    tries: int
+    losses: int
+    run: int
+    run_after: datetime | None
+    deadline: datetime | None
+    idempotency_key: str | None
+    depends_on: list[str]
+    node_id: str | None
+    assigned_worker: str | None
+    progress: ProgressOut | None
+    waiting: WaitingOut | None
+    dead_letter: str | None
+    attempts: list[AttemptOut]
+
+
+class CollectOut(Struct):
+    tasks: list[TaskBrief]
+    pending: list[str]
+    unknown: list[str]
+
+
+class TaskListOut(Struct):
+    tasks: list[TaskBrief]
+    total: int
+    limit: int
+    offset: int
+    next_cursor: str | None
+
+
+class TaskEnded(Struct):
+    message: str
+    task_id: str
+    status: str
+
+
+class LogLine(Struct):
+    attempt: int
+    at: float
+    stream: str
+    text: str
+
+
+class LogsOut(Struct):
+    lines: list[LogLine]
+    cursor: str
+    done: bool
+
+
+class WorkerIn(Struct, forbid_unknown_fields=True):
+    worker_class: str
+    name: str | None = None
+    job_types: list[str] = []
+    params: dict[str, Any] = {}
+    concurrency: int = 1
+    node_id: str | None = None
+    count: int = 1
+
+
+class WorkerOut(Struct):
+    worker_id: str
+    name: str
+    node_id: str
+    status: str
+    state: str
+    worker_class: str
+    job_types: list[str]
+    concurrency: int
+    current_tasks: int
+    loaded_models: list[str]
+    gpu_info: list[dict[str, Any]]
+    memory_usage: dict[str, float]
+    performance_metrics: dict[str, float]
+    error: str | None
+    pid: int | None
+    restarts: int
+    last_heartbeat: datetime | None
+
+
+class WorkerListOut(Struct):
+    workers: list[WorkerOut]
+    total: int
+    online: int
+    offline: int
+
+
+class WorkersLaunched(Struct):
+    workers: list[WorkerOut]
+
+
+class WorkerStopped(Struct):
+    message: str
+    worker_id: str
+
+
+class NodeOut(Struct):
+    node_id: str
+    hostname: str
+    node_type: str
+    status: str
+    address: str | None
+    version: str | None
+    labels: dict[str, str]
+    capabilities: dict[str, Any]
+    joined_at: datetime | None
+    last_heartbeat: datetime | None
+    workers: int
+    cpu_percent: float | None
+    memory_percent: float | None
+    disk_percent: float | None
+    load_1m: float | None
+
+
+class NodeListOut(Struct):
+    nodes: list[NodeOut]
+    total: int
+
+
+class ClusterOut(Struct):
+    cluster_id: str
+    status: str
+    total_workers: int
+    active_workers: int
+    queued_tasks: int
+    running_tasks: int
+    tasks: dict[str, int]
+    total_nodes: int
+    online_nodes: int
+    gpu_utilization: float
+    total_memory_mb: float
+    available_memory_mb: float
+    uptime_s: float
+    version: str
+
+
+class DrainOut(Struct):
+    running: int
+
+
+class JobTypeIn(Struct, forbid_unknown_fields=True):
+    name: str
+    input_schema: Raw | None = None
+    output_schema: Raw | None = None
+
+
+class JobTypeOut(Struct):
+    name: str
+    target: str
+    input_schema: Raw | None
+    output_schema: Raw | None
+
+
+class JobTypeListOut(Struct):
+    job_types: list[JobTypeOut]
+
+
+class TokenIn(Struct, forbid_unknown_fields=True):
+    ttl_s: float = 86_400.0
+    uses: int = 1
+
+
+class TokenOut(Struct):
+    token: str
+    expires_at: datetime | None
+    uses: int | None
+
+
+class EventOut(Struct):
+    seq: int
+    event_type: str
+    severity: str
+    title: str
+    description: str
+    source_node_id: str | None
+    task_ids: list[str]
+    data: dict[str, Any]
+    at: datetime | None
+
+
+class EventListOut(Struct):
+    events: list[EventOut]
+    next: int
+
+
+class HealthOut(Struct):
+    status: str
+    timestamp: datetime
+    version: str
+
+
+class Problem(Struct):
+    """The one error shape, inside `error`."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
+    request_id: str
+    timestamp: datetime
+
+
+class ProblemOut(Struct):
+    error: Problem

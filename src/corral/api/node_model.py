@@ -1,0 +1,150 @@
+"""The JSON shapes between agents, workers and the manager (docs/design/wire.md)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+
+class JoinIn(Struct):
+    hostname: str
+    name: str | None = None
+
+
+class JoinOut(Struct):
+    node_id: str
+    key: str
+
+
+class DeclaredWorker(Struct):
+    name: str
+    worker_class: str
+    job_types: list[str] = []
+    params: dict[str, Any] = {}
+    concurrency: int = 1
+
+
+class RegisterIn(Struct):
+    hostname: str
+    version: str | None = None
+    address: str | None = None
+    capabilities: dict[str, Any] = {}
+    labels: dict[str, str] = {}
+    workers: list[DeclaredWorker] = []
+
+
+class DesiredWorker(Struct):
+    worker_id: str
+    name: str
+    worker_class: str
+    job_types: list[str]
+    params: dict[str, Any]
+    concurrency: int
+
+
+class DesiredOut(Struct):
+    version: int
+    workers: list[DesiredWorker]
+
+
+class EngineOut(Struct):
+    direct_url: str | None
+    username: str | None
+    password: str | None
+    database: int
+    prefix: str = ""
+
+
+class RegisterOut(Struct):
+    epoch: int
+    desired: DesiredOut
+    beat_s: float
+    fence_after_s: float
+    sample_s: float
+    engine: EngineOut
+
+
+class WorkerBeatIn(Struct):
+    worker_id: str
+    state: str
+    incarnation: str | None = None
+    pid: int | None = None
+    error: str | None = None
+    restarts: int = 0
+    age_s: float = 0.0
+    held: list[tuple[str, int]] = []
+
+
+class SampleIn(Struct):
+    cpu_count: int
+    cpu_percent: float
+    memory_total_mb: float
+    memory_used_mb: float
+    disk_total_gb: float
+    disk_used_gb: float
+    network_rx_bytes: int
+    network_tx_bytes: int
+    load_1m: float
+    load_5m: float
+    load_15m: float
+
+
+class BeatIn(Struct):
+    epoch: int
+    seq: int = 0
+    workers: list[WorkerBeatIn] = []
+    sample: SampleIn | None = None
+
+
+class BeatOut(Struct):
+    desired_version: int
+    drop: list[tuple[str, int]]
+
+
+class WorkerRegisterIn(Struct):
+    pid: int
+    epoch: int
+
+
+class WorkerRegisterOut(Struct):
+    incarnation: str
+    secret: str
+    queue: str
+    concurrency: int
+    job_types: list[str]
+
+
+class ErrorIn(Struct):
+    kind: str
+    message: str
+    traceback: str | None = None
+
+
+class OutcomeIn(Struct):
+    task_id: str
+    attempt: int
+    kind: str
+    result: Raw | UnsetType = UNSET
+    error: ErrorIn | None = None
+    started_at: float | None = None
+    duration_s: float = 0.0
+
+
+class LogIn(Struct):
+    task_id: str
+    attempt: int
+    seq: int
+    lines: Raw
+
+
+class ReportIn(Struct):
+    incarnation: str
+    report_id: str
+    outcomes: list[OutcomeIn] = []
+    started: list[tuple[str, int, float]] = []
+    progress: list[tuple[str, int, float, str]] = []
+    logs: list[LogIn] = []
+    wants_order: bool = False
+    state: str | None = None
+    error: str | None = None

@@ -1,0 +1,174 @@
+"""From our values to the answers' shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Raw
+
+from corral.api.model import (
+    AttemptOut,
+    ErrorOut,
+    NodeOut,
+    ProgressOut,
+    TaskAccepted,
+    TaskBrief,
+    TaskOut,
+    WaitingOut,
+    WorkerOut,
+)
+from corral.core.node import Node, Sample
+from corral.core.task import Attempt, State, Task, TaskError
+from corral.core.worker import REST_STATE
+from corral.manager.manager import Manager
+from corral.manager.state import NodeLink, WorkerLink
+from corral.manager.submitting import Accepted
+
+
+def status_of(state: State) -> str:
+    """The documents know no `assigned`: such a task still counts as queued."""
+    return "queued" if state is State.ASSIGNED else str(state)
+
+
+def _error(error: TaskError | None) -> ErrorOut | None:
+    return ErrorOut(error.kind, error.message, error.traceback) if error else None
+
+
+def _raw(text: str | None) -> Raw | None:
+    return Raw(text.encode("utf-8", "surrogatepass")) if text else None
+
+
+def _duration(task: Task) -> float | None:
+    if task.started_at is None or task.finished_at is None:
+        return None
+    return max(0.0, (task.finished_at - task.started_at).total_seconds())
+
+
+def accepted(manager: Manager, answer: Accepted) -> TaskAccepted:
+    task = answer.task
+    return TaskAccepted(
+        task.id,
+        status_of(task.state),
+        manager.cluster.scheduler.estimated_wait_s(task.spec.job_type),
+        task.worker_id,
+        task.created_at,
+    )
+
+
+def brief(task: Task) -> TaskBrief:
+    spec = task.spec
+    return TaskBrief(
+        task_id=spec.id,
+        task_type=spec.job_type,
+        status=status_of(task.state),
+        priority=spec.priority,
+        attempt=task.attempt,
+        worker_id=task.worker_id,
+        created_at=task.created_at,
+        started_at=task.started_at,
+        completed_at=task.finished_at,
+        duration=_duration(task),
+        result=_raw(task.result),
+        error=_error(task.error),
+        labels=dict(spec.labels),
+    )
+
+
+def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
+    spec = task.spec
+    reason = manager.why(task)
+    progress = manager.cluster.progress.get(task.id)
+    short = brief(task)
+    return TaskOut(
+        **{name: getattr(short, name) for name in short.__struct_fields__},
+        state=str(task.state),
+        parameters=_raw(spec.payload),
+        model_name=spec.model,
+        timeout=spec.timeout_s,
+        retries=spec.retries,
+        tries=task.tries,
+        losses=task.losses,
+        run=task.run,
+        run_after=spec.run_after,
+        deadline=spec.deadline,
+        idempotency_key=spec.idempotency_key,
+        depends_on=list(spec.depends_on),
+        node_id=task.node_id,
+        assigned_worker=task.worker_id,
+        progress=ProgressOut(*progress) if progress else None,
+        waiting=(
+            WaitingOut(reason.reason, reason.message, reason.details)
+            if reason
+            else None
+        ),
+        dead_letter=task.dead_letter,
+        attempts=[attempt(a) for a in attempts],
+    )
+
+
+def attempt(row: Attempt) -> AttemptOut:
+    return AttemptOut(
+        attempt=row.attempt,
+        run=row.run,
+        outcome=row.outcome,
+        worker_id=row.worker_id,
+        node_id=row.node_id,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        error=_error(row.error),
+    )
+
+
+def worker(link: WorkerLink) -> WorkerOut:
+    row = link.worker
+    done = link.ran + link.failed
+    return WorkerOut(
+        worker_id=row.id,
+        name=row.spec.name,
+        node_id=row.node_id,
+        status=REST_STATE[row.state],
+        state=str(row.state),
+        worker_class=row.spec.worker_class,
+        job_types=list(row.spec.job_types),
+        concurrency=row.spec.concurrency,
+        current_tasks=sum(len(order.left) for order in link.orders.values()),
+        loaded_models=[],
+        gpu_info=[],
+        memory_usage={},
+        performance_metrics={
+            "tasks_completed": link.ran,
+            "tasks_failed": link.failed,
+            "average_duration_s": link.busy_s / link.ran if link.ran else 0.0,
+            "error_rate": link.failed / done if done else 0.0,
+        },
+        error=row.error,
+        pid=row.pid,
+        restarts=row.restarts,
+        last_heartbeat=row.last_heartbeat,
+    )
+
+
+def node(link: NodeLink, workers: int) -> NodeOut:
+    row: Node = link.node
+    sample: Sample | None = link.sample
+    return NodeOut(
+        node_id=row.id,
+        hostname=row.hostname,
+        node_type=row.node_type,
+        status=str(row.state),
+        address=row.address,
+        version=row.version,
+        labels=row.labels,
+        capabilities=row.capabilities,
+        joined_at=row.joined_at,
+        last_heartbeat=row.last_heartbeat,
+        workers=workers,
+        cpu_percent=sample.cpu_percent if sample else None,
+        memory_percent=(
+            100 * sample.memory_used_mb / sample.memory_total_mb if sample else None
+        ),
+        disk_percent=(
+            100 * sample.disk_used_gb / sample.disk_total_gb if sample else None
+        ),
+        load_1m=sample.load_1m if sample else None,
+    )

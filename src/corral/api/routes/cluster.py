@@ -1,0 +1,187 @@
+"""/health, /cluster, /job-types, /join-tokens, /events: the cluster as a whole."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from msgspec import Raw
+
+from corral import __version__
+from corral.api import model
+from corral.api.deps import Caller, answer, caller, manager_of, read
+from corral.api.describe import described
+from corral.core.job_type import JobType, check_name
+from corral.core.key import Scope
+from corral.core.node import NodeState
+from corral.core.task import State
+from corral.errors import InvalidField
+
+router = APIRouter()
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
+MAX_TOKEN_S = 365 * 86_400.0
+
+
+@router.get("/health", summary="Is it up?", tags=["cluster"], response_model=None)
+async def health(request: Request) -> Response:
+    now = manager_of(request).clock.now()
+    return answer(model.HealthOut("healthy", now, __version__))
+
+
+@router.get(
+    "/cluster/status",
+    summary="The cluster in numbers",
+    tags=["cluster"],
+    **described(model.ClusterOut),
+)
+async def status(who: Reader) -> Response:
+    manager = who.manager
+    nodes = list(manager.cluster.nodes.values())
+    online = [n for n in nodes if n.node.state is NodeState.ONLINE]
+    workers = [w.worker for w in manager.cluster.workers.values()]
+    serving = sum(manager.cluster.is_serving(w) for w in workers)
+    counts = {str(k): n for k, n in (await manager.store.count_tasks()).items()}
+    samples = [n.sample for n in online if n.sample is not None]
+    total = sum(s.memory_total_mb for s in samples)
+    used = sum(s.memory_used_mb for s in samples)
+    is_well = serving == len(workers) and len(online) == len(nodes)
+    return answer(
+        model.ClusterOut(
+            cluster_id=manager.config.cluster_name,
+            status="operational" if is_well else "degraded",
+            total_workers=len(workers),
+            active_workers=serving,
+            queued_tasks=counts.get(State.QUEUED, 0),
+            running_tasks=counts.get(State.ASSIGNED, 0) + counts.get(State.RUNNING, 0),
+            tasks=counts,
+            total_nodes=len(nodes),
+            online_nodes=len(online),
+            gpu_utilization=0.0,
+            total_memory_mb=total,
+            available_memory_mb=total - used,
+            uptime_s=(manager.clock.now() - manager.started_at).total_seconds(),
+            version=__version__,
+        )
+    )
+
+
+@router.post(
+    "/cluster/drain",
+    summary="Hand out nothing new; running tasks finish",
+    tags=["cluster"],
+    **described(model.DrainOut),
+)
+async def drain(who: Admin, resume: bool = False) -> Response:
+    who.note("cluster.resume" if resume else "cluster.drain", "cluster")
+    return answer(model.DrainOut(who.manager.drain(not resume)))
+
+
+@router.get(
+    "/job-types",
+    summary="Kinds of work",
+    tags=["job types"],
+    **described(model.JobTypeListOut),
+)
+async def job_types(who: Reader) -> Response:
+    rows = sorted(who.manager.cluster.job_types.values(), key=lambda j: j.name)
+    return answer(model.JobTypeListOut([_job_type(j) for j in rows]))
+
+
+def _job_type(row: JobType) -> model.JobTypeOut:
+    return model.JobTypeOut(
+        row.name,
+        row.target,
+        Raw(row.input_schema.encode()) if row.input_schema else None,
+        Raw(row.output_schema.encode()) if row.output_schema else None,
+    )
+
+
+@router.post(
+    "/job-types",
+    summary="Register a kind of work",
+    tags=["job types"],
+    **described(
+        model.JobTypeOut,
+        body=model.JobTypeIn,
+        status=201,
+        errors=(400, 422),
+        example={"name": "resize", "input_schema": {"type": "object"}},
+    ),
+)
+async def add_job_type(request: Request, who: Operator) -> Response:
+    said = await read(request, model.JobTypeIn)
+    row = JobType(
+        check_name(said.name, "name"),
+        input_schema=_schema(said.input_schema, "input_schema"),
+        output_schema=_schema(said.output_schema, "output_schema"),
+        created_at=who.manager.clock.now(),
+    )
+    await who.manager.registry.save_job_type(row)
+    who.note("job_type.save", row.name)
+    return answer(_job_type(row), 201)
+
+
+def _schema(raw: Raw | None, field: str) -> str | None:
+    text = bytes(raw).decode() if raw is not None else None
+    if text in (None, "null"):
+        return None
+    if text is None or not text.lstrip().startswith("{"):
+        raise InvalidField(f"{field} must be a JSON schema (an object)", field=field)
+    return text
+
+
+@router.post(
+    "/join-tokens",
+    summary="A token that lets a machine join",
+    tags=["nodes"],
+    **described(
+        model.TokenOut,
+        body=model.TokenIn,
+        status=201,
+        errors=(400, 422),
+        example={"ttl_s": 3600, "uses": 1},
+    ),
+)
+async def join_token(request: Request, who: Admin) -> Response:
+    said = await read(request, model.TokenIn)
+    if not 0 < said.ttl_s <= MAX_TOKEN_S:
+        raise InvalidField("ttl_s must be over 0 and at most a year", field="ttl_s")
+    if not 1 <= said.uses <= 100_000:
+        raise InvalidField("uses must be 1 to 100000", field="uses")
+    key, text = await who.manager.access.create(
+        Scope.JOIN, "join token", ttl_s=said.ttl_s, uses=said.uses
+    )
+    who.note("join_token.create", key.id, uses=said.uses)
+    return answer(model.TokenOut(text, key.expires_at, key.uses_left), 201)
+
+
+@router.get(
+    "/events",
+    summary="What happened",
+    tags=["cluster"],
+    **described(model.EventListOut, errors=(422,)),
+)
+async def events(
+    who: Reader,
+    after: Annotated[int, Query(ge=0)] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    task_id: str | None = None,
+) -> Response:
+    rows = await who.manager.store.events(after, limit, task_id)
+    out = [
+        model.EventOut(
+            e.seq,
+            e.event_type,
+            e.severity,
+            e.title,
+            e.description,
+            e.source_node_id,
+            list(e.task_ids),
+            dict(e.data),
+            e.at,
+        )
+        for e in rows
+    ]
+    return answer(model.EventListOut(out, max((e.seq for e in rows), default=after)))

@@ -1,0 +1,81 @@
+"""/engine: carries a node's Redis traffic, so that it needs only this address."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+
+from fastapi import APIRouter, WebSocket
+from starlette.websockets import WebSocketDisconnect
+
+from corral.api.deps import bearer
+from corral.core.key import Scope
+from corral.engine.dispatch import Address
+from corral.errors import AuthError
+from corral.manager.manager import Manager
+
+router = APIRouter()
+CHUNK = 64 * 1024
+_DENIED = 4401
+_NO_ENGINE = 1013
+
+
+@router.websocket("/engine")
+async def tunnel(socket: WebSocket) -> None:
+    manager: Manager = socket.app.state.manager
+    ip = socket.client.host if socket.client else ""
+    try:
+        text = bearer(socket.headers.get("authorization"))
+        key = manager.access.authenticate(text, ip)
+        manager.access.require(key, Scope.NODE)
+    except AuthError as e:
+        manager.access.note("", "WS /engine", e.code, is_allowed=False, ip=ip)
+        await socket.close(_DENIED)
+        return
+    try:
+        reader, writer = await connect(manager.engine.address)
+    except OSError:
+        await socket.close(_NO_ENGINE)
+        return
+    await socket.accept()
+    await _carry(socket, reader, writer)
+
+
+async def connect(
+    where: Address,
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if where.path:
+        return await asyncio.open_unix_connection(where.path)
+    context = ssl.create_default_context() if where.tls else None
+    return await asyncio.open_connection(where.host, where.port, ssl=context)
+
+
+async def _carry(
+    socket: WebSocket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Bytes both ways until either side ends; neither is trusted to end nicely."""
+    ways = [
+        asyncio.create_task(_up(socket, writer)),
+        asyncio.create_task(_down(socket, reader)),
+    ]
+    try:
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        writer.close()
+        with contextlib.suppress(RuntimeError, WebSocketDisconnect):
+            await socket.close()
+
+
+async def _up(socket: WebSocket, writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(await socket.receive_bytes())
+        await writer.drain()
+
+
+async def _down(socket: WebSocket, reader: asyncio.StreamReader) -> None:
+    while data := await reader.read(CHUNK):
+        await socket.send_bytes(data)

@@ -1,0 +1,149 @@
+"""/nodes: machines; and what their agents say."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from corral.api import model, node_model, render
+from corral.api.deps import Caller, answer, caller, read
+from corral.api.describe import described
+from corral.core.key import Scope
+from corral.core.node import Sample
+from corral.core.worker import Worker, WorkerSpec, WorkerState
+from corral.errors import InvalidField
+from corral.manager.registry import WorkerBeat
+
+router = APIRouter(prefix="/nodes", tags=["nodes"])
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+OwnNode = Annotated[Caller, Depends(caller(Scope.NODE))]
+Joiner = Annotated[Caller, Depends(caller(Scope.JOIN))]
+MAX_WAIT_S = 30.0
+
+
+@router.get("", summary="All nodes", **described(model.NodeListOut))
+async def list_nodes(who: Reader) -> Response:
+    registry = who.manager.registry
+    rows = [
+        render.node(link, len(registry.of_node(link.node.id)))
+        for link in who.manager.cluster.nodes.values()
+    ]
+    return answer(model.NodeListOut(rows, len(rows)))
+
+
+@router.get("/{node_id}", summary="One node", **described(model.NodeOut, errors=(404,)))
+async def get_node(node_id: str, who: Reader) -> Response:
+    registry = who.manager.registry
+    link = registry.node(node_id)
+    return answer(render.node(link, len(registry.of_node(node_id))))
+
+
+@router.post("/join", include_in_schema=False)
+async def join(request: Request, who: Joiner) -> Response:
+    said = await read(request, node_model.JoinIn)
+    hostname = said.name or said.hostname
+    if not hostname or len(hostname) > 255 or not hostname.isprintable():
+        raise InvalidField("hostname must be 1-255 printable letters", field="hostname")
+    await who.manager.access.spend(who.key)
+    node = await who.manager.registry.join(hostname)
+    _, text = await who.manager.access.create(
+        Scope.NODE, f"node {node.id}", node_id=node.id
+    )
+    who.note("node.join", node.id, hostname=hostname)
+    return answer(node_model.JoinOut(node.id, text), 201)
+
+
+@router.post("/{node_id}/register", include_in_schema=False)
+async def register(node_id: str, request: Request, who: OwnNode) -> Response:
+    said = await read(request, node_model.RegisterIn)
+    specs = [
+        WorkerSpec(w.name, w.worker_class, tuple(w.job_types), w.params, w.concurrency)
+        for w in said.workers
+    ]
+    facts = {
+        "hostname": said.hostname,
+        "version": said.version,
+        "address": said.address or who.ip,
+        "labels": said.labels,
+        "capabilities": said.capabilities,
+    }
+    link = await who.manager.registry.register(node_id, facts, specs)
+    version, workers = await who.manager.registry.desired(node_id, -1, 0.0)
+    config = who.manager.config
+    return answer(
+        node_model.RegisterOut(
+            epoch=link.node.epoch,
+            desired=_desired(version, workers),
+            beat_s=config.beat_s,
+            fence_after_s=config.fence_after_s,
+            sample_s=config.sample_s,
+            engine=await _engine(who, node_id),
+        )
+    )
+
+
+async def _engine(who: Caller, node_id: str) -> node_model.EngineOut:
+    engine = who.manager.engine
+    granted = await engine.grant(node_id)
+    user, password = granted or (None, None)
+    address = engine.address
+    return node_model.EngineOut(address.public_url, user, password, address.database)
+
+
+def _desired(version: int, workers: list[Worker]) -> node_model.DesiredOut:
+    return node_model.DesiredOut(
+        version,
+        [
+            node_model.DesiredWorker(
+                w.id,
+                w.spec.name,
+                w.spec.worker_class,
+                list(w.spec.job_types),
+                w.spec.params,
+                w.spec.concurrency,
+            )
+            for w in workers
+        ],
+    )
+
+
+@router.get("/{node_id}/desired", include_in_schema=False)
+async def desired(
+    node_id: str,
+    who: OwnNode,
+    since: int = 0,
+    wait: Annotated[float, Query(ge=0, le=MAX_WAIT_S)] = 0.0,
+) -> Response:
+    version, workers = await who.manager.registry.desired(node_id, since, wait)
+    return answer(_desired(version, workers))
+
+
+@router.post("/{node_id}/beat", include_in_schema=False)
+async def beat(node_id: str, request: Request, who: OwnNode) -> Response:
+    said = await read(request, node_model.BeatIn)
+    beats = [_beat(w) for w in said.workers]
+    sample = None
+    if said.sample is not None:
+        s = said.sample
+        values = {name: getattr(s, name) for name in s.__struct_fields__}
+        sample = Sample(node_id=node_id, at=who.manager.clock.now(), **values)
+    version, drop = await who.manager.registry.beat(node_id, said.epoch, beats, sample)
+    return answer(node_model.BeatOut(version, drop))
+
+
+def _beat(said: node_model.WorkerBeatIn) -> WorkerBeat:
+    try:
+        state = WorkerState(said.state)
+    except ValueError as e:
+        raise InvalidField(str(e), field="state") from e
+    return WorkerBeat(
+        said.worker_id,
+        said.incarnation,
+        state,
+        said.pid,
+        said.error,
+        said.restarts,
+        said.age_s,
+        frozenset(said.held),
+    )

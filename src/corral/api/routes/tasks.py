@@ -1,0 +1,261 @@
+"""/tasks: submit, look, wait, cancel, run again."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from corral.api import model, render
+from corral.api.deps import Caller, answer, caller, decode
+from corral.api.describe import described
+from corral.api.intake import Intake
+from corral.core.key import Scope
+from corral.core.task import State, Task, TaskSpec
+from corral.errors import CorralError, InvalidField, TaskNotFound
+from corral.store.base import TaskFilter
+
+router = APIRouter(prefix="/tasks", tags=["tasks"])
+Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+MAX_WAIT_S = 60.0
+MAX_COLLECT = 1000
+Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds to wait")]
+_EXAMPLE = {"task_type": "echo", "parameters": {"message": "hi"}, "priority": "high"}
+
+
+def _intake(who: Caller, request: Request) -> Intake:
+    manager = who.manager
+    return Intake(
+        now=manager.clock.now(),
+        owner=who.key.id,
+        task_limit=request.app.state.task_body_limit,
+        default_timeout_s=manager.config.default_timeout_s,
+    )
+
+
+@router.post(
+    "",
+    summary="Submit one task",
+    **described(
+        model.TaskAccepted,
+        body=model.TaskIn,
+        status=201,
+        errors=(400, 413, 422),
+        example=_EXAMPLE,
+    ),
+)
+async def submit(request: Request, who: Submitter) -> Response:
+    key = request.headers.get("idempotency-key")
+    spec = _intake(who, request).one(await request.body(), key)
+    result = (await who.manager.submitting.submit([spec]))[0]
+    if isinstance(result, CorralError):
+        raise result
+    who.note("task.submit", result.task.id)
+    return answer(render.accepted(who.manager, result), 201 if result.is_new else 200)
+
+
+@router.post(
+    "/batch",
+    summary="Submit many tasks in one request",
+    **described(
+        model.BatchOut,
+        body=model.BatchIn,
+        status=201,
+        errors=(400, 413, 422),
+        example={"tasks": [_EXAMPLE]},
+    ),
+)
+async def submit_many(request: Request, who: Submitter) -> Response:
+    rows = _intake(who, request).many(await request.body())
+    specs = [row for row in rows if isinstance(row, TaskSpec)]
+    results = iter(await who.manager.submitting.submit(specs))
+    out = model.BatchOut([], [], 0, 0)
+    for index, row in enumerate(rows):
+        result = next(results) if isinstance(row, TaskSpec) else row
+        if isinstance(result, CorralError):
+            out.task_ids.append(None)
+            out.errors.append(model.Refusal(index, result.code, result.message))
+        else:
+            out.task_ids.append(result.task.id)
+    out.refused = len(out.errors)
+    out.accepted = len(rows) - out.refused
+    who.note("task.submit_many", f"{out.accepted} tasks", refused=out.refused)
+    return answer(out, 201)
+
+
+@router.post(
+    "/collect",
+    summary="Results of many tasks, waiting for them if asked",
+    **described(
+        model.CollectOut,
+        body=model.CollectIn,
+        errors=(400, 422),
+        example={"task_ids": ["..."], "wait": 10},
+    ),
+)
+async def collect(request: Request, who: Reader) -> Response:
+    wanted = decode(await request.body(), model.CollectIn)
+    if len(wanted.task_ids) > MAX_COLLECT:
+        raise InvalidField(
+            f"at most {MAX_COLLECT} task_ids in one request", field="task_ids"
+        )
+    manager = who.manager
+    await manager.wait(wanted.task_ids, min(max(wanted.wait, 0.0), MAX_WAIT_S))
+    pending = [t for t in wanted.task_ids if manager.cluster.is_live(t)]
+    live = set(pending)
+    ended = [t for t in wanted.task_ids if t not in live]
+    found = {t.id: t for t in await manager.store.get_tasks(ended)}
+    return answer(
+        model.CollectOut(
+            [render.brief(found[t]) for t in ended if t in found],
+            pending,
+            [t for t in ended if t not in found],
+        )
+    )
+
+
+@router.get(
+    "",
+    summary="List tasks, newest first",
+    **described(model.TaskListOut, errors=(422,)),
+)
+async def list_tasks(
+    who: Reader,
+    status: str | None = None,
+    task_type: str | None = None,
+    worker_id: str | None = None,
+    label: Annotated[list[str] | None, Query(description="key:value")] = None,
+    dead: bool | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    offset: Annotated[int, Query(ge=0)] = 0,
+    cursor: str | None = None,
+) -> Response:
+    where = TaskFilter(
+        states=_states(status),
+        job_type=task_type,
+        worker_id=worker_id,
+        labels=dict(_label(text) for text in label or ()),
+        dead_letter=dead,
+    )
+    page = await who.manager.store.list_tasks(where, limit, offset, cursor)
+    return answer(
+        model.TaskListOut(
+            [render.brief(t) for t in page.tasks],
+            page.total,
+            limit,
+            offset,
+            page.next_cursor,
+        )
+    )
+
+
+def _states(status: str | None) -> tuple[State, ...]:
+    if status is None:
+        return ()
+    try:
+        states = tuple(State(word) for word in status.split(","))
+    except ValueError:
+        words = ", ".join(State)
+        raise InvalidField(f"status must be one of {words}", field="status") from None
+    return (*states, State.ASSIGNED) if State.QUEUED in states else states
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, colon, value = text.partition(":")
+    if not colon:
+        raise InvalidField("label must read key:value", field="label")
+    return key, value
+
+
+async def _find(who: Caller, task_id: str) -> Task:
+    task = await who.manager.store.get_task(task_id)
+    if task is None:
+        raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
+    return task
+
+
+async def _show(who: Caller, task: Task) -> Response:
+    attempts = (
+        await who.manager.store.attempts(task.id)
+        if task.attempt > 1 or (task.is_terminal and task.state is not State.COMPLETED)
+        else ()
+    )
+    return answer(render.full(who.manager, task, attempts))
+
+
+@router.get(
+    "/{task_id}",
+    summary="One task; with wait, answers when it has ended",
+    **described(model.TaskOut, errors=(404, 422)),
+)
+async def get_task(task_id: str, who: Reader, wait: Wait = 0.0) -> Response:
+    if wait:
+        await who.manager.wait([task_id], wait)
+    return await _show(who, await _find(who, task_id))
+
+
+@router.delete(
+    "/{task_id}",
+    summary="Cancel a task; a running one is stopped",
+    **described(model.TaskEnded, errors=(404, 409)),
+)
+async def delete(task_id: str, who: Submitter) -> Response:
+    await who.manager.cancel(task_id)
+    who.note("task.cancel", task_id)
+    return answer(model.TaskEnded("the task is cancelled", task_id, "cancelled"))
+
+
+@router.post(
+    "/{task_id}/cancel",
+    summary="The same as DELETE",
+    **described(model.TaskEnded, errors=(404, 409)),
+)
+async def cancel(task_id: str, who: Submitter) -> Response:
+    return await delete(task_id, who)
+
+
+@router.post(
+    "/{task_id}/requeue",
+    summary="Run an ended task again under the same id",
+    **described(model.TaskOut, errors=(404, 409)),
+)
+async def requeue(task_id: str, who: Submitter) -> Response:
+    task = await who.manager.requeue(task_id)
+    who.note("task.requeue", task_id)
+    return await _show(who, task)
+
+
+@router.get(
+    "/{task_id}/logs",
+    summary="What the task printed, after a cursor",
+    **described(model.LogsOut, errors=(404, 422)),
+)
+async def logs(
+    task_id: str, who: Reader, after: str = "0:0", wait: Wait = 0.0
+) -> Response:
+    task = await _find(who, task_id)
+    start = _cursor(after)
+    chunks = await who.manager.store.logs(task_id, start)
+    if not chunks and wait and not task.is_terminal:
+        await who.manager.wait([task_id], min(wait, 1.0))
+        task = await _find(who, task_id)
+        chunks = await who.manager.store.logs(task_id, start)
+    lines = [
+        model.LogLine(chunk.attempt, at, stream, text)
+        for chunk in chunks
+        for at, stream, text in json.loads(chunk.lines)
+    ]
+    end = max(((c.attempt, c.seq) for c in chunks), default=start)
+    done = task.is_terminal and not chunks
+    return answer(model.LogsOut(lines, f"{end[0]}:{end[1]}", done))
+
+
+def _cursor(text: str) -> tuple[int, int]:
+    attempt, _, seq = text.partition(":")
+    if not attempt.isdigit() or not seq.isdigit():
+        raise InvalidField(
+            "after must be a cursor from an earlier answer", field="after"
+        )
+    return int(attempt), int(seq)

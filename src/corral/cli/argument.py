@@ -1,0 +1,141 @@
+"""Arguments and options that several commands share, and how they are read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
+
+import typer
+
+if TYPE_CHECKING:
+    from corral.client import TaskOptions
+
+TypeArgument = Annotated[
+    str, typer.Argument(metavar="TYPE", help="The job type, like echo.")
+]
+ParametersArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="JSON|@FILE|-", help="Input of the task; - is stdin."),
+]
+TaskArgument = Annotated[str, typer.Argument(metavar="ID", help="The task.")]
+TasksArgument = Annotated[
+    list[str], typer.Argument(metavar="ID...", help="Tasks; - reads ids from stdin.")
+]
+Priority = Annotated[
+    str | None,
+    typer.Option(metavar="N", help="low, normal, high, critical or a number."),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option(metavar="S", help="Seconds the task may run.", min=0),
+]
+Retries = Annotated[
+    int | None,
+    typer.Option(metavar="N", help="How often it is tried again.", min=0),
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option("--label", metavar="KEY=VALUE", help="A label; may be repeated."),
+]
+Model = Annotated[
+    str | None, typer.Option("--model", metavar="NAME", help="The model it needs.")
+]
+RunAfter = Annotated[
+    str | None,
+    typer.Option(metavar="S|TIME", help="Not before: seconds from now, or ISO time."),
+]
+Deadline = Annotated[
+    str | None,
+    typer.Option(metavar="S|TIME", help="Give up then: seconds from now, or ISO time."),
+]
+DependsOn = Annotated[
+    list[str] | None,
+    typer.Option(metavar="ID", help="Wait for this task; may be repeated."),
+]
+IdempotencyKey = Annotated[
+    str | None,
+    typer.Option(metavar="KEY", help="The same key again makes no second task."),
+]
+
+
+def task_options(
+    *,
+    priority: str | None = None,
+    label: list[str] | None = None,
+    run_after: str | None = None,
+    deadline: str | None = None,
+    **plain: Any,
+) -> TaskOptions:
+    """What was given, as the client takes it; what was not given is left out."""
+    options = {
+        "priority": _number_or_word(priority, int),
+        "labels": read_labels(label),
+        "run_after": _number_or_word(run_after, float),
+        "deadline": _number_or_word(deadline, float),
+        **plain,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    return cast("TaskOptions", given)
+
+
+def _number_or_word(
+    text: str | None, number: type[int] | type[float]
+) -> int | float | str | None:
+    if text is None:
+        return None
+    try:
+        return number(text)
+    except ValueError:
+        return text
+
+
+def read_labels(pairs: list[str] | None) -> dict[str, str] | None:
+    """`key=value` or `key:value` pairs."""
+    if not pairs:
+        return None
+    labels = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=" if "=" in pair else ":")
+        if not key or not separator:
+            _refuse(f"{pair!r} is not KEY=VALUE", "--label")
+        labels[key] = value
+    return labels
+
+
+def read_json(text: str | None, name: str = "JSON") -> Any:
+    """The value of a `JSON | @FILE | -` argument; None when it was not given."""
+    if text is None:
+        return None
+    if text == "-":
+        text = sys.stdin.read()
+    elif text.startswith("@"):
+        path = Path(text[1:])
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            _refuse(f"cannot read {path}: {error}", name)
+    return parse_json(text, name)
+
+
+def parse_json(text: str, name: str, place: str = "") -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        _refuse(f"{place}this is not JSON: {error}", name)
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise ValueError(f"{word} is not allowed")
+
+
+def _refuse(message: str, name: str) -> NoReturn:
+    raise typer.BadParameter(message, param_hint=name)
+
+
+def read_ids(ids: list[str]) -> list[str]:
+    """Ids in the order given; `-` stands for those on stdin."""
+    if ids != ["-"]:
+        return ids
+    return [word for line in sys.stdin for word in line.split()]

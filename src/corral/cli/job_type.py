@@ -1,0 +1,61 @@
+"""`corral job-type list | add`: the kinds of work the cluster knows."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from corral.cli import show
+from corral.cli.argument import read_json
+from corral.cli.connect import connect
+
+app = typer.Typer(no_args_is_help=True, help="List or add job types.")
+
+Schema = Annotated[
+    str | None, typer.Option(metavar="JSON|@FILE", help="A JSON schema to check it by.")
+]
+
+
+@app.command("list")
+def list_(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
+    """List job types."""
+    with connect(ctx) as client:
+        found = client.job_types()
+    if as_json:
+        show.echo_values(found)
+        return
+    if not found:
+        show.hint(
+            "No job types. A worker brings its own when it starts "
+            "('corral worker launch CLASS'); 'corral job-type add NAME' adds one."
+        )
+        return
+    show.table(
+        ("JOB TYPE", "INPUT SCHEMA", "OUTPUT SCHEMA"),
+        [
+            (
+                kind.name,
+                "yes" if kind.input_schema else "no",
+                "yes" if kind.output_schema else "no",
+            )
+            for kind in found
+        ],
+    )
+
+
+@app.command()
+def add(
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
+    input_schema: Schema = None,
+    output_schema: Schema = None,
+) -> None:
+    """Make a job type known, so that tasks of it are accepted."""
+    with connect(ctx) as client:
+        client.register_job_type(
+            name,
+            input_schema=read_json(input_schema, "--input-schema"),
+            output_schema=read_json(output_schema, "--output-schema"),
+        )
+    typer.echo(f"added {name}")

@@ -1,0 +1,116 @@
+"""The entry of the `corral` command: global options and the table of commands.
+
+Imports nothing that a command needs: `corral --help` must be quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+from corral.cli import fault
+from corral.cli.connect import Reach
+from corral.cli.lazy import Entry, LazyGroup
+from corral.errors import CorralError
+
+_CLUSTER, _WORK, _MORE = "The cluster", "Work", "More"
+
+
+class Root(LazyGroup):
+    """The `corral` command itself."""
+
+    table = {
+        "up": Entry("corral.cli.up:up", "Start a cluster on this machine.", _CLUSTER),
+        "down": Entry("corral.cli.down:down", "Stop it.", _CLUSTER),
+        "join": Entry(
+            "corral.cli.join:join", "Make this machine a node of a cluster.", _CLUSTER
+        ),
+        "status": Entry("corral.cli.status:status", "How the cluster does.", _CLUSTER),
+        "nodes": Entry("corral.cli.nodes:nodes", "List machines.", _CLUSTER),
+        "workers": Entry("corral.cli.workers:workers", "List workers.", _CLUSTER),
+        "worker": Entry("corral.cli.worker:app", "Launch or stop workers.", _CLUSTER),
+        "run": Entry("corral.cli.run:run", "Run a task, print its result.", _WORK),
+        "submit": Entry("corral.cli.submit:submit", "Submit one or many tasks.", _WORK),
+        "tasks": Entry("corral.cli.tasks:tasks", "List tasks.", _WORK),
+        "task": Entry("corral.cli.task:task", "Show all about one task.", _WORK),
+        "logs": Entry("corral.cli.logs:logs", "Show what a task printed.", _WORK),
+        "wait": Entry("corral.cli.wait:wait", "Wait until tasks have ended.", _WORK),
+        "cancel": Entry("corral.cli.cancel:cancel", "Stop tasks.", _WORK),
+        "job-type": Entry("corral.cli.job_type:app", "List or add job types.", _MORE),
+        "token": Entry("corral.cli.token:app", "Make join tokens for nodes.", _MORE),
+        "config": Entry("corral.cli.config:config", "Show every setting.", _MORE),
+        "version": Entry("corral.cli.version:version", "Show the version.", _MORE),
+        "manager": Entry(
+            "corral.cli.serve:manager", "The manager process.", is_hidden=True
+        ),
+        "agent": Entry("corral.cli.serve:agent", "The agent process.", is_hidden=True),
+    }
+
+    def invoke(self, ctx: Any) -> Any:
+        is_debug = bool(ctx.params.get("debug"))
+        if is_debug:
+            sys.excepthook = sys.__excepthook__
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
+        except (CorralError, OSError) as error:
+            raise typer.Exit(fault.report(error, is_debug=is_debug)) from None
+
+
+app = typer.Typer(
+    name="corral",
+    cls=Root,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from corral import __version__
+
+        typer.echo(f"corral {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def corral(
+    ctx: typer.Context,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The manager; else CORRAL_MANAGER_URL."),
+    ] = None,
+    home: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="The data folder; else CORRAL_HOME."),
+    ] = None,
+    debug: Annotated[
+        bool,
+        typer.Option(
+            "--debug", envvar="CORRAL_DEBUG", help="Show the traceback of an error."
+        ),
+    ] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=_print_version,
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
+    """Run work on a cluster of GPU machines."""
+    ctx.obj = Reach(url, home)
+
+
+def main() -> None:
+    sys.excepthook = fault.last_resort
+    get_command(app)(prog_name="corral")

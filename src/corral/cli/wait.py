@@ -1,0 +1,44 @@
+"""`corral wait ID...`: wait until tasks have ended, and say how."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from corral.cli import argument, fault, progress, show
+from corral.cli.connect import connect
+
+if TYPE_CHECKING:
+    from corral.client import TaskInfo
+
+
+def wait(
+    ctx: typer.Context,
+    task_ids: argument.TasksArgument,
+    timeout: Annotated[
+        float | None,
+        typer.Option(metavar="S", help="Seconds to wait at most.", min=0),
+    ] = None,
+    as_json: show.JsonFlag = False,
+) -> None:
+    """Wait until tasks have ended; exits 1 unless all completed."""
+    ids = argument.read_ids(task_ids)
+    with connect(ctx) as client, progress.bar("waiting") as advance:
+        on_progress = advance if progress.is_live() else None
+        ended = client.wait_many(ids, timeout, on_progress=on_progress)
+    if as_json:
+        show.echo_values(ended)
+    else:
+        for task in ended:
+            typer.echo(f"{task.task_id} {task.status}")
+    failed = [task for task in ended if not task.is_completed]
+    for task in failed:
+        show.hint(f"Error: {_say(task)}")
+    if failed:
+        raise typer.Exit(fault.FAILED)
+
+
+def _say(task: TaskInfo) -> str:
+    said = f": {task.error.message}" if task.error else ""
+    return fault.one_line(f"task {task.task_id} {task.status}{said}")

@@ -1,0 +1,227 @@
+"""The calls about many tasks: few large requests, little work per task."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import msgspec
+
+from corral.client.exchange import Flow, Items, Request, Stream, get
+from corral.client.fault import class_of, decode
+from corral.client.payload import encode
+from corral.client.task import POLL_S, TaskRef, id_of
+from corral.client.value import Batch, Collected, Refusal, TaskInfo
+from corral.errors import BadRequest, CorralError, TaskNotFound, TooLarge
+
+BATCH_TASKS = 2_000
+BATCH_BYTES = 16 * 1024 * 1024 - 1024
+COLLECT_TASKS = 1_000
+_LIVELY_S = 0.5
+
+TaskLike: TypeAlias = Mapping[str, Any] | tuple[str, Any]
+"""A task of a batch: `{"task_type": ..., "parameters": ..., ...}` or (type, params)."""
+OnProgress: TypeAlias = Callable[[int, int], object]
+"""Called with how many are done, of how many."""
+
+
+@dataclass(slots=True)
+class _Parcel:
+    """Encoded tasks of one request, and where in the batch each stood."""
+
+    texts: list[bytes] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
+    size: int = 0
+
+    def has_room(self, size: int) -> bool:
+        return len(self.texts) < BATCH_TASKS and self.size + size + 1 <= BATCH_BYTES
+
+    def add(self, place: int, text: bytes) -> None:
+        self.texts.append(text)
+        self.places.append(place)
+        self.size += len(text) + 1
+
+    def body(self) -> bytes:
+        return b'{"tasks":[' + b",".join(self.texts) + b"]}"
+
+
+def submit_batch(
+    tasks: Iterable[TaskLike], *, on_progress: OnProgress | None = None
+) -> Flow[Batch]:
+    """Submit many tasks; a refused one is told in `errors` and hinders no other.
+
+    Tasks without `task_id` and `idempotency_key` get an id here, so that a request
+    sent again after a lost answer makes no task twice.
+    """
+    given = tasks if isinstance(tasks, Sequence) else list(tasks)
+    ids: list[str | None] = [None] * len(given)
+    refused: list[Refusal] = []
+    sent = 0
+    for parcel in _pack(given, refused):
+        response = yield Request(
+            "POST", "/tasks/batch", body=parcel.body(), is_repeatable=True
+        )
+        answer = decode(response, Batch)
+        for place, task_id in zip(parcel.places, answer.task_ids, strict=True):
+            ids[place] = task_id
+        refused += [
+            Refusal(index=parcel.places[no.index], code=no.code, message=no.message)
+            for no in answer.errors
+        ]
+        sent += len(parcel.places)
+        if on_progress is not None:
+            on_progress(sent, len(given))
+    refused.sort(key=lambda refusal: refusal.index)
+    return Batch(task_ids=ids, errors=refused)
+
+
+def submit_many(
+    tasks: Iterable[TaskLike], *, on_progress: OnProgress | None = None
+) -> Flow[list[str]]:
+    """Submit many tasks; their ids, in order.
+
+    Raises:
+        CorralError: when some were refused, with `.refused` (which, and why) and
+            `.task_ids` (None where refused): the others are accepted and run. It is
+            of the class of the refusals when all have one, else BadRequest.
+    """
+    batch = yield from submit_batch(tasks, on_progress=on_progress)
+    if batch.errors:
+        raise _refusal(batch)
+    return [task_id for task_id in batch.task_ids if task_id is not None]
+
+
+def _refusal(batch: Batch) -> CorralError:
+    first = batch.errors[0]
+    codes = {refusal.code for refusal in batch.errors}
+    kind = class_of(first.code) if len(codes) == 1 else BadRequest
+    return kind(
+        f"{len(batch.errors)} of {len(batch.task_ids)} tasks were refused; "
+        f"the first, number {first.index}: {first.message}",
+        refused=batch.errors,
+        task_ids=batch.task_ids,
+    )
+
+
+def _pack(tasks: Sequence[TaskLike], refused: list[Refusal]) -> Iterator[_Parcel]:
+    parcel = _Parcel()
+    for place, task in enumerate(_with_ids(tasks)):
+        try:
+            text = encode(task)
+            if len(text) > BATCH_BYTES:
+                raise TooLarge(f"it has {len(text)} bytes, more than a batch may have")
+        except BadRequest as error:
+            refused.append(Refusal(index=place, code=error.code, message=error.message))
+            continue
+        if not parcel.has_room(len(text)):
+            yield parcel
+            parcel = _Parcel()
+        parcel.add(place, text)
+    if parcel.texts:
+        yield parcel
+
+
+def _with_ids(tasks: Sequence[TaskLike]) -> Iterator[dict[str, Any]]:
+    # Ids of one batch are neighbours: the time, luck, a count. That is cheap here
+    # and kind to the manager's index.
+    stem = f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(6)}"
+    for place, task in enumerate(tasks):
+        if isinstance(task, tuple):
+            full: dict[str, Any] = {"task_type": task[0], "parameters": task[1]}
+        else:
+            full = dict(task)
+        if "task_id" not in full and "idempotency_key" not in full:
+            full["task_id"] = f"{stem}{place:08x}"
+        yield full
+
+
+def collect(tasks: Sequence[TaskRef], *, wait_s: float = 0.0) -> Flow[Collected]:
+    """Which of up to 1,000 tasks have ended, once all have or after `wait_s`."""
+    body = encode({"task_ids": [id_of(task) for task in tasks], "wait": wait_s})
+    response = yield Request(
+        "POST", "/tasks/collect", body=body, is_repeatable=True, wait_s=wait_s
+    )
+    return decode(response, Collected)
+
+
+def wait_many(
+    tasks: Iterable[TaskRef],
+    timeout: float | None = None,
+    *,
+    on_progress: OnProgress | None = None,
+) -> Flow[list[TaskInfo]]:
+    """The tasks, in order, when all have ended, however they ended.
+
+    Raises:
+        TaskNotFound: when the manager does not know some of them.
+        TimeoutError: when some have not ended after `timeout` seconds.
+    """
+    ids = [id_of(task) for task in tasks]
+    ends = None if timeout is None else time.monotonic() + timeout
+    ended: dict[str, TaskInfo] = {}
+    pending = deque(dict.fromkeys(ids))
+    total = len(pending)
+    longest_s = POLL_S if on_progress is None else _LIVELY_S
+    while pending:
+        left_s = longest_s if ends is None else max(ends - time.monotonic(), 0.0)
+        chunk = [pending.popleft() for _ in range(min(COLLECT_TASKS, len(pending)))]
+        found = yield from collect(chunk, wait_s=round(min(left_s, longest_s), 3))
+        if found.unknown:
+            raise TaskNotFound(
+                f"there is no task {found.unknown[0]}", task_ids=found.unknown
+            )
+        for task in found.tasks:
+            ended[task.task_id] = task
+        pending.extend(found.pending)
+        if on_progress is not None:
+            on_progress(len(ended), total)
+        if pending and ends is not None and time.monotonic() >= ends:
+            raise TimeoutError(
+                f"{len(pending)} of {total} tasks have not ended after {timeout:g} s"
+            )
+    return [ended[task_id] for task_id in ids]
+
+
+class _TaskPage(msgspec.Struct):
+    tasks: list[TaskInfo]
+    next_cursor: str | None = None
+
+
+def list_tasks(
+    *,
+    status: str | None = None,
+    task_type: str | None = None,
+    worker_id: str | None = None,
+    label: str | None = None,
+    dead: bool | None = None,
+    limit: int | None = None,
+) -> Stream[TaskInfo]:
+    """Tasks, newest first; pages are fetched as the caller goes on.
+
+    A `label` reads `key:value`. `dead` asks for dead letters only, or for all but
+    them. Without a `limit` the stream ends with the oldest task.
+    """
+    left = limit
+    cursor: str | None = None
+    while left is None or left > 0:
+        response = yield get(
+            "/tasks",
+            status=status,
+            task_type=task_type,
+            worker_id=worker_id,
+            label=label,
+            dead=None if dead is None else str(dead).lower(),
+            limit=min(left or 200, 200),
+            cursor=cursor,
+        )
+        page = decode(response, _TaskPage)
+        yield Items(page.tasks[:left])
+        cursor = page.next_cursor
+        if left is not None:
+            left -= len(page.tasks)
+        if cursor is None or not page.tasks:
+            return

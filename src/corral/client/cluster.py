@@ -1,0 +1,148 @@
+"""The calls about the cluster itself: nodes, workers, job types, tokens, events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from corral.client.exchange import Flow, Request, get, segment
+from corral.client.fault import decode
+from corral.client.payload import encode
+from corral.client.value import (
+    ClusterStatus,
+    EventPage,
+    Health,
+    JobTypeInfo,
+    JoinToken,
+    NodeInfo,
+    WorkerInfo,
+)
+
+
+class _Workers(msgspec.Struct):
+    workers: list[WorkerInfo]
+
+
+class _Nodes(msgspec.Struct):
+    nodes: list[NodeInfo]
+
+
+class _JobTypes(msgspec.Struct):
+    job_types: list[JobTypeInfo]
+
+
+class _Draining(msgspec.Struct):
+    running: int
+
+
+def _post(path: str, **fields: Any) -> Request:
+    given = {key: value for key, value in fields.items() if value is not None}
+    return Request("POST", path, body=encode(given))
+
+
+def health() -> Flow[Health]:
+    """Is the manager up? Needs no key."""
+    response = yield get("/health")
+    return decode(response, Health)
+
+
+def cluster_status() -> Flow[ClusterStatus]:
+    response = yield get("/cluster/status")
+    return decode(response, ClusterStatus)
+
+
+def nodes() -> Flow[list[NodeInfo]]:
+    response = yield get("/nodes")
+    return decode(response, _Nodes).nodes
+
+
+def node(node_id: str) -> Flow[NodeInfo]:
+    response = yield get(f"/nodes/{segment(node_id)}")
+    return decode(response, NodeInfo)
+
+
+def workers(*, status: str | None = None) -> Flow[list[WorkerInfo]]:
+    """Workers; `status` is online, busy, error or offline."""
+    response = yield get("/workers", status=status)
+    return decode(response, _Workers).workers
+
+
+def worker(worker_id: str) -> Flow[WorkerInfo]:
+    response = yield get(f"/workers/{segment(worker_id)}")
+    return decode(response, WorkerInfo)
+
+
+def launch_worker(
+    worker_class: str,
+    *,
+    name: str | None = None,
+    job_types: Sequence[str] | None = None,
+    params: Mapping[str, Any] | None = None,
+    concurrency: int | None = None,
+    node_id: str | None = None,
+    count: int | None = None,
+) -> Flow[list[WorkerInfo]]:
+    """Ask for workers of a class (`module:Class`); agents start them soon after."""
+    response = yield _post(
+        "/workers",
+        worker_class=worker_class,
+        name=name,
+        job_types=job_types,
+        params=params,
+        concurrency=concurrency,
+        node_id=node_id,
+        count=count,
+    )
+    return decode(response, _Workers).workers
+
+
+def stop_worker(worker_id: str) -> Flow[None]:
+    """Stop a worker for good; its unfinished tasks go back to the queue."""
+    yield Request("DELETE", f"/workers/{segment(worker_id)}")
+
+
+def job_types() -> Flow[list[JobTypeInfo]]:
+    response = yield get("/job-types")
+    return decode(response, _JobTypes).job_types
+
+
+def register_job_type(
+    name: str,
+    *,
+    input_schema: Mapping[str, Any] | None = None,
+    output_schema: Mapping[str, Any] | None = None,
+) -> Flow[None]:
+    """Make a kind of work known, so that tasks of it are accepted."""
+    yield _post(
+        "/job-types",
+        name=name,
+        input_schema=input_schema,
+        output_schema=output_schema,
+    )
+
+
+def join_token(
+    *, ttl_s: float | None = None, uses: int | None = None
+) -> Flow[JoinToken]:
+    """A token with which `corral join` brings another machine in."""
+    response = yield _post("/join-tokens", ttl_s=ttl_s, uses=uses)
+    return decode(response, JoinToken)
+
+
+def events(
+    *,
+    after: int | str | None = None,
+    limit: int | None = None,
+    task_id: str | None = None,
+) -> Flow[EventPage]:
+    """What happened: the newest events, or those after a place."""
+    response = yield get("/events", after=after, limit=limit, task_id=task_id)
+    return decode(response, EventPage)
+
+
+def drain() -> Flow[int]:
+    """Hand out no more work; how many tasks are still running."""
+    response = yield Request("POST", "/cluster/drain", is_repeatable=True)
+    return decode(response, _Draining).running

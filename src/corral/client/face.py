@@ -1,0 +1,59 @@
+"""Client and AsyncClient: the list of calls, once, under two drivers."""
+
+from __future__ import annotations
+
+from corral.client import bulk, cluster, task
+from corral.client.driver import AwaitingDriver, BlockingDriver
+from corral.client.endpoint import Endpoint, StreamEndpoint
+
+
+class Calls:
+    """Every call of the client; what each does is told where it is declared."""
+
+    health = Endpoint(cluster.health)
+    cluster_status = Endpoint(cluster.cluster_status)
+    drain = Endpoint(cluster.drain)
+    events = Endpoint(cluster.events)
+    join_token = Endpoint(cluster.join_token)
+
+    submit = Endpoint(task.submit)
+    get_task = Endpoint(task.get_task)
+    wait = Endpoint(task.wait)
+    result = Endpoint(task.result)
+    run = Endpoint(task.run)
+    cancel = Endpoint(task.cancel)
+    requeue = Endpoint(task.requeue)
+    logs = StreamEndpoint(task.logs)
+
+    submit_many = Endpoint(bulk.submit_many)
+    submit_batch = Endpoint(bulk.submit_batch)
+    collect = Endpoint(bulk.collect)
+    wait_many = Endpoint(bulk.wait_many)
+    list_tasks = StreamEndpoint(bulk.list_tasks)
+
+    nodes = Endpoint(cluster.nodes)
+    node = Endpoint(cluster.node)
+    workers = Endpoint(cluster.workers)
+    worker = Endpoint(cluster.worker)
+    launch_worker = Endpoint(cluster.launch_worker)
+    stop_worker = Endpoint(cluster.stop_worker)
+    job_types = Endpoint(cluster.job_types)
+    register_job_type = Endpoint(cluster.register_job_type)
+
+
+class Client(Calls, BlockingDriver):
+    """Talks to a manager; calls return when they are done. Safe to share by threads.
+
+    Args:
+        url: The manager; without one, the `manager_url` setting.
+        api_key: The key to show; without one, the `api_key` setting, then the
+            `admin.key` of the data folder. "" shows none.
+        home: The data folder; without one, the `home` setting.
+        ca_file: Certificates to trust beside the system's, for https.
+        timeout_s: How long one answer may take.
+        patience: How long calls that may be repeated are repeated.
+    """
+
+
+class AsyncClient(Calls, AwaitingDriver):
+    """The same calls, awaited; one event loop per client. Arguments as for Client."""

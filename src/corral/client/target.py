@@ -1,0 +1,88 @@
+"""Where the manager is and which key to show it: arguments first, then settings.
+
+Sends nothing. A key found in the data folder is shown only to the manager of this
+machine, or to the one the settings name: never to an address somebody typed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from corral.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    url: str
+    api_key: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        return _is_this_machine(self.url)
+
+
+def find_target(
+    url: str | None = None,
+    api_key: str | None = None,
+    home: str | Path | None = None,
+) -> Target:
+    """The manager to talk to.
+
+    Args:
+        url: its address; without one, the `manager_url` setting.
+        api_key: the key to show; "" shows none. Without one: the `api_key` setting
+            (CORRAL_API_KEY), then the file `admin.key` in the data folder.
+        home: the data folder; without one, the `home` setting.
+
+    Raises:
+        SettingsError: when the address is not http:// or https://, or a setting
+            has a value that is not allowed.
+    """
+    if url is not None and api_key is not None:
+        return Target(_check_url(url), api_key)
+    # Costs a tenth of a second, so only callers who need it pay.
+    from corral.settings import load
+
+    settings = load(manager_url=url, home=home)
+    address = _check_url(url or str(settings.manager_url))
+    if api_key is None and settings.api_key is not None:
+        api_key = settings.api_key.get_secret_value()
+    if api_key is None and (url is None or home or _is_this_machine(address)):
+        api_key = _read_key(settings.admin_key_path)
+    # A manager of this machine may have signed its certificate itself.
+    ca_file = str(settings.ssl_cert_path) if settings.ssl_cert_path else None
+    return Target(address, api_key, ca_file)
+
+
+def _read_key(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii").strip() or None
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _check_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        is_fine = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        is_fine = False
+    if not is_fine:
+        raise SettingsError(
+            f"the manager's address {url!r} is not an http:// or https:// URL "
+            "(CORRAL_MANAGER_URL or --url)"
+        )
+    return url.rstrip("/")
+
+
+def _is_this_machine(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

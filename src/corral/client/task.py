@@ -1,0 +1,177 @@
+"""The calls about one task: submit, look, wait, cancel, read its log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+from uuid import uuid4
+
+import msgspec
+
+from corral.client.exchange import Flow, Items, Request, Stream, get, segment
+from corral.client.fault import decode
+from corral.client.payload import encode
+from corral.client.value import (
+    LogLine,
+    Submitted,
+    TaskDetail,
+    TaskInfo,
+)
+from corral.errors import TaskFailed
+
+POLL_S = 25.0
+
+TaskRef: TypeAlias = str | Submitted | TaskInfo
+"""A task's id, or any answer that has one."""
+
+
+class TaskOptions(TypedDict, total=False):
+    """What a submit may say beside type and parameters; the manager has defaults.
+
+    `run_after` and `deadline` are a time or seconds from now, `timeout` is seconds.
+    """
+
+    task_id: str
+    model_name: str
+    priority: int | Literal["low", "normal", "high", "critical"]
+    timeout: float
+    retries: int
+    run_after: float | datetime | str
+    deadline: float | datetime | str
+    idempotency_key: str
+    labels: Mapping[str, str]
+    depends_on: Sequence[str]
+    overlap: Literal["allowed", "never"]
+
+
+def id_of(task: TaskRef) -> str:
+    return task if isinstance(task, str) else task.task_id
+
+
+def submit(
+    task_type: str, parameters: Any = None, **options: Unpack[TaskOptions]
+) -> Flow[Submitted]:
+    """Hand a task to the cluster; returns as soon as it is stored.
+
+    Without an `idempotency_key` or `task_id` a key is made up, so that sending it
+    again after a lost answer never makes a second task.
+    """
+    task = {"task_type": task_type, "parameters": _or_empty(parameters), **options}
+    if "task_id" not in task and "idempotency_key" not in task:
+        task["idempotency_key"] = uuid4().hex
+    body = encode(task)
+    response = yield Request("POST", "/tasks", body=body, is_repeatable=True)
+    return decode(response, Submitted)
+
+
+def _or_empty(parameters: Any) -> Any:
+    return {} if parameters is None else parameters
+
+
+def get_task(task: TaskRef, *, wait_s: float = 0.0) -> Flow[TaskDetail]:
+    """A task as it is now, or when it ends within `wait_s` (60 at most)."""
+    path = f"/tasks/{segment(id_of(task))}"
+    response = yield get(path, wait_s=wait_s, wait=wait_s or None)
+    return decode(response, TaskDetail)
+
+
+def wait(task: TaskRef, timeout: float | None = None) -> Flow[TaskDetail]:
+    """The task when it has ended, however it ended.
+
+    Raises:
+        TimeoutError: when it has not ended after `timeout` seconds.
+    """
+    ends = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = POLL_S if ends is None else max(ends - time.monotonic(), 0.0)
+        found = yield from get_task(task, wait_s=round(min(left, POLL_S), 3))
+        if found.is_terminal:
+            return found
+        if ends is not None and time.monotonic() >= ends:
+            raise TimeoutError(
+                f"task {found.task_id} is still {found.status} after {timeout:g} s"
+                f"{_why(found)}"
+            )
+
+
+def _why(task: TaskDetail) -> str:
+    return f" ({task.waiting.reason})" if task.waiting else ""
+
+
+def result(task: TaskRef, timeout: float | None = None) -> Flow[Any]:
+    """What the task returned.
+
+    Raises:
+        TaskFailed: when it ended otherwise; has `.task`, `.kind` and `.traceback`.
+        TimeoutError: when it has not ended after `timeout` seconds.
+    """
+    ended = yield from wait(task, timeout)
+    return result_of(ended)
+
+
+def result_of(task: TaskInfo) -> Any:
+    """The result of a task that has ended; raises TaskFailed unless it completed."""
+    if task.is_completed:
+        return task.result
+    error = task.error
+    said = f": {error.message}" if error and error.message else ""
+    raise TaskFailed(
+        f"task {task.task_id} {task.status.replace('_', ' ')}{said}",
+        task=task,
+        task_id=task.task_id,
+        kind=error.kind if error else task.status,
+        traceback=error.traceback if error else None,
+    )
+
+
+def run(
+    task_type: str,
+    parameters: Any = None,
+    *,
+    wait_timeout: float | None = None,
+    **options: Unpack[TaskOptions],
+) -> Flow[Any]:
+    """Submit, wait and return the result; `wait_timeout` bounds the waiting only.
+
+    Raises:
+        TaskFailed: when the task ended otherwise than completed.
+        TimeoutError: when it has not ended after `wait_timeout` seconds.
+    """
+    submitted = yield from submit(task_type, parameters, **options)
+    value = yield from result(submitted, wait_timeout)
+    return value
+
+
+def cancel(task: TaskRef) -> Flow[None]:
+    """Stop a task, running or not. Raises Conflict when it had ended."""
+    yield Request("POST", f"/tasks/{segment(id_of(task))}/cancel")
+
+
+def requeue(task: TaskRef) -> Flow[TaskDetail]:
+    """Run an ended task again under the same id. Raises Conflict when it is live."""
+    response = yield Request("POST", f"/tasks/{segment(id_of(task))}/requeue")
+    return decode(response, TaskDetail)
+
+
+class _LogPage(msgspec.Struct):
+    lines: list[LogLine]
+    cursor: str | int | None = None
+    done: bool = False
+
+
+def logs(task: TaskRef, *, follow: bool = False) -> Stream[LogLine]:
+    """The lines a task printed; with `follow`, also those to come until it ends."""
+    path = f"/tasks/{segment(id_of(task))}/logs"
+    wait_s = POLL_S if follow else 0.0
+    cursor: str | int | None = None
+    while True:
+        response = yield get(path, wait_s=wait_s, after=cursor, wait=wait_s or None)
+        page = decode(response, _LogPage)
+        if page.lines:
+            yield Items(page.lines)
+        has_more = bool(page.lines) and page.cursor != cursor
+        if (page.done or not follow) and not has_more:
+            return
+        cursor = page.cursor

@@ -1,0 +1,236 @@
+"""What the manager answers, as frozen typed values.
+
+Fields are those of docs/design/wire.md. Unknown fields are ignored and most absent
+ones have a default, so that a client works with a manager a little older or newer.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from corral.core.task import TERMINAL, State
+
+_TERMINAL = frozenset(str(state) for state in TERMINAL)
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of all answers; `to_dict` gives plain JSON values back."""
+
+    def to_dict(self) -> dict[str, Any]:
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+class Health(Value, frozen=True, kw_only=True):
+    status: str
+    version: str = ""
+    timestamp: datetime | None = None
+
+
+class Submitted(Value, frozen=True, kw_only=True):
+    """A task the manager has accepted; its `task_id` is what to wait for."""
+
+    task_id: str
+    status: str
+    estimated_wait_time: float | None = None
+    assigned_worker: str | None = None
+    created_at: datetime | None = None
+
+
+class Refusal(Value, frozen=True, kw_only=True):
+    """A task of a batch that was not accepted, by its place in the batch."""
+
+    index: int
+    code: str
+    message: str
+
+
+class Batch(Value, frozen=True, kw_only=True):
+    """What became of many submits: None stands where a task was refused."""
+
+    task_ids: list[str | None]
+    errors: list[Refusal] = []
+
+
+class TaskError(Value, frozen=True, kw_only=True):
+    kind: str
+    message: str = ""
+    traceback: str | None = None
+
+
+class TaskInfo(Value, frozen=True, kw_only=True):
+    """A task in brief, as lists show it."""
+
+    task_id: str
+    task_type: str
+    status: str
+    priority: int = 0
+    attempt: int = 1
+    worker_id: str | None = None
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    completed_at: datetime | None = None
+    duration: float | None = None
+    result: Any = None
+    error: TaskError | None = None
+    labels: dict[str, str] = {}
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.status in _TERMINAL
+
+    @property
+    def is_completed(self) -> bool:
+        return self.status == State.COMPLETED
+
+
+class Progress(Value, frozen=True, kw_only=True):
+    fraction: float | None = None
+    message: str | None = None
+
+
+class Waiting(Value, frozen=True, kw_only=True):
+    """Why a task is not running yet."""
+
+    reason: str
+    details: Any = None
+
+
+class AttemptInfo(Value, frozen=True, kw_only=True):
+    attempt: int
+    outcome: str
+    run: int = 1
+    worker_id: str | None = None
+    node_id: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    error: TaskError | None = None
+
+
+class TaskDetail(TaskInfo, frozen=True, kw_only=True):
+    """A task with everything known about it."""
+
+    state: str = ""
+    parameters: Any = None
+    model_name: str | None = None
+    timeout: float | None = None
+    retries: int = 0
+    tries: int = 0
+    losses: int = 0
+    run: int = 1
+    run_after: datetime | None = None
+    deadline: datetime | None = None
+    idempotency_key: str | None = None
+    depends_on: list[str] = []
+    node_id: str | None = None
+    assigned_worker: str | None = None
+    progress: Progress | None = None
+    waiting: Waiting | None = None
+    dead_letter: str | None = None
+    attempts: list[AttemptInfo] = []
+
+
+class Collected(Value, frozen=True, kw_only=True):
+    """Which of some tasks have ended, which have not, which nobody knows."""
+
+    tasks: list[TaskInfo]
+    pending: list[str] = []
+    unknown: list[str] = []
+
+
+class LogLine(Value, frozen=True, kw_only=True):
+    text: str
+    attempt: int = 1
+    at: datetime | None = None
+    stream: str = "stdout"
+
+
+class WorkerInfo(Value, frozen=True, kw_only=True):
+    worker_id: str
+    status: str
+    name: str = ""
+    node_id: str | None = None
+    state: str = ""
+    worker_class: str = ""
+    job_types: list[str] = []
+    concurrency: int = 1
+    current_tasks: Any = None
+    loaded_models: Any = None
+    gpu_info: Any = None
+    memory_usage: Any = None
+    performance_metrics: Any = None
+    error: str | None = None
+    pid: int | None = None
+    restarts: int = 0
+    last_heartbeat: datetime | None = None
+
+
+class NodeInfo(Value, frozen=True, kw_only=True):
+    node_id: str
+    status: str
+    hostname: str = ""
+    node_type: str = "worker"
+    address: str | None = None
+    version: str | None = None
+    labels: dict[str, str] = {}
+    capabilities: dict[str, Any] = {}
+    joined_at: datetime | None = None
+    last_heartbeat: datetime | None = None
+    workers: Any = None
+    cpu_percent: float | None = None
+    memory_percent: float | None = None
+    disk_percent: float | None = None
+    load_1m: float | None = None
+
+
+class ClusterStatus(Value, frozen=True, kw_only=True):
+    status: str
+    cluster_id: str = ""
+    total_workers: int = 0
+    active_workers: int = 0
+    queued_tasks: int = 0
+    running_tasks: int = 0
+    tasks: dict[str, int] = {}
+    total_nodes: int = 0
+    online_nodes: int = 0
+    gpu_utilization: float | None = None
+    total_memory_mb: float | None = None
+    available_memory_mb: float | None = None
+    uptime_s: float = 0.0
+    version: str = ""
+
+
+class JobTypeInfo(Value, frozen=True, kw_only=True):
+    name: str
+    target: str | None = None
+    input_schema: Any = None
+    output_schema: Any = None
+    created_at: datetime | None = None
+
+
+class JoinToken(Value, frozen=True, kw_only=True):
+    token: str
+    expires_at: datetime | None = None
+    uses: int | None = None
+
+
+class EventInfo(Value, frozen=True, kw_only=True):
+    event_type: str
+    title: str = ""
+    severity: str = "info"
+    source_node_id: str | None = None
+    description: str = ""
+    data: Any = None
+    task_ids: list[str] = []
+    at: datetime | None = None
+    seq: int = 0
+
+
+class EventPage(Value, frozen=True, kw_only=True):
+    """Some events; `next` is the `after` of the page that follows."""
+
+    events: list[EventInfo]
+    next: int | str | None = None

@@ -1,0 +1,1 @@
+"""Nouns and rules of Corral: plain values, no clock, no log, no I/O."""

@@ -1,0 +1,34 @@
+"""A named kind of work and where it goes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from corral.errors import InvalidField
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+ORCHESTRATOR = "@orchestrator"
+
+
+def check_name(value: str, field: str) -> str:
+    """Names are data: letters, digits and . _ : - only, 128 at most."""
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise InvalidField(
+            f"{field} must be 1-128 of letters, digits, '.', '_', ':' or '-', "
+            "starting with a letter or digit",
+            field=field,
+        )
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class JobType:
+    """`input_schema` and `output_schema` are JSON text; both may be absent."""
+
+    name: str
+    target: str = ORCHESTRATOR
+    input_schema: str | None = None
+    output_schema: str | None = None
+    created_at: datetime | None = None

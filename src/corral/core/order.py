@@ -1,0 +1,26 @@
+"""An order: the batch of attempts that one message carries to one worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class OrderItem:
+    """One attempt. `payload` and the values of `inputs` are JSON text."""
+
+    task_id: str
+    attempt: int
+    job_type: str
+    payload: str
+    timeout_s: float | None = None
+    inputs: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    id: str
+    worker_id: str
+    incarnation: str
+    items: tuple[OrderItem, ...]

@@ -1,0 +1,168 @@
+"""The task: its states, the one table of legal moves, and the values around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+
+from corral.errors import IllegalTransition, InvalidField
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    ASSIGNED = "assigned"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+
+
+TERMINAL = frozenset(
+    {State.COMPLETED, State.FAILED, State.ERROR, State.CANCELLED, State.TIMED_OUT}
+)
+LIVE = frozenset(State) - TERMINAL
+
+# The only edge out of a terminal state is the explicit requeue.
+TRANSITIONS: Mapping[State, frozenset[State]] = MappingProxyType(
+    {
+        State.QUEUED: frozenset(
+            {
+                State.ASSIGNED,
+                State.FAILED,
+                State.ERROR,
+                State.CANCELLED,
+                State.TIMED_OUT,
+            }
+        ),
+        State.ASSIGNED: frozenset({State.RUNNING, State.QUEUED}) | TERMINAL,
+        State.RUNNING: frozenset({State.QUEUED}) | TERMINAL,
+        **{state: frozenset({State.QUEUED}) for state in TERMINAL},
+    }
+)
+
+
+def advance(old: State, new: State) -> State:
+    """The one place where a state changes.
+
+    Raises:
+        IllegalTransition: when the table has no such edge.
+    """
+    if new not in TRANSITIONS[old]:
+        raise IllegalTransition(
+            f"a task cannot go from {old} to {new}", old=str(old), new=str(new)
+        )
+    return new
+
+
+class Overlap(StrEnum):
+    """May an attempt still run somewhere while the next one starts?"""
+
+    ALLOWED = "allowed"
+    NEVER = "never"
+
+
+PRIORITY_WORDS: Mapping[str, int] = MappingProxyType(
+    {"low": -10, "normal": 0, "high": 10, "critical": 100}
+)
+PRIORITY_LIMIT = 1_000_000
+
+
+def parse_priority(value: int | str) -> int:
+    """Turn a priority word or integer into the integer; higher runs first."""
+    if isinstance(value, str):
+        if value in PRIORITY_WORDS:
+            return PRIORITY_WORDS[value]
+        raise InvalidField(
+            f"priority {value!r} is not one of {', '.join(PRIORITY_WORDS)} "
+            "or an integer",
+            field="priority",
+        )
+    if isinstance(value, bool) or abs(value) > PRIORITY_LIMIT:
+        raise InvalidField(
+            f"priority must be an integer within ±{PRIORITY_LIMIT}", field="priority"
+        )
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class TaskError:
+    """Why an attempt did not complete; `kind` is a stable word."""
+
+    kind: str
+    message: str
+    traceback: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """What a user asked for. `payload` is JSON text, never decoded by the manager."""
+
+    id: str
+    job_type: str
+    payload: str
+    priority: int = 0
+    model: str | None = None
+    timeout_s: float | None = None
+    retries: int = 0
+    run_after: datetime | None = None
+    deadline: datetime | None = None
+    idempotency_key: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    depends_on: tuple[str, ...] = ()
+    overlap: Overlap = Overlap.ALLOWED
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as the store keeps it; (id, attempt) is the fencing token.
+
+    `tries` counts attempts in which user code failed, `losses` those in which the
+    worker died under it, `run` rises with every explicit requeue.
+    """
+
+    spec: TaskSpec
+    state: State
+    created_at: datetime
+    seq: int = 0
+    run: int = 1
+    attempt: int = 1
+    tries: int = 0
+    losses: int = 0
+    worker_id: str | None = None
+    incarnation: str | None = None
+    node_id: str | None = None
+    assigned_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    result: str | None = None
+    error: TaskError | None = None
+    dead_letter: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def is_terminal(self) -> bool:
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One ended try that did not complete; the completed one is the task itself."""
+
+    task_id: str
+    run: int
+    attempt: int
+    outcome: str
+    worker_id: str | None
+    node_id: str | None
+    started_at: datetime | None
+    finished_at: datetime
+    error: TaskError | None

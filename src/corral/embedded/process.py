@@ -1,0 +1,168 @@
+"""Starts, stops and recognises processes; knows nothing of what they do.
+
+A process is recognised by pid and start time together, because pids are used again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+_TETHER = Path(__file__).with_name("tether.py")
+# A clock that is set right after boot shifts the start times psutil computes.
+_START_SLACK_S = 2.0
+# Windows has neither; there `terminate` is all a parent can do.
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+
+
+_KEPT_VARIABLES = ("PATH", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "LD_LIBRARY_PATH")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run. `prefix` (a change of user) comes before the tether.
+
+    `death_signal` is what the process gets when its parent dies; Linux drops that
+    wish when the user changes, hence the order.
+    """
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    prefix: tuple[str, ...] = ()
+    cwd: Path | None = None
+    death_signal: int = KILL
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One process, for all time: its pid and when it started (epoch seconds)."""
+
+    pid: int
+    started: float
+
+
+@dataclass(slots=True)
+class Process:
+    """A child of this process and what it wrote since it started."""
+
+    popen: subprocess.Popen[bytes]
+    log: Path
+    log_from: int
+    mark: Mark | None = field(default=None)
+
+
+def launch(command: Command, log: Path) -> Process:
+    """Start `command` in a session of its own, its output appended to `log`.
+
+    Raises:
+        OSError: when the program cannot be started at all.
+    """
+    fd = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        offset = os.fstat(fd).st_size
+        popen = subprocess.Popen(
+            [*command.prefix, *tethered(command.argv, command.death_signal)],
+            env=dict(command.env),
+            cwd=command.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=fd,
+            stderr=fd,
+            # Ctrl-C in the terminal is for the parent, which stops them in order.
+            start_new_session=True,
+        )
+    finally:
+        os.close(fd)
+    return Process(popen, log, offset, mark(popen.pid))
+
+
+def bare_environment() -> dict[str, str]:
+    """For servers: no locale, PG* variable or secret of the user reaches them."""
+    kept = {n: os.environ[n] for n in _KEPT_VARIABLES if n in os.environ}
+    return {**kept, "LC_ALL": "C"}
+
+
+def tethered(argv: tuple[str, ...], death_signal: int) -> list[str]:
+    """`argv`, made to die with this process where the system can do that."""
+    if sys.platform != "linux":
+        return list(argv)
+    start = [sys.executable, "-I", "-S", "-B", str(_TETHER)]
+    return [*start, str(os.getpid()), str(int(death_signal)), *argv]
+
+
+def stop(process: Process, number: int, timeout_s: float) -> int:
+    """Ask with signal `number`, kill after `timeout_s`; returns the exit status."""
+    popen = process.popen
+    if popen.poll() is None:
+        popen.send_signal(number)
+    try:
+        return popen.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        kill_group(popen)
+        return popen.wait()
+
+
+def kill_group(popen: subprocess.Popen[bytes]) -> None:
+    """Kill a child and whatever still runs in its session's first group."""
+    if sys.platform == "win32":
+        popen.kill()
+        return
+    try:
+        os.killpg(popen.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        popen.kill()
+
+
+def mark(pid: int) -> Mark | None:
+    try:
+        return Mark(pid, psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None
+
+
+def is_alive(known: Mark) -> bool:
+    """Does exactly this process still run? A zombie does not."""
+    try:
+        process = psutil.Process(known.pid)
+        if abs(process.create_time() - known.started) > _START_SLACK_S:
+            return False
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def end(known: Mark, number: int, timeout_s: float) -> bool:
+    """Stop a process that is not our child; true when it is gone."""
+    if not is_alive(known):
+        return True
+    try:
+        process = psutil.Process(known.pid)
+        process.send_signal(number)
+        try:
+            process.wait(timeout_s)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait(timeout_s)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.Error:
+        return False
+    return True
+
+
+def last_line(process: Process) -> str:
+    """The last thing a process said since it started; empty when it said nothing."""
+    try:
+        with process.log.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(min(process.log_from, size), size - 8192))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,28 @@
+"""The seam between the manager and the engine; tests/contract holds both to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from corral.engine.dispatch import Address
+
+
+class Engine(Protocol):
+    """Carries orders to workers' queues. Every call may raise EngineUnavailable."""
+
+    address: Address
+
+    async def send(
+        self, queue: str, order_id: str, signed: Mapping[str, str]
+    ) -> None: ...
+
+    async def forget(self, queue: str) -> None: ...
+
+    async def ping(self) -> None: ...
+
+    async def ring(self, worker_ids: Sequence[str]) -> None: ...
+
+    async def grant(self, node_id: str) -> tuple[str, str] | None: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,45 @@
+"""The in-memory twin of the dispatcher: orders land in a list, nothing is sent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from corral.engine.dispatch import Address
+from corral.errors import EngineUnavailable
+
+
+class InlineDispatcher:
+    """Keeps what was sent, by queue; `is_down` makes every call fail."""
+
+    def __init__(self) -> None:
+        self.address = Address("127.0.0.1", 0, None, 0, None, None, False)
+        self.sent: dict[str, list[Mapping[str, str]]] = defaultdict(list)
+        self.rung: list[str] = []
+        self.is_down = False
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise EngineUnavailable("the inline engine is switched off")
+
+    async def send(self, queue: str, order_id: str, signed: Mapping[str, str]) -> None:
+        self._check()
+        self.sent[queue].append(signed)
+
+    async def forget(self, queue: str) -> None:
+        self._check()
+        self.sent.pop(queue, None)
+
+    async def ping(self) -> None:
+        self._check()
+
+    async def ring(self, worker_ids: Sequence[str]) -> None:
+        self._check()
+        self.rung.extend(worker_ids)
+
+    async def grant(self, node_id: str) -> tuple[str, str] | None:
+        self._check()
+        return None
+
+    async def close(self) -> None:
+        self.sent.clear()

@@ -1,0 +1,258 @@
+"""Turns plans into orders: guarded placement in the store, then the message.
+
+An order goes out in the answer to a report when its worker waits for one, else through
+the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from corral.core.order import Order, OrderItem
+from corral.core.report import Outcome, OutcomeKind
+from corral.core.task import State, Task
+from corral.engine.base import Engine
+from corral.engine.envelope import signed_order
+from corral.engine.factory import queue_name
+from corral.errors import CorralError, EngineUnavailable, StoreUnavailable
+from corral.manager.clock import Clock
+from corral.manager.secret import worker_secret
+from corral.manager.settling import Settling
+from corral.manager.state import Cluster, OpenOrder, WorkerLink
+from corral.scheduler.value import OrderClosed, Plan, PlannedOrder, TasksQueued
+from corral.store.base import Placement, Store
+
+log = logging.getLogger(__name__)
+_RETRY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An order whose tasks are durably assigned; only the sending is left."""
+
+    link: WorkerLink
+    tasks: tuple[Task, ...]
+    payloads: Mapping[str, str]
+
+
+class Dispatching:
+    """Plans when kicked; one placement commit at a time."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        engine: Engine,
+        settling: Settling,
+        clock: Clock,
+        cluster_secret: bytes,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._engine = engine
+        self._settling = settling
+        self._clock = clock
+        self._secret = cluster_secret
+        self._kicked = asyncio.Event()
+        self._stored: list[PlannedOrder] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._strays: set[asyncio.Task[object]] = set()
+        self.is_engine_up = True
+
+    def kick(self) -> None:
+        self._kicked.set()
+
+    async def run(self) -> None:
+        """The scheduling loop; sleeps until something changed."""
+        while True:
+            await self._kicked.wait()
+            self._kicked.clear()
+            await self._cycle()
+
+    async def _cycle(self) -> None:
+        orders = [*self._stored, *self.plan().orders]
+        self._stored.clear()
+        self._release_replies(orders)
+        if not orders:
+            return
+        try:
+            ready = await self._place(orders)
+        except CorralError as e:
+            log.warning("placement failed, trying again: %s", e.message)
+            self._give_back(orders)
+            self._cluster.is_dirty |= isinstance(e, StoreUnavailable)
+            asyncio.get_running_loop().call_later(_RETRY_S, self.kick)
+            return
+        for order in ready:
+            await self.send(order)
+        self.kick()
+
+    def plan(self) -> Plan:
+        """Ask the scheduler; ends expired tasks and arms the next wake-up."""
+        if not self.is_engine_up:
+            return Plan()
+        now = self._clock.now().timestamp()
+        plan = self._cluster.scheduler.plan(now)
+        if plan.expired:
+            self._stray(self._settling.expire([w.task_id for w in plan.expired]))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if plan.next_wake is not None:
+            delay = max(0.0, plan.next_wake - now) + 0.001
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(min(delay, 3600.0), self.kick)
+        return plan
+
+    def later(self, orders: Sequence[PlannedOrder]) -> None:
+        """Orders a submit planned for tasks that are stored as queued already."""
+        self._stored.extend(orders)
+        self.kick()
+
+    def _stray(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._strays.add(task)
+        task.add_done_callback(self._forget_stray)
+
+    def _forget_stray(self, task: asyncio.Task[object]) -> None:
+        self._strays.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # The rescue loop finds these tasks again.
+            log.warning("a hand-over broke off: %s", error)
+            self._cluster.is_dirty = True
+
+    def _release_replies(self, orders: Sequence[PlannedOrder]) -> None:
+        planned = {order.worker_id for order in orders}
+        for link in self._cluster.workers.values():
+            if link.replies and link.id not in planned:
+                for reply in link.replies:
+                    if not reply.done():
+                        reply.set_result(None)
+                link.replies.clear()
+
+    async def _place(self, orders: Sequence[PlannedOrder]) -> list[Ready]:
+        placements = []
+        for order in orders:
+            link = self._cluster.workers.get(order.worker_id)
+            if link is None or link.worker.incarnation is None:
+                continue
+            placements += [
+                Placement(
+                    w.task_id,
+                    w.attempt,
+                    link.id,
+                    link.worker.incarnation,
+                    link.worker.node_id,
+                )
+                for w in order.tasks
+            ]
+        now = self._clock.now()
+        payloads = await self._store.place_tasks(self._cluster.term, placements, now)
+        ready = []
+        for order in orders:
+            link = self._cluster.workers.get(order.worker_id)
+            tasks = [
+                self._cluster.assign(task, link, now)
+                for w in order.tasks
+                if w.task_id in payloads
+                and link is not None
+                and (task := self._cluster.tasks.get(w.task_id)) is not None
+                and task.state is State.QUEUED
+                and task.attempt == w.attempt
+            ]
+            missed = [w.task_id for w in order.tasks if w.task_id not in payloads]
+            if missed:
+                await self._settling.sync(missed)
+            if link is not None and tasks:
+                ready.append(Ready(link, tuple(tasks), payloads))
+            else:
+                self._cluster.scheduler.apply(OrderClosed(order.worker_id))
+        return ready
+
+    def _give_back(self, orders: Sequence[PlannedOrder]) -> None:
+        for order in orders:
+            waiting = tuple(w for w in order.tasks if w.task_id in self._cluster.tasks)
+            self._cluster.scheduler.apply(TasksQueued(waiting))
+            self._cluster.scheduler.apply(OrderClosed(order.worker_id))
+
+    async def send(self, ready: Ready) -> None:
+        """Hand over a placed order; when that fails its tasks go back uncharged."""
+        link = ready.link
+        ready = self._still_due(ready)
+        if not ready.tasks:
+            self._cluster.scheduler.apply(OrderClosed(link.id))
+            return
+        order_id = uuid.uuid4().hex
+        left = {t.id for t in ready.tasks}
+        opened = OpenOrder(order_id, self._clock.monotonic(), left)
+        self._cluster.open_order(link, opened)
+        incarnation = link.worker.incarnation or ""
+        items = await self._items(ready)
+        order = Order(order_id, link.id, incarnation, items)
+        signed = signed_order(order, worker_secret(self._secret, link.id, incarnation))
+        while link.replies:
+            reply = link.replies.pop(0)
+            if not reply.done():
+                reply.set_result(signed)
+                return
+        queue = queue_name(link.worker.node_id, link.id)
+        try:
+            await self._engine.send(queue, order_id, signed)
+        except EngineUnavailable as e:
+            log.warning("cannot send an order: %s", e.message)
+            self.is_engine_up = False
+            self._stray(self.give_up(ready.tasks))
+
+    def _still_due(self, ready: Ready) -> Ready:
+        """Leave out what was cancelled or taken away while the commit was under way."""
+        incarnation = ready.link.worker.incarnation
+        due: list[Task] = []
+        homeless: list[Task] = []
+        for task in ready.tasks:
+            now = self._cluster.tasks.get(task.id)
+            if now is None or now.attempt != task.attempt:
+                continue
+            (due if now.incarnation == incarnation else homeless).append(task)
+        if homeless:
+            self._stray(self.give_up(homeless))
+        return Ready(ready.link, tuple(due), ready.payloads)
+
+    async def give_up(self, tasks: Sequence[Task]) -> None:
+        """Tasks that never reached their worker go back as a new attempt."""
+        await self._settling.settle(
+            Outcome(t.id, t.attempt, OutcomeKind.RETURNED) for t in tasks
+        )
+        self.kick()
+
+    async def _items(self, ready: Ready) -> tuple[OrderItem, ...]:
+        needed = {d for t in ready.tasks for d in t.spec.depends_on}
+        outputs: dict[str, str] = {}
+        if needed:
+            stored = await self._store.get_tasks(sorted(needed))
+            outputs = {t.id: t.result or "null" for t in stored}
+        now = self._clock.now()
+        return tuple(
+            OrderItem(
+                task_id=t.id,
+                attempt=t.attempt,
+                job_type=t.spec.job_type,
+                payload=t.spec.payload or ready.payloads[t.id],
+                timeout_s=_time_left(t, now.timestamp()),
+                inputs={d: outputs.get(d, "null") for d in t.spec.depends_on} or None,
+            )
+            for t in ready.tasks
+        )
+
+
+def _time_left(task: Task, now: float) -> float | None:
+    limits = []
+    if task.spec.timeout_s is not None:
+        limits.append(task.spec.timeout_s)
+    if task.spec.deadline is not None:
+        limits.append(max(0.01, task.spec.deadline.timestamp() - now))
+    return min(limits, default=None)

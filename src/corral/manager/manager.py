@@ -1,0 +1,214 @@
+"""The manager: wires the verbs to one picture of the cluster and runs the loops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from corral.core.report import Outcome, OutcomeKind
+from corral.core.retry import RetryPolicy
+from corral.core.task import State, Task, TaskError
+from corral.engine.base import Engine
+from corral.errors import Conflict, EngineUnavailable, TaskNotFound
+from corral.manager.access import Access, Limits
+from corral.manager.clock import Clock, new_id
+from corral.manager.dispatching import Dispatching
+from corral.manager.loop import Loop
+from corral.manager.monitor import Monitor, Prune
+from corral.manager.registry import Registry
+from corral.manager.reporting import Reporting
+from corral.manager.rescue import Liveness, Rescue
+from corral.manager.settling import Settling
+from corral.manager.state import Cluster, NodeLink, WorkerLink
+from corral.manager.submitting import Submitting
+from corral.scheduler.scheduler import Policy, Scheduler
+from corral.scheduler.value import Paused, Reason, TasksQueued
+from corral.store.base import Retention, Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerConfig:
+    """The settings the manager needs, already read."""
+
+    cluster_secret: bytes
+    cluster_name: str = "corral"
+    policy: Policy = field(default_factory=Policy)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    liveness: Liveness = field(default_factory=Liveness)
+    limits: Limits = field(default_factory=Limits)
+    keep: Retention = field(
+        default_factory=lambda: Retention(30 * 86400, 30 * 86400, 86400, 365 * 86400)
+    )
+    beat_s: float = 5.0
+    fence_after_s: float = 90.0
+    sample_s: float = 30.0
+    default_timeout_s: float | None = 300.0
+    is_open: bool = False
+
+
+class Manager:
+    """One leader. `start` before use, `stop` after."""
+
+    def __init__(
+        self,
+        store: Store,
+        engine: Engine,
+        config: ManagerConfig,
+        clock: Clock | None = None,
+    ) -> None:
+        self.store = store
+        self.engine = engine
+        self.config = config
+        self.clock = clock or Clock()
+        self.cluster = Cluster(Scheduler(config.policy))
+        self.access = Access(store, self.clock, config.limits, config.is_open)
+        self.settling = Settling(self.cluster, store, self.clock, config.retry)
+        self.dispatching = Dispatching(
+            self.cluster,
+            store,
+            engine,
+            self.settling,
+            self.clock,
+            config.cluster_secret,
+        )
+        self.submitting = Submitting(
+            self.cluster, store, self.dispatching, self.settling, self.clock
+        )
+        self.reporting = Reporting(
+            self.cluster, store, self.settling, self.dispatching, self.clock
+        )
+        self.registry = Registry(
+            self.cluster, store, self.settling, self.dispatching, self.clock
+        )
+        self.rescue = Rescue(
+            self.cluster,
+            store,
+            engine,
+            self.registry,
+            self.dispatching,
+            self.clock,
+            config.liveness,
+        )
+        self.monitor = Monitor(self.cluster, store, self.access, self.clock)
+        self.prune = Prune(store, self.clock, config.keep)
+        self.started_at: datetime = self.clock.now()
+        self.deposed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # life --------------------------------------------------------------------
+    async def start(self) -> None:
+        """Take the lead, load the live part of the store, start the loops."""
+        now = self.clock.now()
+        self.cluster.term = await self.store.take_lead(new_id("m"), now)
+        await self.access.load()
+        await self._load()
+        self._spawn(self._schedule())
+        deposed = self.deposed.set
+        self._spawn(Loop("rescue", 1.0, self.rescue.step, deposed).run())
+        self._spawn(Loop("monitor", 1.0, self.monitor.step, deposed).run())
+        self._spawn(Loop("prune", 600.0, self.prune.step, deposed).run())
+        self.dispatching.kick()
+
+    async def _schedule(self) -> None:
+        await Loop("scheduling", 0.1, self.dispatching.run, self.deposed.set).run()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(asyncio.create_task(coroutine))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.access.flush_audit()
+        await self.engine.close()
+        await self.store.close()
+
+    async def _load(self) -> None:
+        cluster, now = self.cluster, self.clock.monotonic()
+        cluster.job_types = {j.name: j for j in await self.store.job_types()}
+        for node in await self.store.nodes():
+            # Every lease gets a fresh grace: silence was ours, not theirs.
+            cluster.nodes[node.id] = NodeLink(node, now)
+        for worker in await self.store.workers():
+            cluster.workers[worker.id] = WorkerLink(worker)
+        live = await self.store.live_tasks()
+        cluster.tasks = {t.id: t for t in live}
+        for task in live:
+            await self.rescue.take_over(task)
+        log.info("loaded %d live tasks, term %d", len(live), cluster.term)
+
+    # verbs on one task -------------------------------------------------------
+    async def cancel(self, task_id: str) -> None:
+        """Cancel a live task; a running one is killed on its worker.
+
+        Raises:
+            TaskNotFound, Conflict: unknown, or it had ended already.
+        """
+        task = self.cluster.tasks.get(task_id)
+        if task is None:
+            stored = await self._stored(task_id)
+            raise Conflict(
+                f"task {task_id} has already ended as {stored.state}",
+                status=str(stored.state),
+            )
+        error = TaskError("cancelled", "cancelled on request")
+        outcome = Outcome(task.id, task.attempt, OutcomeKind.CANCELLED, error=error)
+        if not await self.settling.settle([outcome]):
+            # It moved on in the same moment: look again.
+            await self.cancel(task_id)
+            return
+        link = self.cluster.link_of(task)
+        if link is not None and link.worker.incarnation == task.incarnation:
+            link.drops.add((task.id, task.attempt))
+            # A bell that cannot be rung only costs time: every beat repeats the drop.
+            with contextlib.suppress(EngineUnavailable):
+                await self.engine.ring([link.id])
+        self.dispatching.kick()
+
+    async def requeue(self, task_id: str) -> Task:
+        """Run an ended task again under the same id."""
+        stored = await self._stored(task_id)
+        task = await self.store.requeue_task(
+            self.cluster.term, task_id, self.clock.now()
+        )
+        if task is None:
+            raise Conflict(
+                f"task {task_id} is {stored.state}; only ended tasks can be requeued",
+                status=str(stored.state),
+            )
+        self.cluster.tasks[task.id] = task
+        waiting = (self.cluster.waiting(task),)
+        self.cluster.scheduler.apply(TasksQueued(waiting))
+        self.dispatching.kick()
+        return task
+
+    async def _stored(self, task_id: str) -> Task:
+        task = await self.store.get_task(task_id)
+        if task is None:
+            raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
+        return task
+
+    async def wait(self, task_ids: list[str], timeout_s: float) -> None:
+        await self.cluster.waiters.wait(task_ids, self.cluster.is_live, timeout_s)
+
+    def why(self, task: Task) -> Reason | None:
+        """Why a queued task waits."""
+        if task.state is not State.QUEUED:
+            return None
+        now = self.clock.now().timestamp()
+        if not self.dispatching.is_engine_up:
+            return Reason("engine_down", "Redis does not answer: orders cannot be sent")
+        return self.cluster.scheduler.why(task.id, now)
+
+    def drain(self, is_paused: bool = True) -> int:
+        """Stop (or go on) handing out work; how many tasks are still with workers."""
+        self.cluster.scheduler.apply(Paused(is_paused))
+        self.dispatching.kick()
+        return sum(t.state is not State.QUEUED for t in self.cluster.tasks.values())

@@ -1,0 +1,151 @@
+"""Takes workers' reports: outcomes into the record, the next order into the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from corral.core.report import Outcome, OutcomeKind
+from corral.core.task import State, advance
+from corral.errors import Conflict, StoreUnavailable
+from corral.manager.clock import Clock
+from corral.manager.commit import GroupCommit
+from corral.manager.dispatching import Dispatching
+from corral.manager.settling import Settling
+from corral.manager.state import Cluster, WorkerLink
+from corral.store.base import LogChunk, Store
+
+Started = tuple[str, int, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One numbered word of a worker incarnation; see docs/design/wire.md."""
+
+    incarnation: str
+    report_id: str
+    outcomes: Sequence[Outcome] = ()
+    started: Sequence[Started] = ()
+    progress: Sequence[tuple[str, int, float, str]] = ()
+    logs: Sequence[LogChunk] = ()
+    wants_order: bool = False
+    state: str | None = None
+    error: str | None = None
+
+
+class Reporting:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        settling: Settling,
+        dispatching: Dispatching,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._settling = settling
+        self._dispatching = dispatching
+        self._clock = clock
+        self._starts: GroupCommit[Sequence[Started], None] = GroupCommit(self._start)
+
+    async def report(self, link: WorkerLink, report: Report) -> dict[str, Any]:
+        """Carry out a report once; a repeated one gets the same answer."""
+        if report.incarnation != link.worker.incarnation:
+            raise Conflict(
+                "this worker incarnation is no longer the current one",
+                worker_id=link.id,
+            )
+        known = link.answers.get(report.report_id)
+        if known is not None:
+            return await asyncio.shield(known)
+        answer = link.remember_answer(report.report_id)
+        try:
+            result = await self._carry_out(link, report)
+        except BaseException as e:
+            link.answers.pop(report.report_id, None)
+            answer.set_exception(e)
+            answer.exception()
+            raise
+        answer.set_result(result)
+        return result
+
+    async def _carry_out(self, link: WorkerLink, report: Report) -> dict[str, Any]:
+        if report.logs:
+            await self._store.add_logs(report.logs)
+        outcomes = [o for o in report.outcomes if self._is_current(link, o)]
+        self._learn(link, outcomes)
+        await self._settling.settle(outcomes)
+        due = [s for s in report.started if self._is_due(link, s)]
+        if due:
+            await self._starts.put(due)
+        for task_id, attempt, fraction, message in report.progress:
+            task = self._cluster.tasks.get(task_id)
+            if task is not None and task.attempt == attempt:
+                self._cluster.progress[task_id] = (fraction, message)
+        order = await self._next_order(link) if report.wants_order else None
+        if outcomes and not report.wants_order:
+            self._dispatching.kick()
+        return {"order": order, "drop": [list(d) for d in link.drops]}
+
+    def _is_current(self, link: WorkerLink, outcome: Outcome) -> bool:
+        task = self._cluster.tasks.get(outcome.task_id)
+        return (
+            task is not None
+            and task.attempt == outcome.attempt
+            and task.incarnation == link.worker.incarnation
+        )
+
+    def _is_due(self, link: WorkerLink, started: Started) -> bool:
+        task = self._cluster.tasks.get(started[0])
+        return (
+            task is not None
+            and task.attempt == started[1]
+            and task.state is State.ASSIGNED
+            and task.incarnation == link.worker.incarnation
+        )
+
+    async def _start(self, batch: Sequence[Sequence[Started]]) -> list[None]:
+        flat = [s for rows in batch for s in rows]
+        try:
+            changed = await self._store.start_tasks(self._cluster.term, flat)
+        except StoreUnavailable:
+            self._cluster.is_dirty = True
+            raise
+        for task_id, attempt, at in flat:
+            task = self._cluster.tasks.get(task_id)
+            if task_id in changed and task is not None and task.attempt == attempt:
+                state = advance(task.state, State.RUNNING)
+                self._cluster.tasks[task_id] = replace(task, state=state, started_at=at)
+        return [None] * len(batch)
+
+    def _learn(self, link: WorkerLink, outcomes: Sequence[Outcome]) -> None:
+        ran: dict[tuple[str, str], tuple[int, float]] = {}
+        for outcome in outcomes:
+            if outcome.kind is OutcomeKind.FAILED:
+                link.failed += 1
+            if outcome.kind is not OutcomeKind.COMPLETED:
+                continue
+            link.ran += 1
+            link.busy_s += outcome.duration_s
+            key = (self._cluster.tasks[outcome.task_id].spec.job_type, link.id)
+            count, seconds = ran.get(key, (0, 0.0))
+            ran[key] = (count + 1, seconds + outcome.duration_s)
+        self._cluster.learn(ran)
+
+    async def _next_order(self, link: WorkerLink) -> dict[str, str] | None:
+        reply: asyncio.Future[dict[str, str] | None] = (
+            asyncio.get_running_loop().create_future()
+        )
+        link.replies.append(reply)
+        self._dispatching.kick()
+        try:
+            return await asyncio.wait_for(reply, 5.0)
+        except TimeoutError:
+            return None
+        finally:
+            if reply in link.replies:
+                link.replies.remove(reply)

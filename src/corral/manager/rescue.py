@@ -1,0 +1,150 @@
+"""The one cure for every hand-over that can die half way.
+
+Nodes that fell silent, an engine that came back, writes whose outcome is unknown:
+each ends with the task queued again as a new attempt, or with memory as the store is.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from corral.core.node import NodeState
+from corral.core.task import State, Task
+from corral.engine.base import Engine
+from corral.errors import EngineUnavailable
+from corral.manager.clock import Clock
+from corral.manager.dispatching import Dispatching
+from corral.manager.registry import Registry
+from corral.manager.state import Cluster, NodeLink, slim
+from corral.scheduler.value import TasksGone, TasksQueued
+from corral.store.base import Event, Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Liveness:
+    """After how many silent seconds a node is suspect, and lost."""
+
+    suspect_s: float = 15.0
+    lost_s: float = 20.0
+    mass_loss_nodes: int = 4
+
+
+class Rescue:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        engine: Engine,
+        registry: Registry,
+        dispatching: Dispatching,
+        clock: Clock,
+        liveness: Liveness,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._engine = engine
+        self._registry = registry
+        self._dispatching = dispatching
+        self._clock = clock
+        self._liveness = liveness
+        self._is_held = False
+
+    async def step(self) -> None:
+        await self._watch_engine()
+        if self._cluster.is_dirty:
+            await self.reconcile()
+        await self._watch_nodes()
+
+    async def _watch_engine(self) -> None:
+        if self._dispatching.is_engine_up:
+            return
+        try:
+            await self._engine.ping()
+        except EngineUnavailable:
+            return
+        log.info("Redis answers again")
+        self._dispatching.is_engine_up = True
+        self._dispatching.kick()
+
+    async def _watch_nodes(self) -> None:
+        now = self._clock.monotonic()
+        online = [
+            n
+            for n in self._cluster.nodes.values()
+            if n.node.state in (NodeState.ONLINE, NodeState.SUSPECT)
+        ]
+        silent = [n for n in online if now - n.seen >= self._liveness.lost_s]
+        if await self._is_mass_loss(len(silent), len(online)):
+            return
+        for link in silent:
+            log.warning("node %s is lost", link.node.id)
+            await self._registry.lose_node(link, NodeState.LOST)
+        for link in online:
+            if link not in silent:
+                await self._suspect(link, now - link.seen)
+
+    async def _suspect(self, link: NodeLink, silent_s: float) -> None:
+        is_late = silent_s >= self._liveness.suspect_s
+        if is_late and link.node.state is NodeState.ONLINE:
+            await self._registry.suspect(link)
+
+    async def _is_mass_loss(self, silent: int, online: int) -> bool:
+        """Most of the nodes at once: rather our own network than theirs. Hold."""
+        is_mass = online >= self._liveness.mass_loss_nodes and silent * 2 > online
+        if is_mass and not self._is_held:
+            title = f"{silent} of {online} nodes fell silent together; holding"
+            log.critical(title)
+            event = Event("mass_loss", title, "critical", at=self._clock.now())
+            await self._store.add_events([event])
+        self._is_held = is_mass
+        return is_mass
+
+    async def reconcile(self) -> None:
+        """Make memory agree with the store after a write of unknown outcome."""
+        self._cluster.is_dirty = False
+        stored = {t.id: t for t in await self._store.live_tasks()}
+        ended = [t for t in self._cluster.tasks if t not in stored]
+        # A task may have been settled or inserted while live_tasks was read, so only
+        # what the store says about it now counts.
+        for task in await self._store.get_tasks(ended):
+            if task.is_terminal and task.id in self._cluster.tasks:
+                self._cluster.close_attempt(self._cluster.tasks[task.id])
+                self._cluster.scheduler.apply(TasksGone((task.id,)))
+                self._cluster.end(task.id)
+        for task in stored.values():
+            known = self._cluster.tasks.get(task.id)
+            if known is None or known.attempt < task.attempt:
+                await self._adopt(task.id)
+        self._dispatching.kick()
+
+    async def _adopt(self, task_id: str) -> None:
+        task = await self._store.get_task(task_id)
+        known = self._cluster.tasks.get(task_id)
+        if task is None or task.is_terminal:
+            return
+        if known is not None and known.attempt >= task.attempt:
+            return
+        if known is not None:
+            self._cluster.close_attempt(known)
+            self._cluster.scheduler.apply(TasksGone((task_id,)))
+        await self.take_over(task)
+
+    async def take_over(self, task: Task) -> None:
+        """Put a live task of the store into memory, wherever it is."""
+        self._cluster.sequence = max(self._cluster.sequence, task.seq)
+        self._cluster.tasks[task.id] = slim(task)
+        if task.state is State.QUEUED:
+            needs = frozenset(
+                d for d in task.spec.depends_on if d in self._cluster.tasks
+            )
+            waiting = self._cluster.waiting(task, needs)
+            self._cluster.scheduler.apply(TasksQueued((waiting,)))
+            return
+        link = self._cluster.link_of(task)
+        if link is None or link.worker.incarnation != task.incarnation:
+            await self._dispatching.give_up([task])
+            return
+        self._registry.restore_order(link, task)

@@ -1,0 +1,180 @@
+"""What the leader keeps in memory: live tasks, links to nodes and workers.
+
+All of it can be derived again from the store and the next heartbeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from corral.core.job_type import JobType
+from corral.core.node import Node, Sample
+from corral.core.task import State, Task
+from corral.core.worker import Worker, WorkerState
+from corral.manager.wait import Waiters
+from corral.scheduler.scheduler import Scheduler
+from corral.scheduler.value import OrderClosed, TasksRan, Waiting
+
+KEEP_PAYLOAD_BYTES = 2048
+STRIPPED_BYTES = 256 * 1024
+_ANSWERS_KEPT = 16
+
+
+@dataclass(slots=True)
+class OpenOrder:
+    """Attempts of one order not yet ended; `misses` counts beats without them."""
+
+    id: str
+    sent_at: float
+    left: set[str]
+    misses: int = 0
+
+
+@dataclass(slots=True)
+class WorkerLink:
+    """A worker row and what is going on with it."""
+
+    worker: Worker
+    orders: dict[str, OpenOrder] = field(default_factory=dict)
+    replies: list[asyncio.Future[dict[str, str] | None]] = field(default_factory=list)
+    answers: OrderedDict[str, asyncio.Future[dict[str, Any]]] = field(
+        default_factory=OrderedDict
+    )
+    drops: set[tuple[str, int]] = field(default_factory=set)
+    ran: int = 0
+    failed: int = 0
+    busy_s: float = 0.0
+
+    @property
+    def id(self) -> str:
+        return self.worker.id
+
+    def remember_answer(self, report_id: str) -> asyncio.Future[dict[str, Any]]:
+        future: asyncio.Future[dict[str, Any]] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self.answers[report_id] = future
+        while len(self.answers) > _ANSWERS_KEPT:
+            self.answers.popitem(last=False)
+        return future
+
+    def held(self) -> Iterator[tuple[OpenOrder, str]]:
+        for order in list(self.orders.values()):
+            for task_id in list(order.left):
+                yield order, task_id
+
+
+@dataclass(slots=True)
+class NodeLink:
+    """A node row and its heartbeat; `seen` is monotonic seconds."""
+
+    node: Node
+    seen: float
+    sample: Sample | None = None
+    is_sample_kept: bool = True
+    is_stamped: bool = True
+    desired_version: int = 1
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def touch_desired(self) -> None:
+        self.desired_version += 1
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The leader's picture; mutated only on the event loop, between awaits."""
+
+    scheduler: Scheduler
+    waiters: Waiters = field(default_factory=Waiters)
+    tasks: dict[str, Task] = field(default_factory=dict)
+    nodes: dict[str, NodeLink] = field(default_factory=dict)
+    workers: dict[str, WorkerLink] = field(default_factory=dict)
+    job_types: dict[str, JobType] = field(default_factory=dict)
+    progress: dict[str, tuple[float, str]] = field(default_factory=dict)
+    sequence: int = 0
+    term: int = 0
+    is_dirty: bool = False
+    """A write's outcome is unknown: memory must be compared with the store."""
+
+    def next_sequence(self) -> int:
+        self.sequence += 1
+        return self.sequence
+
+    def is_live(self, task_id: str) -> bool:
+        return task_id in self.tasks
+
+    def link_of(self, task: Task) -> WorkerLink | None:
+        return self.workers.get(task.worker_id) if task.worker_id else None
+
+    def assign(self, task: Task, link: WorkerLink, now: Any) -> Task:
+        """Note that `task` is with this worker incarnation now."""
+        worker = link.worker
+        task = replace(
+            task,
+            state=State.ASSIGNED,
+            worker_id=worker.id,
+            incarnation=worker.incarnation,
+            node_id=worker.node_id,
+            assigned_at=now,
+        )
+        self.tasks[task.id] = task
+        return task
+
+    def open_order(self, link: WorkerLink, order: OpenOrder) -> None:
+        link.orders[order.id] = order
+
+    def close_attempt(self, task: Task) -> None:
+        """This attempt is no longer with its worker; free the slot when it was last."""
+        link = self.link_of(task)
+        if link is None:
+            return
+        for order_id, order in list(link.orders.items()):
+            if task.id in order.left:
+                order.left.discard(task.id)
+                if not order.left:
+                    del link.orders[order_id]
+                    self.scheduler.apply(OrderClosed(link.id))
+                return
+
+    def end(self, task_id: str) -> None:
+        """The task is terminal: forget it and wake who waits."""
+        self.tasks.pop(task_id, None)
+        self.progress.pop(task_id, None)
+        self.waiters.ended(task_id)
+
+    def learn(self, ran: Mapping[tuple[str, str], tuple[int, float]]) -> None:
+        for (job_type, worker_id), (count, seconds) in ran.items():
+            self.scheduler.apply(TasksRan(job_type, worker_id, count, seconds))
+
+    def waiting(self, task: Task, needs: frozenset[str] = frozenset()) -> Waiting:
+        spec = task.spec
+        return Waiting(
+            task_id=spec.id,
+            attempt=task.attempt,
+            job_type=spec.job_type,
+            seq=task.seq,
+            priority=spec.priority,
+            run_after=spec.run_after.timestamp() if spec.run_after else 0.0,
+            deadline=spec.deadline.timestamp() if spec.deadline else None,
+            needs=needs,
+            size=len(spec.payload) or STRIPPED_BYTES,
+        )
+
+    def is_serving(self, worker: Worker) -> bool:
+        return worker.incarnation is not None and worker.state in (
+            WorkerState.READY,
+            WorkerState.BUSY,
+        )
+
+
+def slim(task: Task) -> Task:
+    """The task without a payload that is too large to keep in memory."""
+    if len(task.spec.payload) <= KEEP_PAYLOAD_BYTES:
+        return task
+    return replace(task, spec=replace(task.spec, payload=""))

@@ -1,0 +1,227 @@
+"""Accepts tasks: checks, plans in memory, one insert per batch, then the answer.
+
+A caller is told "accepted" only after the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from corral.core.task import State, Task, TaskSpec
+from corral.errors import (
+    BadRequest,
+    CorralError,
+    InvalidField,
+    StoreUnavailable,
+    UnknownTaskType,
+)
+from corral.manager.clock import Clock
+from corral.manager.commit import GroupCommit
+from corral.manager.dispatching import Dispatching, Ready
+from corral.manager.settling import Settling
+from corral.manager.state import Cluster, slim
+from corral.scheduler.value import OrderClosed, PlannedOrder, TasksGone, TasksQueued
+from corral.store.base import Inserted, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """One submitted task: stored now, or there before (`is_new` false)."""
+
+    task: Task
+    is_new: bool = True
+
+
+Answer = Accepted | CorralError
+
+
+@dataclass(slots=True)
+class _Entry:
+    task: Task
+    needs: frozenset[str]
+    failed_need: str | None = None
+    answer: Answer | None = None
+
+
+class Submitting:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        dispatching: Dispatching,
+        settling: Settling,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._dispatching = dispatching
+        self._settling = settling
+        self._clock = clock
+        self._writes: GroupCommit[list[_Entry], None] = GroupCommit(self._commit)
+
+    async def submit(self, specs: Sequence[TaskSpec]) -> list[Answer]:
+        """Accept each task or say why not; one answer per spec, in order."""
+        entries = await self._check(specs)
+        await self._writes.put([e for e in entries if e.answer is None])
+        lost_need = [e for e in entries if e.failed_need and _is_new(e.answer)]
+        for entry in lost_need:
+            message = f"it depends on task {entry.failed_need}, which did not complete"
+            await self._settling.fail([entry.task.id], "dependency_failed", message)
+        return [e.answer or BadRequest("the task was not stored") for e in entries]
+
+    # checks ------------------------------------------------------------------
+    async def _check(self, specs: Sequence[TaskSpec]) -> list[_Entry]:
+        now = self._clock.now()
+        outside = await self._look_up(specs)
+        known: set[str] = set()
+        entries = []
+        for spec in specs:
+            task = Task(spec=spec, state=State.QUEUED, created_at=now)
+            entry = _Entry(task, frozenset())
+            try:
+                self._resolve(entry, outside, known)
+            except CorralError as e:
+                entry.answer = e
+            known.add(spec.id)
+            entries.append(entry)
+        return entries
+
+    async def _look_up(self, specs: Sequence[TaskSpec]) -> dict[str, State]:
+        """States of dependencies that are neither live nor part of this submit."""
+        own = {s.id for s in specs}
+        ids = {
+            d
+            for s in specs
+            for d in s.depends_on
+            if d not in own and d not in self._cluster.tasks
+        }
+        if not ids:
+            return {}
+        return {t.id: t.state for t in await self._store.get_tasks(sorted(ids))}
+
+    def _resolve(
+        self, entry: _Entry, outside: dict[str, State], known: set[str]
+    ) -> None:
+        spec = entry.task.spec
+        if spec.job_type not in self._cluster.job_types:
+            names = ", ".join(sorted(self._cluster.job_types)) or "none yet"
+            raise UnknownTaskType(
+                f"unknown task type '{spec.job_type}'; known: {names}. "
+                "Launch a worker for it, or register it with 'corral job-type add'",
+                task_type=spec.job_type,
+            )
+        needs = set()
+        for need in spec.depends_on:
+            if need in self._cluster.tasks or need in known:
+                needs.add(need)
+            elif need not in outside:
+                raise InvalidField(
+                    f"depends_on names an unknown task {need!r}", field="depends_on"
+                )
+            elif outside[need] is not State.COMPLETED:
+                entry.failed_need = need
+        entry.needs = frozenset(needs)
+
+    # the commit --------------------------------------------------------------
+    async def _commit(self, batch: Sequence[list[_Entry]]) -> list[None]:
+        entries = self._without_repeats([e for group in batch for e in group])
+        direct, later = self._plan(entries)
+        assigned = {w.task_id: order.worker_id for order in direct for w in order.tasks}
+        now = self._clock.now()
+        rows = []
+        for entry in entries:
+            link = self._cluster.workers.get(assigned.get(entry.task.id, ""))
+            if link is not None:
+                entry.task = self._cluster.assign(entry.task, link, now)
+            rows.append(entry.task)
+        try:
+            inserted = await self._store.insert_tasks(self._cluster.term, rows)
+        except CorralError as e:
+            self._undo(entries, [*direct, *later])
+            self._cluster.is_dirty |= isinstance(e, StoreUnavailable)
+            raise
+        self._answer(entries, inserted)
+        await self._dispatch(direct, {t.id: t for t in rows})
+        self._dispatching.later(later)
+        return [None] * len(batch)
+
+    def _without_repeats(self, entries: list[_Entry]) -> list[_Entry]:
+        seen: dict[str, _Entry] = {}
+        for entry in entries:
+            live = self._cluster.tasks.get(entry.task.id)
+            if live is not None:
+                entry.answer = Accepted(live, is_new=False)
+            elif (first := seen.get(entry.task.id)) is not None:
+                entry.answer = Accepted(first.task, is_new=False)
+            else:
+                seen[entry.task.id] = entry
+        return list(seen.values())
+
+    def _plan(
+        self, entries: list[_Entry]
+    ) -> tuple[list[PlannedOrder], list[PlannedOrder]]:
+        """Plan new tasks before they are stored, so that one commit does for both."""
+        waiting = []
+        for entry in entries:
+            task = replace(entry.task, seq=self._cluster.next_sequence())
+            entry.task = self._cluster.tasks[task.id] = task
+            if entry.failed_need is None:
+                waiting.append(self._cluster.waiting(task, self._live(entry.needs)))
+        self._cluster.scheduler.apply(TasksQueued(tuple(waiting)))
+        new = {e.task.id for e in entries}
+        direct: list[PlannedOrder] = []
+        later: list[PlannedOrder] = []
+        for order in self._dispatching.plan().orders:
+            is_direct = all(w.task_id in new for w in order.tasks)
+            (direct if is_direct else later).append(order)
+        return direct, later
+
+    def _live(self, needs: frozenset[str]) -> frozenset[str]:
+        return frozenset(n for n in needs if n in self._cluster.tasks)
+
+    def _undo(self, entries: list[_Entry], orders: list[PlannedOrder]) -> None:
+        ids = tuple(e.task.id for e in entries)
+        self._cluster.scheduler.apply(TasksGone(ids))
+        for task_id in ids:
+            self._cluster.end(task_id)
+        for order in orders:
+            rest = tuple(w for w in order.tasks if w.task_id in self._cluster.tasks)
+            self._cluster.scheduler.apply(TasksQueued(rest))
+            self._cluster.scheduler.apply(OrderClosed(order.worker_id))
+
+    def _answer(self, entries: list[_Entry], inserted: Inserted) -> None:
+        for entry in entries:
+            task_id = entry.task.id
+            if task_id in inserted.created:
+                self._cluster.tasks[task_id] = slim(self._cluster.tasks[task_id])
+                entry.answer = Accepted(entry.task)
+                continue
+            self._cluster.scheduler.apply(TasksGone((task_id,)))
+            self._cluster.end(task_id)
+            if (known := inserted.existing.get(task_id)) is not None:
+                entry.answer = Accepted(known, is_new=False)
+                if known.id == task_id and not known.is_terminal:
+                    self._cluster.is_dirty = True
+            else:
+                complaint = inserted.rejected.get(task_id, "it could not be stored")
+                entry.answer = InvalidField(
+                    f"the task cannot be stored: {complaint}", field="parameters"
+                )
+
+    async def _dispatch(
+        self, orders: list[PlannedOrder], rows: dict[str, Task]
+    ) -> None:
+        for order in orders:
+            link = self._cluster.workers.get(order.worker_id)
+            tasks = tuple(
+                rows[w.task_id] for w in order.tasks if w.task_id in self._cluster.tasks
+            )
+            if link is None or not tasks:
+                self._cluster.scheduler.apply(OrderClosed(order.worker_id))
+                continue
+            await self._dispatching.send(Ready(link, tasks, {}))
+
+
+def _is_new(answer: Answer | None) -> bool:
+    return isinstance(answer, Accepted) and answer.is_new

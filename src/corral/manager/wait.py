@@ -1,0 +1,52 @@
+"""Callers that wait for tasks to end, woken by the settlement itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+
+
+class Waiters:
+    """Long polls: one future per caller, however many tasks it names."""
+
+    def __init__(self) -> None:
+        self._by_task: dict[str, list[_Watch]] = {}
+
+    async def wait(
+        self, task_ids: Iterable[str], is_live: Callable[[str], bool], timeout_s: float
+    ) -> None:
+        """Return when none of the tasks is live any more, or after the timeout."""
+        watch = _Watch({t for t in task_ids if is_live(t)})
+        if not watch.left or timeout_s <= 0:
+            return
+        watched = tuple(watch.left)
+        for task_id in watched:
+            self._by_task.setdefault(task_id, []).append(watch)
+        try:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(watch.future, timeout_s)
+        finally:
+            self._remove(watch, watched)
+
+    def ended(self, task_id: str) -> None:
+        for watch in self._by_task.pop(task_id, ()):
+            watch.left.discard(task_id)
+            if not watch.left and not watch.future.done():
+                watch.future.set_result(None)
+
+    def _remove(self, watch: _Watch, task_ids: tuple[str, ...]) -> None:
+        for task_id in task_ids:
+            watches = self._by_task.get(task_id)
+            if watches and watch in watches:
+                watches.remove(watch)
+                if not watches:
+                    del self._by_task[task_id]
+
+
+class _Watch:
+    __slots__ = ("future", "left")
+
+    def __init__(self, left: set[str]) -> None:
+        self.left = left
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

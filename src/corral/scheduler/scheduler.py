@@ -1,0 +1,290 @@
+"""The scheduler: `apply(event)` keeps its picture of the cluster, `plan(now)` decides.
+
+Earliest completion: the best waiting task of all job types goes to the worker with the
+fewest open orders. Tasks stay here until a worker can start them; only types so short
+that a round trip would show get a second order ahead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+
+from corral.scheduler.estimate import Durations
+from corral.scheduler.queue import TypeQueue
+from corral.scheduler.value import (
+    DependencyMet,
+    OrderClosed,
+    Paused,
+    Plan,
+    PlannedOrder,
+    Reason,
+    SchedulerEvent,
+    TasksGone,
+    TasksQueued,
+    TasksRan,
+    Waiting,
+    WorkerBroken,
+    WorkerGone,
+    WorkerReady,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How large an order may be, and when a worker gets one ahead."""
+
+    order_max_tasks: int = 200
+    order_max_bytes: int = 1 << 20
+    order_budget_s: float = 0.020
+    ahead_below_s: float = 0.010
+
+
+@dataclass(slots=True)
+class _Worker:
+    worker_id: str
+    node_id: str
+    job_types: frozenset[str]
+    slots: int
+    open_orders: int
+
+
+class Scheduler:
+    """Deterministic for the same events; the caller owns clock and I/O."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        self._policy = policy or Policy()
+        self._queues: dict[str, TypeQueue] = {}
+        self._blocked: dict[str, Waiting] = {}
+        self._dependents: dict[str, set[str]] = {}
+        self._delayed: list[tuple[float, str, int]] = []
+        self._later: dict[str, Waiting] = {}
+        self._deadlines: list[tuple[float, str, int]] = []
+        self._workers: dict[str, _Worker] = {}
+        self._broken: dict[str, WorkerBroken] = {}
+        self._durations = Durations()
+        self._is_paused = False
+
+    # events ------------------------------------------------------------------
+    def apply(self, event: SchedulerEvent) -> None:
+        """Take note of what happened."""
+        match event:
+            case TasksQueued(tasks):
+                for task in tasks:
+                    self._admit(task)
+            case TasksGone(task_ids):
+                for task_id in task_ids:
+                    self._forget(task_id)
+            case DependencyMet(task_id):
+                self._unblock(task_id)
+            case WorkerReady():
+                self._broken.pop(event.worker_id, None)
+                self._workers[event.worker_id] = _Worker(
+                    event.worker_id,
+                    event.node_id,
+                    event.job_types,
+                    event.slots,
+                    event.open_orders,
+                )
+            case WorkerBroken(worker_id):
+                self._workers.pop(worker_id, None)
+                self._broken[worker_id] = event
+            case WorkerGone(worker_id):
+                self._workers.pop(worker_id, None)
+                self._broken.pop(worker_id, None)
+            case OrderClosed(worker_id):
+                if worker := self._workers.get(worker_id):
+                    worker.open_orders = max(0, worker.open_orders - 1)
+            case TasksRan(job_type, _, count, seconds):
+                self._durations.learn(job_type, count, seconds)
+            case Paused(is_paused):
+                self._is_paused = is_paused
+
+    def _admit(self, task: Waiting) -> None:
+        if task.deadline is not None:
+            heappush(self._deadlines, (task.deadline, task.task_id, task.attempt))
+        if task.needs:
+            self._blocked[task.task_id] = task
+            for need in task.needs:
+                self._dependents.setdefault(need, set()).add(task.task_id)
+        elif task.run_after > 0.0:
+            self._later[task.task_id] = task
+            heappush(self._delayed, (task.run_after, task.task_id, task.attempt))
+        else:
+            self._queue(task.job_type).push(task)
+
+    def _queue(self, job_type: str) -> TypeQueue:
+        queue = self._queues.get(job_type)
+        if queue is None:
+            queue = self._queues[job_type] = TypeQueue()
+        return queue
+
+    def _unblock(self, task_id: str) -> None:
+        for waiting_id in sorted(self._dependents.pop(task_id, ())):
+            task = self._blocked.pop(waiting_id, None)
+            if task is not None:
+                self._admit(replace(task, needs=task.needs - {task_id}))
+
+    def _forget(self, task_id: str) -> None:
+        task = self._blocked.pop(task_id, None) or self._later.pop(task_id, None)
+        for need in task.needs if task else ():
+            self._dependents.get(need, set()).discard(task_id)
+        if task is None:
+            for queue in self._queues.values():
+                if queue.discard(task_id):
+                    return
+
+    # decisions ---------------------------------------------------------------
+    def plan(self, now: float) -> Plan:
+        """What to do at `now`; planned tasks are no longer waiting here."""
+        expired = self._expire(now)
+        self._release_due(now)
+        orders: list[PlannedOrder] = []
+        if not self._is_paused:
+            while order := self._next_order():
+                orders.append(order)
+        return Plan(tuple(orders), expired, self._next_wake())
+
+    def _expire(self, now: float) -> tuple[Waiting, ...]:
+        gone: list[Waiting] = []
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, task_id, attempt = heappop(self._deadlines)
+            task = self._find(task_id)
+            if task is not None and task.attempt == attempt:
+                self._forget(task_id)
+                gone.append(task)
+        return tuple(gone)
+
+    def _release_due(self, now: float) -> None:
+        while self._delayed and self._delayed[0][0] <= now:
+            _, task_id, attempt = heappop(self._delayed)
+            task = self._later.get(task_id)
+            if task is not None and task.attempt == attempt:
+                del self._later[task_id]
+                self._queue(task.job_type).push(task)
+
+    def _next_wake(self) -> float | None:
+        times = [heap[0][0] for heap in (self._delayed, self._deadlines) if heap]
+        return min(times, default=None)
+
+    def _next_order(self) -> PlannedOrder | None:
+        best: tuple[tuple[int, int], str, _Worker] | None = None
+        for job_type, queue in self._queues.items():
+            head = queue.head()
+            if head is None:
+                continue
+            key = (-head.priority, head.seq)
+            if best is not None and best[0] <= key:
+                continue
+            worker = self._choose(job_type)
+            if worker is not None:
+                best = (key, job_type, worker)
+        if best is None:
+            return None
+        _, job_type, worker = best
+        worker.open_orders += 1
+        queue = self._queues[job_type]
+        tasks = queue.take(self._order_size(job_type), self._policy.order_max_bytes)
+        return PlannedOrder(worker.worker_id, tasks)
+
+    def _choose(self, job_type: str) -> _Worker | None:
+        ahead = 2 if self._is_short(job_type) else 1
+        free = [
+            w
+            for w in self._workers.values()
+            if job_type in w.job_types and w.open_orders < w.slots * ahead
+        ]
+        return min(
+            free, key=lambda w: (w.open_orders / w.slots, w.worker_id), default=None
+        )
+
+    def _is_short(self, job_type: str) -> bool:
+        mean = self._durations.get(job_type)
+        return mean is not None and mean < self._policy.ahead_below_s
+
+    def _order_size(self, job_type: str) -> int:
+        mean = self._durations.get(job_type)
+        if mean is None:
+            return 1
+        most = int(self._policy.order_budget_s / max(mean, 1e-6))
+        slots = sum(w.slots for w in self._workers.values() if job_type in w.job_types)
+        share = -(-len(self._queues[job_type]) // max(1, slots))
+        return max(1, min(most, share, self._policy.order_max_tasks))
+
+    # answers -----------------------------------------------------------------
+    def _find(self, task_id: str) -> Waiting | None:
+        task = self._blocked.get(task_id) or self._later.get(task_id)
+        if task is not None:
+            return task
+        for queue in self._queues.values():
+            if (queued := queue.get(task_id)) is not None:
+                return queued
+        return None
+
+    def dependents(self, task_id: str) -> tuple[str, ...]:
+        """Tasks that still wait for this one."""
+        return tuple(sorted(self._dependents.get(task_id, ())))
+
+    def waiting_count(self) -> int:
+        queued = sum(len(q) for q in self._queues.values())
+        return queued + len(self._blocked) + len(self._later)
+
+    def estimated_wait_s(self, job_type: str) -> float | None:
+        """Seconds until a task of this type submitted now would start, if known."""
+        slots = sum(w.slots for w in self._workers.values() if job_type in w.job_types)
+        mean = self._durations.get(job_type)
+        if not slots:
+            return None
+        if self._choose(job_type) is not None:
+            return 0.0
+        waiting = len(self._queues[job_type]) if job_type in self._queues else 0
+        return None if mean is None else mean * (waiting + 1) / slots
+
+    def why(self, task_id: str, now: float) -> Reason | None:
+        """Why this task waits; None when it does not wait here."""
+        task = self._find(task_id)
+        if task is None:
+            return None
+        if task.needs:
+            return Reason(
+                "dependencies",
+                f"waits for {len(task.needs)} other task(s) to complete",
+                {"depends_on": sorted(task.needs)},
+            )
+        if task.run_after > now:
+            wait_s = round(task.run_after - now, 1)
+            return Reason(
+                "not_before",
+                f"may start in {wait_s} s (run_after or retry backoff)",
+                {"starts_in_s": wait_s},
+            )
+        return self._why_no_worker(task)
+
+    def _why_no_worker(self, task: Waiting) -> Reason:
+        job_type = task.job_type
+        if self._is_paused:
+            return Reason("draining", "the cluster is draining: nothing new starts")
+        serving = [w for w in self._workers.values() if job_type in w.job_types]
+        if serving:
+            ahead = self._queues[job_type].position(task.task_id)
+            return Reason(
+                "workers_busy",
+                f"all {len(serving)} worker(s) for '{job_type}' are busy; "
+                f"{ahead} task(s) stand before this one",
+                {"workers": sorted(w.worker_id for w in serving), "ahead": ahead},
+            )
+        broken = [b for b in self._broken.values() if job_type in b.job_types]
+        if broken:
+            first = min(broken, key=lambda b: b.worker_id)
+            return Reason(
+                "worker_error",
+                f"worker {first.worker_id} for '{job_type}' cannot start: "
+                f"{first.error}",
+                {b.worker_id: b.error for b in broken},
+            )
+        return Reason(
+            "no_worker",
+            f"no worker serves '{job_type}': start one with "
+            f"'corral worker launch CLASS --job-type {job_type}'",
+            {"job_type": job_type},
+        )

@@ -1,0 +1,126 @@
+"""What goes into the scheduler and what comes out. Times are seconds since epoch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A queued attempt as the scheduler sees it."""
+
+    task_id: str
+    attempt: int
+    job_type: str
+    seq: int
+    priority: int = 0
+    run_after: float = 0.0
+    deadline: float | None = None
+    needs: frozenset[str] = frozenset()
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TasksQueued:
+    tasks: tuple[Waiting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TasksGone:
+    """Tasks that no longer wait: placed by other means, cancelled, ended."""
+
+    task_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyMet:
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReady:
+    """A worker incarnation can take orders; `open_orders` it already has."""
+
+    worker_id: str
+    node_id: str
+    job_types: frozenset[str]
+    slots: int = 1
+    open_orders: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerBroken:
+    """A worker that should serve these types but cannot, and why."""
+
+    worker_id: str
+    job_types: frozenset[str]
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerGone:
+    worker_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrderClosed:
+    """Every attempt of one order of this worker has ended."""
+
+    worker_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TasksRan:
+    """`count` attempts of a type took `seconds` together on a worker."""
+
+    job_type: str
+    worker_id: str
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """While paused nothing is handed out (drain)."""
+
+    is_paused: bool
+
+
+SchedulerEvent = (
+    TasksQueued
+    | TasksGone
+    | DependencyMet
+    | WorkerReady
+    | WorkerBroken
+    | WorkerGone
+    | OrderClosed
+    | TasksRan
+    | Paused
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedOrder:
+    """These waiting attempts go to this worker in one message."""
+
+    worker_id: str
+    tasks: tuple[Waiting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`next_wake` is when time alone will change the plan."""
+
+    orders: tuple[PlannedOrder, ...] = ()
+    expired: tuple[Waiting, ...] = ()
+    next_wake: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a task is not running yet."""
+
+    reason: str
+    message: str
+    details: dict[str, Any] = field(default_factory=dict)

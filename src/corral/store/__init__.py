@@ -1,0 +1,1 @@
+"""The truth: the only room that knows SQL. Nothing here decides; it records."""

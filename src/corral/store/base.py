@@ -1,0 +1,234 @@
+"""The seam between the manager and its truth: intent-named calls, no SQL outside.
+
+Every method that changes tasks carries the leader's term: a deposed leader's call
+changes nothing and raises NotLeader. Batch methods take any number of rows and run as
+one statement; when that statement fails because of one row's data, the store bisects
+the batch, so that only the culprit is in `Rejected`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from corral.core.job_type import JobType
+from corral.core.key import Key
+from corral.core.node import Node, Sample
+from corral.core.retry import Settlement
+from corral.core.task import Attempt, State, Task
+from corral.core.worker import Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """Outcome of one batch of submits, by task id.
+
+    `existing` maps the id that was sent to the task already there (same id, or same
+    owner and idempotency key). `rejected` maps ids to the database's complaint.
+    """
+
+    created: Mapping[str, int]
+    existing: Mapping[str, Task] = field(default_factory=dict)
+    rejected: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Give attempt `attempt` of a queued task to a worker incarnation."""
+
+    task_id: str
+    attempt: int
+    worker_id: str
+    incarnation: str
+    node_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    states: tuple[State, ...] = ()
+    job_type: str | None = None
+    worker_id: str | None = None
+    owner: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    dead_letter: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    """Newest first. `next_cursor` is None on the last page."""
+
+    tasks: tuple[Task, ...]
+    total: int
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One row of history; `task_ids` has every task one statement touched."""
+
+    event_type: str
+    title: str
+    severity: str = "info"
+    source_node_id: str | None = None
+    description: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    task_ids: tuple[str, ...] = ()
+    at: datetime | None = None
+    seq: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    at: datetime
+    actor: str
+    action: str
+    target: str
+    allowed: bool
+    ip: str
+    request_id: str
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """Lines an attempt printed. `lines` is JSON text: [[epoch_s, stream, text]...]."""
+
+    task_id: str
+    attempt: int
+    seq: int
+    lines: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    tasks_s: float
+    events_s: float
+    samples_s: float
+    audit_s: float
+
+
+class Store(Protocol):
+    """PostgreSQL or its in-memory twin; `tests/contract/` holds both to this."""
+
+    async def open(self) -> None:
+        """Connect and bring the schema up to date (under an advisory lock)."""
+
+    async def close(self) -> None: ...
+
+    async def ping(self) -> None:
+        """Raises StoreUnavailable when the database does not answer."""
+
+    # leadership -----------------------------------------------------------
+    async def take_lead(self, holder: str, now: datetime) -> int:
+        """Become leader; returns the new term."""
+
+    async def term(self) -> int: ...
+
+    # tasks: the hot path --------------------------------------------------
+    async def insert_tasks(self, term: int, tasks: Sequence[Task]) -> Inserted:
+        """Store new tasks, `queued` or already `assigned`; created ids get a seq."""
+
+    async def place_tasks(
+        self, term: int, placements: Sequence[Placement], now: datetime
+    ) -> Mapping[str, str]:
+        """queued → assigned where attempt still matches; payload text by task id."""
+
+    async def start_tasks(
+        self, term: int, started: Sequence[tuple[str, int, datetime]]
+    ) -> set[str]:
+        """assigned → running for (task id, attempt, started at); ids changed."""
+
+    async def settle_tasks(
+        self, term: int, settlements: Sequence[Settlement]
+    ) -> set[str]:
+        """End attempts; ids whose row still had that attempt and was live.
+
+        A settlement to `queued` raises the attempt by one and clears the worker.
+        Every settlement but a completed one leaves a row in attempts.
+        """
+
+    async def requeue_task(self, term: int, task_id: str, now: datetime) -> Task | None:
+        """Terminal → queued: same id, attempt + 1, run + 1, counters at zero.
+
+        None when the task does not exist or is not terminal.
+        """
+
+    # tasks: reads ---------------------------------------------------------
+    async def get_task(self, task_id: str) -> Task | None: ...
+
+    async def get_tasks(self, task_ids: Sequence[str]) -> Sequence[Task]:
+        """Those that exist, in any order."""
+
+    async def list_tasks(
+        self, where: TaskFilter, limit: int, offset: int = 0, cursor: str | None = None
+    ) -> TaskPage: ...
+
+    async def count_tasks(self) -> Mapping[State, int]: ...
+
+    async def live_tasks(self) -> Sequence[Task]:
+        """Every task not yet terminal, in seq order, with payload left empty."""
+
+    async def attempts(self, task_id: str) -> Sequence[Attempt]: ...
+
+    # logs -----------------------------------------------------------------
+    async def add_logs(self, chunks: Sequence[LogChunk]) -> None:
+        """Idempotent on (task_id, attempt, seq)."""
+
+    async def logs(
+        self, task_id: str, after: tuple[int, int] = (0, 0)
+    ) -> Sequence[LogChunk]:
+        """Chunks after (attempt, seq), in order."""
+
+    # registry -------------------------------------------------------------
+    async def save_job_type(self, job_type: JobType) -> None: ...
+
+    async def job_types(self) -> Sequence[JobType]: ...
+
+    async def save_node(self, node: Node) -> None: ...
+
+    async def nodes(self) -> Sequence[Node]: ...
+
+    async def save_worker(self, worker: Worker) -> None: ...
+
+    async def delete_worker(self, worker_id: str) -> None: ...
+
+    async def workers(self) -> Sequence[Worker]: ...
+
+    async def save_beats(
+        self, node_ids: Sequence[str], at: datetime, samples: Sequence[Sample]
+    ) -> None:
+        """Stamp last_heartbeat of nodes and their workers; keep samples as history."""
+
+    async def samples(
+        self, node_id: str, since: datetime, limit: int = 1000
+    ) -> Sequence[Sample]:
+        """Newest first."""
+
+    # keys -----------------------------------------------------------------
+    async def save_key(self, key: Key) -> None: ...
+
+    async def keys(self) -> Sequence[Key]: ...
+
+    async def use_key(self, key_id: str, now: datetime) -> bool:
+        """Spend one use of a valid limited key; false when none is left."""
+
+    # history --------------------------------------------------------------
+    async def add_events(self, events: Sequence[Event]) -> None: ...
+
+    async def events(
+        self, after_seq: int = 0, limit: int = 100, task_id: str | None = None
+    ) -> Sequence[Event]:
+        """Oldest first when `after_seq` > 0, else the newest `limit`, oldest first."""
+
+    async def add_audit(self, rows: Sequence[AuditRow]) -> None:
+        """Append, each row's hash chained to the one before."""
+
+    async def audit(self, limit: int = 100) -> Sequence[AuditRow]: ...
+
+    async def check_audit(self) -> bool:
+        """Is the hash chain whole?"""
+
+    async def prune(self, now: datetime, keep: Retention) -> Mapping[str, int]:
+        """Delete what is past its time; rows deleted by table."""

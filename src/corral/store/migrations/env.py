@@ -1,0 +1,13 @@
+"""Alembic's entry: runs on the connection that `store/migrate.py` hands over."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from corral.store.schema import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"], target_metadata=metadata
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,210 @@
+"""Between rows and values. Rows come from either side of the store, so tasks are read
+by position, in the order of `statement.TASK_COLUMNS`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from corral.core.job_type import JobType
+from corral.core.key import Key, Scope
+from corral.core.node import Node, NodeState, Sample
+from corral.core.task import Attempt, Overlap, State, Task, TaskError, TaskSpec
+from corral.core.worker import Worker, WorkerSpec, WorkerState
+from corral.store.base import AuditRow, Event
+from corral.store.statement import SPEC_WIDTH
+from corral.store.text import clean, clean_or_none
+
+
+def to_json(value: Any) -> str:
+    """Compact and ASCII: whatever the strings inside hold can be stored."""
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, default=str)
+
+
+def _error(kind: str | None, message: str | None, trace: str | None) -> TaskError | None:
+    return None if kind is None else TaskError(kind, message or "", trace)
+
+
+def task_of(row: Sequence[Any]) -> Task:
+    """Columns stand in the order of the fields, so most pass straight through."""
+    *plain, labels, depends_on, overlap, owner = row[:SPEC_WIDTH]
+    spec = TaskSpec(
+        *plain,
+        labels=dict(map(json.loads, labels)) if labels else {},
+        depends_on=tuple(depends_on) if depends_on else (),
+        overlap=Overlap(overlap),
+        owner=owner,
+    )
+    state, *middle, kind, message, trace, dead_letter = row[SPEC_WIDTH:]
+    return Task(spec, State(state), *middle, _error(kind, message, trace), dead_letter)
+
+
+def attempt_of(row: Mapping[str, Any]) -> Attempt:
+    return Attempt(
+        task_id=row["task_id"],
+        run=row["run"],
+        attempt=row["attempt"],
+        outcome=row["outcome"],
+        worker_id=row["worker_id"],
+        node_id=row["node_id"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        error=_error(row["error_kind"], row["error_message"], row["error_traceback"]),
+    )
+
+
+def _plain(value: Any, names: Sequence[str]) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
+
+
+_NODE = (
+    "id",
+    "hostname",
+    "node_type",
+    "address",
+    "version",
+    "epoch",
+    "joined_at",
+    "left_at",
+    "last_heartbeat",
+)
+_SAMPLE = tuple(field.name for field in fields(Sample))
+_JOB_TYPE = tuple(field.name for field in fields(JobType))
+_KEY = tuple(field.name for field in fields(Key) if field.name != "scope")
+
+
+def node_row(node: Node) -> dict[str, Any]:
+    return _plain(node, _NODE) | {
+        "state": str(node.state),
+        "labels": to_json(node.labels),
+        "capabilities": to_json(node.capabilities),
+    }
+
+
+def node_of(row: Mapping[str, Any]) -> Node:
+    return Node(
+        **{name: row[name] for name in _NODE},
+        state=NodeState(row["state"]),
+        labels=json.loads(row["labels"]),
+        capabilities=json.loads(row["capabilities"]),
+    )
+
+
+_WORKER = (
+    "id",
+    "node_id",
+    "wanted",
+    "incarnation",
+    "pid",
+    "restarts",
+    "started_at",
+    "last_heartbeat",
+)
+
+
+def worker_row(worker: Worker) -> dict[str, Any]:
+    spec = worker.spec
+    return _plain(worker, _WORKER) | {
+        "name": spec.name,
+        "worker_class": spec.worker_class,
+        "job_types": list(spec.job_types),
+        "params": to_json(spec.params),
+        "concurrency": spec.concurrency,
+        "state": str(worker.state),
+        "error": clean_or_none(worker.error),
+    }
+
+
+def worker_of(row: Mapping[str, Any]) -> Worker:
+    spec = WorkerSpec(
+        name=row["name"],
+        worker_class=row["worker_class"],
+        job_types=tuple(row["job_types"]),
+        params=json.loads(row["params"]),
+        concurrency=row["concurrency"],
+    )
+    return Worker(
+        **{name: row[name] for name in _WORKER},
+        spec=spec,
+        state=WorkerState(row["state"]),
+        error=row["error"],
+    )
+
+
+def sample_row(sample: Sample) -> dict[str, Any]:
+    return _plain(sample, _SAMPLE)
+
+
+def sample_of(row: Mapping[str, Any]) -> Sample:
+    return Sample(**{name: row[name] for name in _SAMPLE})
+
+
+def job_type_row(job_type: JobType) -> dict[str, Any]:
+    return _plain(job_type, _JOB_TYPE)
+
+
+def job_type_of(row: Mapping[str, Any]) -> JobType:
+    return JobType(**{name: row[name] for name in _JOB_TYPE})
+
+
+def key_row(key: Key) -> dict[str, Any]:
+    return _plain(key, _KEY) | {"scope": str(key.scope)}
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    return Key(**{name: row[name] for name in _KEY}, scope=Scope(row["scope"]))
+
+
+def event_row(event: Event) -> dict[str, Any]:
+    return {
+        "at": event.at,
+        "event_type": clean(event.event_type),
+        "severity": clean(event.severity),
+        "source_node_id": clean_or_none(event.source_node_id),
+        "title": clean(event.title),
+        "description": clean(event.description),
+        "data": to_json(event.data),
+        "task_ids": [clean(task_id) for task_id in event.task_ids] or None,
+    }
+
+
+def event_of(row: Mapping[str, Any]) -> Event:
+    return Event(
+        event_type=row["event_type"],
+        title=row["title"],
+        severity=row["severity"],
+        source_node_id=row["source_node_id"],
+        description=row["description"],
+        data=json.loads(row["data"]),
+        task_ids=tuple(row["task_ids"] or ()),
+        at=row["at"],
+        seq=row["seq"],
+    )
+
+
+def audit_row(row: AuditRow) -> dict[str, Any]:
+    return {
+        "at": row.at,
+        "actor": clean(row.actor),
+        "action": clean(row.action),
+        "target": clean(row.target),
+        "allowed": row.allowed,
+        "ip": clean(row.ip),
+        "request_id": clean(row.request_id),
+        "data": to_json(row.data),
+    }
+
+
+def audit_of(row: Mapping[str, Any]) -> AuditRow:
+    return AuditRow(
+        at=row["at"],
+        actor=row["actor"],
+        action=row["action"],
+        target=row["target"],
+        allowed=row["allowed"],
+        ip=row["ip"],
+        request_id=row["request_id"],
+        data=json.loads(row["data"]),
+    )

@@ -1,0 +1,278 @@
+"""Every table as SQLAlchemy metadata: what the cold statements are built from.
+
+Nothing here creates anything: `migrations/` does, and a test holds the two together.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Double,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY
+
+HEAD = "0001"
+"""The newest migration; a database that already has it needs no Alembic at all."""
+
+# One list for the index and for the statements: the planner takes the partial index
+# only where the statement repeats its predicate.
+LIVE_STATES = ("queued", "assigned", "running")
+LIVE = "state in ('queued', 'assigned', 'running')"
+
+metadata = MetaData()
+Time = DateTime(timezone=True)
+Texts = ARRAY(Text)
+
+leadership = Table(
+    "leadership",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("term", BigInteger, nullable=False),
+    Column("holder", Text, nullable=False),
+    Column("taken_at", Time),
+)
+
+# seq needs no unique index: the identity makes it so, and the check would be paid for
+# on every update. Empty arrays are null.
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("seq", BigInteger, Identity(always=True), nullable=False),
+    Column("job_type", Text, nullable=False),
+    Column("payload", Text, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("model", Text),
+    Column("timeout_s", Double),
+    Column("retries", Integer, nullable=False),
+    Column("run_after", Time),
+    Column("deadline", Time),
+    Column("idempotency_key", Text),
+    Column("labels", Texts),
+    Column("depends_on", Texts),
+    Column("overlap", Text, nullable=False),
+    Column("owner", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("run", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("losses", Integer, nullable=False),
+    Column("worker_id", Text),
+    Column("incarnation", Text),
+    Column("node_id", Text),
+    Column("created_at", Time, nullable=False),
+    Column("assigned_at", Time),
+    Column("started_at", Time),
+    Column("finished_at", Time),
+    Column("result", Text),
+    Column("error_kind", Text),
+    Column("error_message", Text),
+    Column("error_traceback", Text),
+    Column("dead_letter", Text),
+    Index("tasks_seq", "seq"),
+    Index("tasks_live", "seq", postgresql_where=text(LIVE)),
+    Index("tasks_dead", "seq", postgresql_where=text("dead_letter is not null")),
+    Index(
+        "tasks_idempotency",
+        "owner",
+        "idempotency_key",
+        unique=True,
+        postgresql_where=text("idempotency_key is not null"),
+    ),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("task_id", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("run", Integer, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("worker_id", Text),
+    Column("node_id", Text),
+    Column("started_at", Time),
+    Column("finished_at", Time, nullable=False),
+    Column("error_kind", Text),
+    Column("error_message", Text),
+    Column("error_traceback", Text),
+)
+
+log_chunks = Table(
+    "log_chunks",
+    metadata,
+    Column("task_id", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("seq", BigInteger, primary_key=True),
+    Column("size", Integer, nullable=False),
+    Column("lines", Text, comment="null: the text is in the object folder"),
+)
+
+job_types = Table(
+    "job_types",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("target", Text, nullable=False),
+    Column("input_schema", Text),
+    Column("output_schema", Text),
+    Column("created_at", Time),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("node_id", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("worker_class", Text, nullable=False),
+    Column("job_types", Texts, nullable=False),
+    Column("params", Text, nullable=False),
+    Column("concurrency", Integer, nullable=False),
+    Column("wanted", Boolean, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("incarnation", Text),
+    Column("pid", BigInteger),
+    Column("error", Text),
+    Column("restarts", Integer, nullable=False),
+    Column("started_at", Time),
+    Column("last_heartbeat", Time),
+    Index("workers_node", "node_id"),
+)
+
+models = Table(
+    "models",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("model_type", Text, nullable=False, server_default="other"),
+    Column("source", Text),
+    Column("size_mb", Double),
+    Column("learned_size_mb", Double),
+    Column("tags", Texts),
+    Column("requirements", Text, nullable=False, server_default="{}"),
+    Column("created_at", Time),
+    Column("last_used_at", Time),
+)
+
+cluster_nodes = Table(
+    "cluster_nodes",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("hostname", Text, nullable=False),
+    Column("node_type", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("address", Text),
+    Column("version", Text),
+    Column("epoch", BigInteger, nullable=False),
+    Column("labels", Text, nullable=False),
+    Column("capabilities", Text, nullable=False),
+    Column("joined_at", Time),
+    Column("left_at", Time),
+    Column("last_heartbeat", Time),
+)
+
+system_resources = Table(
+    "system_resources",
+    metadata,
+    Column("node_id", Text, primary_key=True),
+    Column("at", Time, primary_key=True),
+    Column("cpu_count", Integer, nullable=False),
+    Column("cpu_percent", Double, nullable=False),
+    Column("memory_total_mb", Double, nullable=False),
+    Column("memory_used_mb", Double, nullable=False),
+    Column("disk_total_gb", Double, nullable=False),
+    Column("disk_used_gb", Double, nullable=False),
+    Column("network_rx_bytes", BigInteger, nullable=False),
+    Column("network_tx_bytes", BigInteger, nullable=False),
+    Column("load_1m", Double, nullable=False),
+    Column("load_5m", Double, nullable=False),
+    Column("load_15m", Double, nullable=False),
+    Index("system_resources_at", "at", postgresql_using="brin"),
+)
+
+gpu_resources = Table(
+    "gpu_resources",
+    metadata,
+    Column("gpu_uuid", Text, primary_key=True),
+    Column("at", Time, primary_key=True),
+    Column("node_id", Text, nullable=False),
+    Column("gpu_index", Integer, nullable=False),
+    Column("vendor", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("driver_version", Text),
+    Column("memory_total_mb", Double, nullable=False),
+    Column("memory_used_mb", Double),
+    Column("utilization_percent", Double),
+    Column("temperature_c", Double),
+    Column("power_w", Double),
+    Column("details", Text, nullable=False, server_default="{}"),
+    Index("gpu_resources_at", "at", postgresql_using="brin"),
+    Index("gpu_resources_node", "node_id", "at"),
+)
+
+cluster_events = Table(
+    "cluster_events",
+    metadata,
+    Column("seq", BigInteger, Identity(always=True), primary_key=True),
+    Column("at", Time, nullable=False),
+    Column("event_type", Text, nullable=False),
+    Column("severity", Text, nullable=False, server_default="info"),
+    Column("source_node_id", Text),
+    Column("title", Text, nullable=False),
+    Column("description", Text, nullable=False, server_default=""),
+    Column("data", Text, nullable=False, server_default="{}"),
+    Column("task_ids", Texts),
+    Column("acknowledged_at", Time),
+    Column("acknowledged_by", Text),
+    Column("resolved_at", Time),
+    Index("cluster_events_at", "at"),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("scope", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("node_id", Text),
+    Column("created_at", Time),
+    Column("expires_at", Time),
+    Column("revoked_at", Time),
+    Column("uses_left", Integer),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("at", Time, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("allowed", Boolean, nullable=False),
+    Column("ip", Text, nullable=False),
+    Column("request_id", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+)
+
+# Both ends of the chain: pruning moves the first, appending the last, so that rows
+# cut off at either end are missed.
+audit_chain = Table(
+    "audit_chain",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("first_seq", BigInteger, nullable=False),
+    Column("anchor", Text, nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("last_hash", Text, nullable=False),
+)

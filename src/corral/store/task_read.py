@@ -1,0 +1,128 @@
+"""Reads of tasks: one, many, a page, and what is live after a restart."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, func, literal, select, text
+
+from corral.core.task import Attempt, State, Task
+from corral.errors import InvalidField
+from corral.store.base import TaskFilter, TaskPage
+from corral.store.batch import label_texts
+from corral.store.connection import Pool
+from corral.store.record import attempt_of, task_of
+from corral.store.schema import LIVE, LIVE_STATES, attempts, tasks
+from corral.store.statement import TASK_COLUMNS
+
+_LIVE_PAGE = 5000
+_TASK = [tasks.c[name] for name in TASK_COLUMNS]
+_BARE = [
+    literal("").label(name) if name == "payload" else tasks.c[name]
+    for name in TASK_COLUMNS
+]
+
+
+class TaskRead:
+    _pool: Pool
+
+    async def get_task(self, task_id: str) -> Task | None:
+        rows = await self._pool.fetch(select(*_TASK).where(tasks.c.id == task_id))
+        return task_of(rows[0]) if rows else None
+
+    async def get_tasks(self, task_ids: Sequence[str]) -> Sequence[Task]:
+        wanted = func.any(literal(list(task_ids), tasks.c.labels.type))
+        rows = await self._pool.fetch(select(*_TASK).where(tasks.c.id == wanted))
+        return [task_of(row) for row in rows]
+
+    async def list_tasks(
+        self, where: TaskFilter, limit: int, offset: int = 0, cursor: str | None = None
+    ) -> TaskPage:
+        chosen = _conditions(where)
+        total = await self._pool.fetch(
+            select(func.count()).select_from(tasks).where(*chosen)
+        )
+        page = select(*_TASK).where(*chosen).order_by(tasks.c.seq.desc())
+        if cursor is not None:
+            page = page.where(tasks.c.seq < read_cursor(cursor))
+        rows = await self._pool.fetch(page.limit(limit + 1).offset(offset))
+        found = tuple(task_of(row) for row in rows[:limit])
+        more = len(rows) > limit and found
+        return TaskPage(
+            found, total[0][0], write_cursor(found[-1].seq) if more else None
+        )
+
+    async def count_tasks(self) -> Mapping[State, int]:
+        rows = await self._pool.fetch(
+            select(tasks.c.state, func.count()).group_by(tasks.c.state)
+        )
+        return {State(state): count for state, count in rows}
+
+    async def live_tasks(self) -> Sequence[Task]:
+        found: list[Task] = []
+        last = 0
+        while True:
+            rows = await self._pool.fetch(_live_after(last))
+            found.extend(map(task_of, rows))
+            if len(rows) < _LIVE_PAGE:
+                return found
+            last = found[-1].seq
+
+    async def attempts(self, task_id: str) -> Sequence[Attempt]:
+        rows = await self._pool.fetch(
+            select(attempts)
+            .where(attempts.c.task_id == task_id)
+            .order_by(attempts.c.attempt)
+        )
+        return [attempt_of(row._mapping) for row in rows]
+
+
+def _live_after(seq: int) -> Select[Any]:
+    return (
+        select(*_BARE)
+        .where(text(LIVE), tasks.c.seq > seq)
+        .order_by(tasks.c.seq)
+        .limit(_LIVE_PAGE)
+    )
+
+
+def _conditions(where: TaskFilter) -> list[ColumnElement[bool]]:
+    chosen: list[ColumnElement[bool]] = []
+    if where.states:
+        chosen.append(tasks.c.state.in_([str(state) for state in where.states]))
+        if set(where.states) <= set(LIVE_STATES):
+            # Repeated so that the planner sees that the partial index will do.
+            chosen.append(text(LIVE))  # type: ignore[arg-type]
+    for name in ("job_type", "worker_id", "owner"):
+        value = getattr(where, name)
+        if value is not None:
+            chosen.append(tasks.c[name] == value)
+    if where.labels:
+        chosen.append(tasks.c.labels.contains(label_texts(where.labels)))
+    if where.dead_letter is not None:
+        is_dead = tasks.c.dead_letter.is_not(None)
+        chosen.append(is_dead if where.dead_letter else ~is_dead)
+    return chosen
+
+
+def write_cursor(seq: int) -> str:
+    return base64.urlsafe_b64encode(str(seq).encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str) -> int:
+    """The seq in a cursor.
+
+    Raises:
+        InvalidField: when it is not one of ours.
+    """
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        seq = int(base64.urlsafe_b64decode(padded))
+    except (ValueError, binascii.Error) as error:
+        raise InvalidField("cursor is not one this list gave", field="cursor") from error
+    if not 0 <= seq < 2**63:
+        raise InvalidField("cursor is not one this list gave", field="cursor")
+    return seq

@@ -1,0 +1,43 @@
+"""The items of one admitted order, and what others may ask of them meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from corral.worker.frame import Item, Outcome
+from corral.worker.runner_process import RunnerProcess
+
+Key = tuple[str, int]
+
+
+class Batch:
+    """Shared between the thread that executes it and those that drop from it."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self.items = list(items)
+        self.dropped: set[Key] = set()
+        self.is_recalled = False
+        self._runner: RunnerProcess | None = None
+
+    def attach(self, runner: RunnerProcess | None) -> None:
+        self._runner = runner
+
+    def drop(self, key: Key) -> None:
+        """This attempt is no longer wanted: stop it, or never start it."""
+        self.dropped.add(key)
+        self._poke()
+
+    def recall(self) -> None:
+        """Start no more of it; what runs may finish."""
+        self.is_recalled = True
+        self._poke()
+
+    def _poke(self) -> None:
+        runner = self._runner
+        if runner is not None:
+            runner.poke()
+
+
+def returned(item: Item) -> Outcome:
+    """The item goes back, uncharged."""
+    return Outcome(item.task_id, item.attempt, "returned")

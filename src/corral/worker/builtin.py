@@ -1,0 +1,42 @@
+"""Workers that come with Corral: an echo, and a sleeper for trying out faults."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+from corral.worker.base import Worker
+
+
+class EchoWorker(Worker):
+    """Answers `{"message": m, "delay": s}` with `{"echoed": m}` after the delay."""
+
+    def _run(self, payload: Any) -> dict[str, Any]:
+        if not isinstance(payload, dict) or "message" not in payload:
+            raise ValueError('echo needs a payload like {"message": "hello"}')
+        if delay := payload.get("delay"):
+            time.sleep(delay)
+        return {"status": "completed", "output": {"echoed": payload["message"]}}
+
+
+class SleepWorker(Worker):
+    """Sleeps `{"seconds": s}`, then does what the payload asks.
+
+    `{"exit": code}` ends the runner process, `{"fail": message}` raises,
+    `{"hang": true}` never returns.
+    """
+
+    def run(self, payload: Any) -> dict[str, Any]:
+        if not isinstance(payload, dict):
+            raise ValueError('sleep needs a payload like {"seconds": 0.1}')
+        seconds = float(payload.get("seconds", 0.0))
+        time.sleep(seconds)
+        if "exit" in payload:
+            os._exit(int(payload["exit"]))
+        if "fail" in payload:
+            raise RuntimeError(str(payload["fail"]))
+        if payload.get("hang"):
+            threading.Event().wait()
+        return {"slept": seconds}

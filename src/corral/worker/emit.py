@@ -1,0 +1,130 @@
+"""Everything a runner says: outcomes, log lines and progress, gathered and flushed.
+
+Outcomes of quick tasks share frames, but never wait behind a slow task: a small
+thread flushes what the main thread, busy in user code, cannot.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+from corral.worker.capture import Capture, Line
+from corral.worker.frame import Done, End, Frame, Log, Outcome, Progress, pack
+
+FLUSH_S = 0.005
+TICK_S = 0.02
+LOG_S = 0.2
+REST_S = 0.5
+FLUSH_BYTES = 1024 * 1024
+
+_now = time.perf_counter
+
+
+class Emitter:
+    """Writes frames to the supervisor from any thread."""
+
+    def __init__(self, fd: int, capture: Capture) -> None:
+        self._fd = fd
+        self._capture = capture
+        self._write_lock = threading.Lock()
+        self._outcomes: list[Outcome] = []
+        self._bytes = 0
+        self._flushed = 0.0
+        self._progress: Progress | None = None
+        self._task: tuple[str, int] | None = None
+        self._is_busy = False
+        self._awake = threading.Event()
+        threading.Thread(target=self._tick, name="flusher", daemon=True).start()
+
+    def send(self, frame: Frame) -> None:
+        self._write(pack(frame))
+
+    def open_task(self, task_id: str, attempt: int) -> None:
+        self._task = (task_id, attempt)
+        self._capture.open()
+
+    def close_task(self) -> None:
+        lines = self._capture.close()
+        if lines:
+            self._send_lines(lines)
+        if self._progress is not None:
+            self._send_progress()
+        self._task = None
+
+    def note_progress(self, progress: Progress) -> None:
+        """Only the latest counts; it leaves with the next flush of lines."""
+        self._progress = progress
+
+    def begin(self) -> None:
+        """A batch starts."""
+        self._flushed = _now()
+        self._is_busy = True
+        if not self._awake.is_set():
+            self._awake.set()
+
+    def add(self, outcome: Outcome, size: int = 0) -> None:
+        self._outcomes.append(outcome)
+        self._bytes += size
+        if self._bytes > FLUSH_BYTES or _now() - self._flushed > FLUSH_S:
+            self.flush()
+
+    def end(self) -> None:
+        """The batch is over: everything that is left, and the end mark."""
+        self._is_busy = False
+        self.flush(pack(End()))
+
+    def flush(self, tail: bytes = b"") -> None:
+        # Taken under the lock: an end mark must not overtake outcomes that the
+        # other thread has taken but not written yet.
+        with self._write_lock:
+            outcomes, self._outcomes = self._outcomes, []
+            self._bytes = 0
+            head = pack(Done(outcomes)) if outcomes else b""
+            self._write_locked(head + tail)
+            self._flushed = _now()
+
+    def _tick(self) -> None:
+        lines_at = 0.0
+        while self._awake.wait():
+            time.sleep(TICK_S)
+            if self._outcomes:
+                self.flush()
+            now = _now()
+            if now - lines_at >= LOG_S:
+                lines_at = now
+                self._flush_words()
+            if not self._is_busy and now - self._flushed > REST_S:
+                self._rest()
+
+    def _rest(self) -> None:
+        # Not after every batch: waking this thread for each would cost more than
+        # the batch. `begin` marks itself busy before it looks, we look after.
+        self._awake.clear()
+        if self._is_busy:
+            self._awake.set()
+
+    def _flush_words(self) -> None:
+        if self._progress is not None:
+            self._send_progress()
+        if self._capture.is_dirty:
+            self._send_lines(self._capture.take())
+
+    def _send_lines(self, lines: list[Line]) -> None:
+        if lines and self._task is not None:
+            self.send(Log(*self._task, lines))
+
+    def _send_progress(self) -> None:
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            self.send(progress)
+
+    def _write(self, data: bytes) -> None:
+        with self._write_lock:
+            self._write_locked(data)
+
+    def _write_locked(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]

@@ -1,0 +1,279 @@
+"""One order on one runner, from the first frame to the last outcome.
+
+It enforces timeouts, cancels and the overrun rule, and survives the runner's death.
+It does no I/O but frames; what must be told before the end goes to `tell`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from corral.worker.batch import Batch, returned
+from corral.worker.cell import NONE, WHOLE
+from corral.worker.frame import (
+    Cancel,
+    Done,
+    End,
+    Fault,
+    Item,
+    Log,
+    Outcome,
+    Progress,
+    Run,
+)
+from corral.worker.notes import LogLines, Notes
+from corral.worker.process import say_exit
+from corral.worker.runner_process import Event, Exited, RunnerProcess
+
+OVERRUN_S = 0.05
+STARTED_S = 0.1
+CANCEL_GRACE_S = 0.5
+START_LIMIT_S = 30.0
+NOTES_S = 0.5
+LOOK_S = 0.01
+
+_now = time.monotonic
+
+
+class Execution:
+    """Runs `batch` on `runner`; `tell` gets notes that cannot wait for the end."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        runner: RunnerProcess,
+        tell: Callable[[Notes], None],
+        *,
+        solo: bool = False,
+    ) -> None:
+        self._batch = batch
+        self._items = batch.items
+        self._runner = runner
+        self._tell = tell
+        self._solo = solo
+        self._index = {item.key: i for i, item in enumerate(batch.items)}
+        self._outcomes: dict[int, Outcome] = {}
+        self._handed_back: set[int] = set()
+        self._cancel_sent: set[int] = set()
+        self._verdicts: dict[int, Outcome] = {}
+        self._notes = Notes()
+        self._log_seq: dict[int, int] = {}
+        self._began = self._noted = _now()
+        self._current = NONE
+        self._since = self._began
+        self._told: set[int] = set()
+        self._is_limited = False
+        self._kill_at: float | None = None
+        self._is_killed = False
+        self.retry_alone: list[Item] = []
+        """Items of a batch that died as a whole: run each alone, on a new runner."""
+
+    def run(self) -> Notes:
+        """Everything that is left to report; never raises for what user code does."""
+        self._runner.cells.reset()
+        self._batch.attach(self._runner)
+        self._runner.send(Run(self._items, self._solo))
+        self._began = self._noted = _now()
+        try:
+            while not self._take(self._runner.next_event(self._patience())):
+                self._tick(_now())
+        finally:
+            self._batch.attach(None)
+        done = set(self._handed_back)
+        retried = {item.key for item in self.retry_alone}
+        for index, item in enumerate(self._items):
+            if index in done or item.key in retried:
+                continue
+            outcome = self._outcomes.get(index) or self._verdicts.get(index)
+            self._notes.outcomes.append(outcome or self._give_back(index))
+        return self._notes
+
+    def _give_back(self, index: int) -> Outcome:
+        item = self._items[index]
+        if item.key in self._batch.dropped:
+            return Outcome(item.task_id, item.attempt, "cancelled")
+        return returned(item)
+
+    # Frames -----------------------------------------------------------------
+
+    def _take(self, event: Event | None) -> bool:
+        """Use one event; true when it was the last."""
+        if isinstance(event, Done):
+            for outcome in event.outcomes:
+                self._keep(outcome)
+        elif isinstance(event, End):
+            return True
+        elif isinstance(event, Exited):
+            self._bury(event)
+            return True
+        elif isinstance(event, Progress):
+            self._notes.note_progress(event)
+        elif isinstance(event, Log):
+            self._keep_lines(event)
+        return False
+
+    def _keep(self, outcome: Outcome) -> None:
+        key = (outcome.task_id, outcome.attempt)
+        index = self._index.get(key)
+        if index is None:
+            return
+        if key in self._batch.dropped and outcome.kind != "cancelled":
+            outcome = Outcome(
+                *key, "cancelled",
+                started_at=outcome.started_at, duration_s=outcome.duration_s,
+            )  # fmt: skip
+        self._outcomes[index] = outcome
+        self._notes.progress.pop(key, None)
+
+    def _keep_lines(self, log: Log) -> None:
+        index = self._index.get((log.task_id, log.attempt))
+        if index is not None:
+            seq = self._log_seq[index] = self._log_seq.get(index, 0) + 1
+            self._notes.logs.append(LogLines(log.task_id, log.attempt, seq, log.lines))
+
+    def _bury(self, end: Exited) -> None:
+        """The runner is dead: who was running, and whose fault is it?"""
+        if self._is_killed:
+            return
+        if end.current == WHOLE:
+            self.retry_alone = [self._items[i] for i in self._open_ones()]
+        elif end.current != NONE and end.current in self._open_ones():
+            ended = f"the worker's process {say_exit(end.code)} while running this task"
+            self._judge(end.current, "lost", Fault("worker_died", ended))
+
+    # Time -------------------------------------------------------------------
+
+    def _patience(self) -> float:
+        """How long nothing needs to be looked at if no event comes."""
+        now = _now()
+        if self._current == NONE:
+            return LOOK_S
+        wakes = [now + 1.0]
+        if not self._is_limited and self._current < len(self._items) - 1:
+            wakes.append(self._began + OVERRUN_S)
+        if self._current not in self._told:
+            wakes.append(self._since + STARTED_S)
+        if self._kill_at is not None:
+            wakes.append(self._kill_at)
+        elif (timeout := self._timeout()) is not None:
+            wakes.append(self._since + timeout)
+        if self._notes:
+            wakes.append(self._noted + NOTES_S)
+        return max(min(wakes) - now, 0.001)
+
+    def _tick(self, now: float) -> None:
+        self._observe(now)
+        if self._is_killed:
+            return
+        self._check_drops(now)
+        self._check_limits(now)
+        if self._batch.is_recalled or now - self._began >= OVERRUN_S:
+            self._hand_back()
+        if now - self._since >= STARTED_S:
+            self._note_started()
+        if self._notes and now - self._noted >= NOTES_S:
+            self._flush(now)
+
+    def _observe(self, now: float) -> None:
+        current = self._runner.cells.current
+        if current != self._current:
+            self._current, self._since = current, now
+
+    def _running(self) -> list[int]:
+        """Indices that user code has in hand right now."""
+        if self._current == WHOLE:
+            return self._open_ones()
+        is_open = 0 <= self._current and self._current not in self._outcomes
+        return [self._current] if is_open else []
+
+    def _open_ones(self) -> list[int]:
+        done, gone = self._outcomes, self._handed_back
+        return [i for i in range(len(self._items)) if i not in done and i not in gone]
+
+    def _timeout(self) -> float | None:
+        limits = [
+            limit
+            for i in self._running()
+            if (limit := self._items[i].timeout_s) is not None
+        ]
+        return min(limits, default=None)
+
+    # Rules ------------------------------------------------------------------
+
+    def _check_drops(self, now: float) -> None:
+        if not self._batch.dropped:
+            return
+        dropped = {self._index[k] for k in tuple(self._batch.dropped)}
+        for index in dropped - self._cancel_sent - self._outcomes.keys():
+            self._cancel_sent.add(index)
+            self._runner.send(Cancel(self._items[index].task_id))
+        running = self._running()
+        # A batch that user code took as a whole is only stopped when nobody wants
+        # any of it.
+        if not running or not dropped.issuperset(running):
+            self._kill_at = None
+        elif self._kill_at is None:
+            self._kill_at = now + CANCEL_GRACE_S
+        elif now >= self._kill_at:
+            for index in running:
+                self._judge(index, "cancelled", None)
+            self._kill()
+
+    def _check_limits(self, now: float) -> None:
+        ran = now - self._since
+        if self._current == NONE:
+            if ran > START_LIMIT_S:
+                self._kill()
+            return
+        late = [
+            i
+            for i in self._running()
+            if (limit := self._items[i].timeout_s) is not None and ran >= limit
+        ]
+        for index in late:
+            limit = self._items[index].timeout_s
+            text = f"the task ran longer than its timeout of {limit:g} s"
+            self._judge(index, "timed_out", Fault("timeout", text))
+        if late:
+            self._kill()
+
+    def _hand_back(self) -> None:
+        """Let nothing more of this batch start, and return it at once."""
+        if self._is_limited or self._current == WHOLE:
+            return
+        self._is_limited = True
+        last = self._runner.cells.stop_after_current()
+        if last == WHOLE:
+            return
+        rest = [i for i in self._open_ones() if i > max(last, 0)]
+        if rest:
+            self._handed_back.update(rest)
+            self._tell(Notes(outcomes=[self._give_back(i) for i in rest]))
+
+    def _note_started(self) -> None:
+        if self._current in self._told:
+            return
+        self._told.add(self._current)
+        at = time.time() - (_now() - self._since)
+        for index in self._running():
+            self._notes.started.append((*self._items[index].key, at))
+        self._flush(_now())
+
+    def _flush(self, now: float) -> None:
+        notes, self._notes = self._notes, Notes()
+        self._noted = now
+        if notes:
+            self._tell(notes)
+
+    def _judge(self, index: int, kind: str, fault: Fault | None) -> None:
+        ran = _now() - self._since
+        item = self._items[index]
+        self._verdicts[index] = Outcome(
+            item.task_id, item.attempt, kind,
+            error=fault, started_at=time.time() - ran, duration_s=ran,
+        )  # fmt: skip
+
+    def _kill(self) -> None:
+        self._is_killed = True
+        self._runner.kill()

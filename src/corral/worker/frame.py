@@ -1,0 +1,131 @@
+"""Frames between supervisor and runner: a 4-byte length, then JSON.
+
+Payloads and results stay raw bytes here: the supervisor never decodes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+HEADER = 4
+
+
+class Item(Struct, omit_defaults=True):
+    """One attempt of an order, as it travels from the manager to the runner."""
+
+    task_id: str
+    attempt: int
+    payload: Raw
+    job_type: str = ""
+    timeout_s: float | None = None
+    inputs: Raw | UnsetType = UNSET
+    labels: dict[str, str] | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (self.task_id, self.attempt)
+
+
+class Fault(Struct, omit_defaults=True):
+    """Why an attempt did not complete; `kind` is a stable word."""
+
+    kind: str
+    message: str
+    traceback: str | None = None
+
+
+class Outcome(Struct, omit_defaults=True):
+    """How an attempt ended, as it travels from the runner to the manager."""
+
+    task_id: str
+    attempt: int
+    kind: str
+    result: Raw | UnsetType = UNSET
+    error: Fault | None = None
+    started_at: float | None = None
+    duration_s: float = 0.0
+
+
+class Frame(Struct, tag_field="op", omit_defaults=True):
+    """Base of all frames; `op` tells them apart."""
+
+
+class Init(Frame, tag="init"):
+    worker_class: str
+    params: dict[str, Any]
+
+
+class Run(Frame, tag="run"):
+    """`solo` keeps a class with run_batch from taking the items all at once."""
+
+    items: list[Item]
+    solo: bool = False
+
+
+class Cancel(Frame, tag="cancel"):
+    task_id: str
+
+
+class Ready(Frame, tag="ready"):
+    pass
+
+
+class Broken(Frame, tag="error"):
+    """The worker class cannot be imported or started."""
+
+    message: str
+    traceback: str | None = None
+
+
+class Done(Frame, tag="done"):
+    outcomes: list[Outcome]
+
+
+class End(Frame, tag="end"):
+    pass
+
+
+class Progress(Frame, tag="progress"):
+    task_id: str
+    attempt: int
+    fraction: float
+    message: str
+
+
+class Log(Frame, tag="log"):
+    """`lines` are (epoch seconds, stream, text)."""
+
+    task_id: str
+    attempt: int
+    lines: list[tuple[float, str, str]]
+
+
+ToRunner = Init | Run | Cancel
+FromRunner = Ready | Broken | Done | End | Progress | Log
+
+_encoder = msgspec.json.Encoder()
+decode_to_runner = msgspec.json.Decoder(ToRunner).decode
+decode_from_runner = msgspec.json.Decoder(FromRunner).decode
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes | None: ...
+
+
+def pack(frame: Frame) -> bytes:
+    """The bytes of one frame, length first."""
+    body = _encoder.encode(frame)
+    return len(body).to_bytes(HEADER, "big") + body
+
+
+def read_frame(stream: Readable) -> bytes | None:
+    """The body of the next frame; None when the other side is gone."""
+    header = stream.read(HEADER)
+    if header is None or len(header) < HEADER:
+        return None
+    size = int.from_bytes(header, "big")
+    body = stream.read(size)
+    return body if body is not None and len(body) == size else None

@@ -1,0 +1,224 @@
+"""Calls the user's code for one payload or a batch, and turns what happens into
+outcomes. Nothing user code raises or returns gets past here."""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from corral.errors import WorkerError
+from corral.worker.base import Worker
+from corral.worker.frame import Fault, Item, Outcome
+from corral.worker.text import TRACEBACK_LIMIT, clean
+
+RESULT_LIMIT = 16 * 1024 * 1024
+# The runner is started with -m, so its own module is __main__.
+_OURS = frozenset({__name__, "__main__", "corral.worker.base", "corral.worker.load"})
+
+_encode = msgspec.json.Encoder(enc_hook=lambda value: _plain(value)).encode
+_decode = msgspec.json.Decoder().decode
+_clock = time.perf_counter
+
+
+class _Failure(Exception):
+    """A failure told by value: a bad result, or an envelope that says failed."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def _plain(value: Any) -> Any:
+    """Numbers and arrays of numeric libraries turn into plain ones."""
+    if callable(getattr(value, "tolist", None)):
+        return value.tolist()
+    raise NotImplementedError
+
+
+def bind(worker: Any) -> Callable[[Any], Any]:
+    """The one call that does a task: `_run` unwrapped, else `run`, else a batch of 1.
+
+    Raises:
+        WorkerError: the class has none of the three.
+    """
+    if callable(getattr(worker, "_run", None)):
+        inner = worker._run
+        return lambda payload: unwrap(inner(payload))
+    run = getattr(type(worker), "run", None)
+    if callable(run) and run is not Worker.run:
+        return worker.run  # type: ignore[no-any-return]
+    if has_batch(worker):
+        batch = worker.run_batch
+        return lambda payload: _only(batch([payload]))
+    name = type(worker).__name__
+    raise WorkerError(f"worker class {name} defines none of run, _run, run_batch")
+
+
+def has_batch(worker: Any) -> bool:
+    return callable(getattr(worker, "run_batch", None))
+
+
+def unwrap(envelope: Any) -> Any:
+    """The bare output of `{"status", "output"}`; anything else is output itself."""
+    if not isinstance(envelope, dict) or "status" not in envelope:
+        return envelope
+    status = str(envelope["status"]).lower()
+    output = envelope.get("output")
+    if status == "completed":
+        return output
+    if status in ("failed", "error"):
+        raise _Failure("failed", _reason(envelope, output))
+    raise _Failure(
+        "bad_result",
+        f"the worker answered with status {envelope['status']!r}; it must be "
+        "completed, failed or error",
+    )
+
+
+def _reason(envelope: dict[str, Any], output: Any) -> str:
+    for place in (output, envelope):
+        if isinstance(place, dict):
+            for name in ("error", "message"):
+                if place.get(name):
+                    return str(place[name])
+    return str(output) if output else "the worker answered that the task failed"
+
+
+def decode_payload(raw: Any) -> Any:
+    """The payload's value; what msgspec is too strict for, json reads."""
+    try:
+        return _decode(raw)
+    except msgspec.MsgspecError as error:
+        try:
+            return json.loads(bytes(raw), parse_constant=_refuse)
+        except (ValueError, RecursionError):
+            raise _Failure("bad_payload", f"the payload is not JSON: {error}") from None
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def encode_result(output: Any) -> bytes:
+    """The result as JSON, or a failure that says what is wrong with it."""
+    try:
+        raw = _encode(output)
+        # NaN and the infinities come out as null: look closer when there is one.
+        if b"null" in raw:
+            json.dumps(msgspec.to_builtins(output, enc_hook=_plain), allow_nan=False)
+    except UnicodeEncodeError:
+        problem = "it has a lone surrogate, which is not valid Unicode"
+    except RecursionError:
+        problem = "it is nested too deeply, or contains itself"
+    except Exception as error:  # a result's own code may raise anything
+        problem = str(error) or type(error).__name__
+    else:
+        if len(raw) <= RESULT_LIMIT:
+            return raw
+        problem = f"it takes {len(raw)} bytes, more than the {RESULT_LIMIT} allowed"
+    kind = type(output).__name__
+    raise _Failure("bad_result", f"the result (a {kind}) cannot be kept: {problem}")
+
+
+def fault_of(error: BaseException) -> Fault:
+    """What to tell about an exception: message, and traceback of user code."""
+    if isinstance(error, _Failure):
+        return Fault(error.kind, clean(str(error)))
+    return Fault("exception", describe(error), trace(error))
+
+
+def describe(error: BaseException) -> str:
+    try:
+        text = str(error)
+    except Exception:  # a broken __str__ must not hide the exception itself
+        text = "(its message cannot be shown)"
+    name = type(error).__name__
+    return clean(f"{name}: {text}" if text else name)
+
+
+def trace(error: BaseException) -> str | None:
+    """The traceback without our own frames above the user's."""
+    try:
+        shown = traceback.format_exception(
+            type(error), error, _skip_ours(error.__traceback__)
+        )
+    except Exception:  # formatting runs user code (__str__, __repr__)
+        return None
+    return clean("".join(shown), TRACEBACK_LIMIT)
+
+
+def _skip_ours(where: TracebackType | None) -> TracebackType | None:
+    while where is not None and where.tb_frame.f_globals.get("__name__") in _OURS:
+        where = where.tb_next
+    return where
+
+
+def _only(outputs: Any) -> Any:
+    if not isinstance(outputs, list | tuple) or len(outputs) != 1:
+        raise _Failure("bad_result", "run_batch did not return one output per payload")
+    if isinstance(outputs[0], BaseException):
+        raise outputs[0]
+    return outputs[0]
+
+
+def run_one(call: Callable[[Any], Any], item: Item) -> tuple[Outcome, int]:
+    """Do one task; its outcome and the size of its result."""
+    started, begin = time.time(), _clock()
+    try:
+        raw = encode_result(call(decode_payload(item.payload)))
+    except BaseException as error:  # SystemExit too: it ends a task, not the runner
+        return failed(item, fault_of(error), started, _clock() - begin), 0
+    outcome = Outcome(
+        item.task_id, item.attempt, "completed", Raw(raw), None, started,
+        _clock() - begin,
+    )  # fmt: skip
+    return outcome, len(raw)
+
+
+def run_whole(worker: Any, items: list[Item]) -> list[tuple[Outcome, int]] | None:
+    """Do all with `run_batch`; None when it failed and each must be tried alone."""
+    started, begin = time.time(), _clock()
+    try:
+        outputs = worker.run_batch([decode_payload(item.payload) for item in items])
+        if not isinstance(outputs, list | tuple) or len(outputs) != len(items):
+            return None
+    except BaseException:  # one by one, the culprit shows itself with its traceback
+        return None
+    each_s = (_clock() - begin) / len(items)
+    return [
+        _settle(item, output, started, each_s)
+        for item, output in zip(items, outputs, strict=True)
+    ]
+
+
+def _settle(
+    item: Item, output: Any, started: float, duration_s: float
+) -> tuple[Outcome, int]:
+    try:
+        if isinstance(output, BaseException):
+            raise output
+        raw = encode_result(output)
+    except BaseException as error:  # run_batch may hand over any exception
+        return failed(item, fault_of(error), started, duration_s), 0
+    done = Outcome(
+        item.task_id, item.attempt, "completed", Raw(raw), None, started, duration_s
+    )
+    return done, len(raw)
+
+
+def failed(item: Item, fault: Fault, started: float, duration_s: float) -> Outcome:
+    return Outcome(
+        item.task_id, item.attempt, "failed",
+        error=fault, started_at=started, duration_s=duration_s,
+    )  # fmt: skip
+
+
+def cancelled(item: Item) -> Outcome:
+    return Outcome(item.task_id, item.attempt, "cancelled")

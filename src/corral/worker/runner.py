@@ -1,0 +1,171 @@
+"""The process that holds user code: `python -m corral.worker.runner CELLS PARENT`.
+
+It knows neither the manager nor the network, and may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+from corral.worker import invoke
+from corral.worker.base import Context
+from corral.worker.capture import Capture
+from corral.worker.cell import CURRENT, LIMIT, NONE, WHOLE, Cells
+from corral.worker.emit import Emitter
+from corral.worker.frame import (
+    Broken,
+    Cancel,
+    Init,
+    Item,
+    Progress,
+    Ready,
+    Run,
+    decode_to_runner,
+    read_frame,
+)
+from corral.worker.load import load_worker_class
+from corral.worker.process import die_with_parent, end_own_group
+from corral.worker.text import clean
+
+INIT_FAILED = 3
+
+
+class Runner:
+    """Takes frames, runs batches, and is the channel of every task's context."""
+
+    def __init__(self, frames_in: int, frames_out: int, cells: Cells) -> None:
+        self._words = cells.words
+        self._capture = Capture()
+        self._emit = Emitter(frames_out, self._capture)
+        self._inbox: SimpleQueue[Init | Run] = SimpleQueue()
+        self._cancelled: set[str] = set()
+        self._worker: Any = None
+        self._call: Any = None
+        self._takes_batches = False
+        reader = threading.Thread(target=self._read, args=(frames_in,), daemon=True)
+        reader.start()
+
+    def serve(self) -> int:
+        """Work until the supervisor goes away; the exit code when init fails."""
+        self._capture.install()
+        while True:
+            frame = self._inbox.get()
+            if isinstance(frame, Run):
+                self._run(frame)
+            elif not self._start(frame):
+                return INIT_FAILED
+
+    def _read(self, fd: int) -> None:
+        # A thread of its own, so that cancel and the end of the supervisor are
+        # seen while user code runs.
+        try:
+            with open(fd, "rb") as stream:
+                while (body := read_frame(stream)) is not None:
+                    frame = decode_to_runner(body)
+                    if isinstance(frame, Cancel):
+                        self._cancelled.add(frame.task_id)
+                        continue
+                    # Here, not at the end of a batch: a late cancel of the last
+                    # batch must not hit the same task's next attempt.
+                    self._cancelled.clear()
+                    self._inbox.put(frame)
+        finally:
+            end_own_group()
+
+    def _start(self, init: Init) -> bool:
+        try:
+            self._worker = load_worker_class(init.worker_class)(**init.params)
+            self._call = invoke.bind(self._worker)
+            self._takes_batches = invoke.has_batch(self._worker)
+            if callable(start := getattr(self._worker, "start", None)):
+                start()
+        except BaseException as error:  # user code: whatever it is, it is reported
+            message = invoke.describe(error)
+            self._emit.send(Broken(message, invoke.trace(error)))
+            return False
+        self._emit.send(Ready())
+        return True
+
+    def _run(self, batch: Run) -> None:
+        self._emit.begin()
+        items = batch.items
+        whole = self._takes_batches and len(items) > 1 and not batch.solo
+        if not (whole and self._run_whole(items)):
+            self._run_each(items)
+        self._words[CURRENT] = NONE
+        self._emit.end()
+
+    def _run_each(self, items: list[Item]) -> None:
+        words, emit, call = self._words, self._emit, self._call
+        for index, item in enumerate(items):
+            words[CURRENT] = index
+            if index > words[LIMIT]:
+                return
+            if item.task_id in self._cancelled:
+                emit.add(invoke.cancelled(item))
+                continue
+            self._show(item)
+            emit.open_task(item.task_id, item.attempt)
+            outcome, size = invoke.run_one(call, item)
+            emit.close_task()
+            emit.add(outcome, size)
+
+    def _run_whole(self, items: list[Item]) -> bool:
+        self._words[CURRENT] = WHOLE
+        if self._words[LIMIT] < len(items) - 1 or self._cancelled:
+            return False
+        self._show(items[0])
+        self._emit.open_task(items[0].task_id, items[0].attempt)
+        done = invoke.run_whole(self._worker, items)
+        self._emit.close_task()
+        for outcome, size in done or ():
+            self._emit.add(outcome, size)
+        return done is not None
+
+    def _show(self, item: Item) -> None:
+        self._worker.context = Context(
+            self, item.task_id, item.attempt, item.job_type, item.inputs, item.labels
+        )
+
+    def progress(self, task_id: str, attempt: int, fraction: float, text: str) -> None:
+        share = min(max(fraction, 0.0), 1.0) if fraction == fraction else 0.0
+        message = clean(str(text))
+        self._emit.note_progress(Progress(task_id, attempt, share, message))
+
+    def log(self, text: str) -> None:
+        data = text.encode("utf-8", "backslashreplace")
+        self._capture.feed("log", data + b"\n")
+
+    def is_cancelled(self, task_id: str) -> bool:
+        return task_id in self._cancelled
+
+    def decode(self, text: Any) -> Any:
+        return invoke.decode_payload(text)
+
+
+def _private_pipes() -> tuple[int, int]:
+    """Frame pipes under numbers of their own, so that no print reaches them."""
+    frames_in, frames_out = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return frames_in, frames_out
+
+
+def main() -> None:
+    cells, parent = Cells(sys.argv[1]), int(sys.argv[2])
+    die_with_parent(parent)
+    # User code must not see our arguments as its own.
+    sys.argv = ["corral-runner"]
+    code = Runner(*_private_pipes(), cells).serve()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

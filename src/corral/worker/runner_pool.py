@@ -1,0 +1,158 @@
+"""Keeps a number of runners alive and hands them out, first come, first served."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from corral.errors import WorkerError
+from corral.worker.process import say_exit
+from corral.worker.runner_process import RunnerProcess, RunnerSpec
+
+log = logging.getLogger(__name__)
+
+FIRST_DELAY_S = 0.5
+LONGEST_DELAY_S = 30.0
+
+
+class RunnerPool:
+    """`on_change` is called, outside any lock, when state or error may differ."""
+
+    def __init__(
+        self, spec: RunnerSpec, size: int, on_change: Callable[[], None]
+    ) -> None:
+        self._spec = spec
+        self._size = size
+        self._on_change = on_change
+        self._changed = threading.Condition()
+        self._live: set[RunnerProcess] = set()
+        self._idle: deque[RunnerProcess] = deque()
+        self._line: deque[object] = deque()
+        self._closing = threading.Event()
+        self._error: str | None = None
+
+    def start(self) -> None:
+        """Start every runner, each in the care of a thread that stays with it."""
+        for number in range(self._size):
+            # The keeper outlives all its runners: the kernel kills a runner when
+            # the thread that started it ends.
+            name = f"keeper-{number}"
+            threading.Thread(target=self._keep, name=name, daemon=True).start()
+
+    @property
+    def error(self) -> str | None:
+        """Why no runner is usable, once one has failed to start."""
+        with self._changed:
+            return None if self._has_ready() else self._error
+
+    @property
+    def is_ready(self) -> bool:
+        with self._changed:
+            return self._has_ready()
+
+    @property
+    def pids(self) -> list[int]:
+        with self._changed:
+            return sorted(runner.pid for runner in self._live)
+
+    def acquire(self) -> RunnerProcess:
+        """A ready runner of one's own; waits for a turn while they are busy.
+
+        Raises:
+            WorkerError: no runner can start, or the worker is closing.
+        """
+        ticket = object()
+        with self._changed:
+            self._line.append(ticket)
+            try:
+                while True:
+                    self._refuse_if_hopeless()
+                    if self._idle and self._line[0] is ticket:
+                        return self._hand_out()
+                    self._changed.wait()
+            finally:
+                self._line.remove(ticket)
+                self._changed.notify_all()
+
+    def release(self, runner: RunnerProcess) -> None:
+        with self._changed:
+            if runner in self._live:
+                self._idle.append(runner)
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """Hand out no more runners; those handed out finish."""
+        self._closing.set()
+        with self._changed:
+            self._changed.notify_all()
+
+    def kill(self) -> None:
+        """End every runner now, and start none again."""
+        self.close()
+        with self._changed:
+            live = list(self._live)
+        for runner in live:
+            runner.kill()
+
+    def _hand_out(self) -> RunnerProcess:
+        runner = self._idle.popleft()
+        runner.was_used = True
+        return runner
+
+    def _refuse_if_hopeless(self) -> None:
+        if self._closing.is_set():
+            raise WorkerError("the worker is closing")
+        if self._error is not None and not self._has_ready():
+            raise WorkerError(self._error)
+
+    def _has_ready(self) -> bool:
+        return any(runner.is_ready and not runner.is_dead for runner in self._live)
+
+    def _keep(self) -> None:
+        failures = 0
+        while not self._closing.is_set():
+            failures = 0 if self._live_once() else failures + 1
+            if failures:
+                delay = min(FIRST_DELAY_S * 2 ** min(failures - 1, 16), LONGEST_DELAY_S)
+                self._closing.wait(delay)
+
+    def _live_once(self) -> bool:
+        """Run one runner to its end; was its life of any use?"""
+        try:
+            runner = RunnerProcess(self._spec, self._welcome)
+        except OSError as error:
+            self._fail(f"no runner process can be started: {error}")
+            time.sleep(FIRST_DELAY_S)
+            return False
+        with self._changed:
+            self._live.add(runner)
+        code = runner.reap()
+        with self._changed:
+            self._live.discard(runner)
+            if runner in self._idle:
+                self._idle.remove(runner)
+            self._changed.notify_all()
+        if not self._closing.is_set():
+            log.warning("runner %d %s", runner.pid, say_exit(code))
+        if not runner.is_ready:
+            ended = f"the runner {say_exit(code)} while it was starting"
+            self._fail(runner.fault or ended)
+        self._on_change()
+        return runner.is_ready and runner.was_used
+
+    def _welcome(self, runner: RunnerProcess) -> None:
+        with self._changed:
+            self._error = None
+            self._live.add(runner)  # this may come before the keeper does it
+            self._idle.append(runner)
+            self._changed.notify_all()
+        self._on_change()
+
+    def _fail(self, message: str) -> None:
+        with self._changed:
+            self._error = message
+            self._changed.notify_all()
+        self._on_change()

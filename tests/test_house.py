@@ -1,0 +1,357 @@
+"""The house rules a linter does not know: sizes, names, what must be documented.
+
+Sources are read as text or syntax trees, so that a broken room is still measured.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spec_report import read_items
+
+ROOT = Path(__file__).parent.parent
+SRC = ROOT / "src" / "corral"
+FILE_LIMIT = 400
+FUNCTION_LIMIT = 70
+ATTIC = re.compile(r"(^|_)(utils?|helpers?|commons?|misc)($|_)|_(v\d+|new|fixed|old)$")
+PUBLIC_API = {
+    "AsyncClient",
+    "Client",
+    "EchoWorker",
+    "SleepWorker",
+    "Worker",
+    "__version__",
+    "errors",
+}
+# Files that may sleep, with the reason; a test itself waits on a signal.
+SLEEPERS = {
+    "tests/unit/agent/conftest.py": "polls a process that has no signal to give",
+    "tests/unit/agent/standin.py": "polls a process that has no signal to give",
+    "tests/unit/agent/standin_supervisor.py": "is a process that hangs on purpose",
+}
+
+
+def kept_files() -> list[Path]:
+    """What git keeps or would keep; everything but hidden folders without git."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode == 0:
+        names = [ROOT / name for name in listed.stdout.split("\0") if name]
+        return [path for path in names if path.is_file()]
+    return [
+        path
+        for path in ROOT.rglob("*")
+        if path.is_file()
+        and not any(p.startswith(".") for p in path.relative_to(ROOT).parts)
+    ]
+
+
+def sources(*folders: str) -> list[Path]:
+    return [p for f in folders for p in sorted((ROOT / f).rglob("*.py"))]
+
+
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def declared_requirements(*groups: str) -> set[str]:
+    """Normalised names of what pyproject.toml asks for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wanted = list(project["project"]["dependencies"])
+    for group in groups:
+        wanted += project["dependency-groups"][group]
+    return {re.split(r"[^A-Za-z0-9._-]", line)[0].lower() for line in wanted}
+
+
+def test_no_file_is_longer_than_400_lines() -> None:
+    long = {
+        name_of(path): lines
+        for path in sources("src", "tests", "tools", "examples", "bench")
+        if (lines := path.read_text(encoding="utf-8").count("\n")) > FILE_LIMIT
+    }
+    assert not long
+
+
+def test_no_function_is_longer_than_70_lines() -> None:
+    long = {
+        f"{name_of(path)}:{f.lineno} {f.name}": lines
+        for path in sources("src", "tests", "tools", "examples", "bench")
+        for f in functions(path)
+        if (lines := (f.end_lineno or f.lineno) - f.lineno + 1) > FUNCTION_LIMIT
+    }
+    assert not long
+
+
+def test_no_module_is_an_attic() -> None:
+    parts = {part for path in sources("src") for part in path.relative_to(SRC).parts}
+    assert not [part for part in parts if ATTIC.search(part.removesuffix(".py"))]
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        name_of(path)
+        for path in sources("src")
+        if parse(path).body and not ast.get_docstring(parse(path))
+    ]
+    assert not silent
+
+
+@pytest.mark.spec("D11")
+def test_every_function_has_type_hints_and_the_formatter_agrees() -> None:
+    bare = [
+        f"{name_of(path)}:{f.lineno} {f.name}"
+        for path in sources("src")
+        for f in functions(path)
+        if f.returns is None or not _has_typed_arguments(f)
+    ]
+    assert not bare
+    ruff = [sys.executable, "-m", "ruff"]
+    for command in (["format", "--check"], ["check"]):
+        run = subprocess.run(
+            [*ruff, *command, str(SRC)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 0, run.stdout
+
+
+def _has_typed_arguments(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    given = function.args
+    named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+    named += [star for star in (given.vararg, given.kwarg) if star]
+    return all(a.annotation or a.arg in ("self", "cls") for a in named)
+
+
+def test_public_api_is_what_is_written_here() -> None:
+    import corral
+
+    assert set(corral.__all__) == PUBLIC_API
+    assert set(dir(corral)) == PUBLIC_API
+
+
+@pytest.mark.parametrize("name", sorted(PUBLIC_API))
+def test_public_name_loads(name: str) -> None:
+    assert getattr(importlib.import_module("corral"), name) is not None
+
+
+def test_importing_corral_loads_nothing_else() -> None:
+    code = "import sys; old = set(sys.modules); import corral; print(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT / "src",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(run.stdout.split())
+    assert not [m for m in loaded if m.startswith("corral.")]
+    assert not loaded & {"asyncio", "celery", "fastapi", "httpx", "pydantic"}
+
+
+def test_rooms_do_not_import_through_the_public_api() -> None:
+    """It loads lazily, where the import rules cannot see it."""
+    lazy = PUBLIC_API - {"__version__", "errors"}
+    found = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in sources("src")
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.ImportFrom) and node.module == "corral"
+        if {name.name for name in node.names} & lazy
+    ]
+    assert not found
+
+
+@pytest.mark.spec("A32", "D6")
+def test_every_room_has_its_place() -> None:
+    rooms = "agent api cli client core embedded engine manager scheduler store worker"
+    missing = [r for r in rooms.split() if not (SRC / r / "__init__.py").is_file()]
+    assert not missing
+    assert (SRC / "settings.py").is_file()
+    assert list((SRC / "api" / "routes").glob("*.py"))
+
+
+@pytest.mark.spec("A30")
+def test_requirements_are_declared_and_locked_with_hashes() -> None:
+    wanted = declared_requirements()
+    assert {"celery", "redis", "psutil"} <= wanted
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    entries = re.split(r"\n(?=[a-zA-Z0-9])", lock.strip())
+    assert all("--hash=sha256:" in entry for entry in entries)
+    locked = {entry.split("==")[0] for entry in entries}
+    assert wanted <= locked
+
+
+def test_every_imported_package_is_a_declared_dependency() -> None:
+    wanted, owners = declared_requirements(), packages_distributions()
+    undeclared = {
+        f"{name_of(path)}: {top}"
+        for path in sources("src")
+        for top in _imported(parse(path))
+        if top not in sys.stdlib_module_names and top not in ("corral", "__future__")
+        if not {d.lower().replace("_", "-") for d in owners.get(top, [])} & wanted
+    }
+    assert not undeclared
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def test_every_dependency_has_its_reason_written_down() -> None:
+    text = (ROOT / "docs/design/dependencies.md").read_text(encoding="utf-8")
+    wanted = declared_requirements("build", "dev")
+    assert not [name for name in sorted(wanted) if f"`{name}`" not in text]
+
+
+def test_every_setting_is_documented() -> None:
+    from corral.settings import Settings
+
+    text = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    variables = [
+        variable
+        for name, field in Settings.model_fields.items()
+        if isinstance(extra := field.json_schema_extra, dict)
+        for variable in (f"CORRAL_{name.upper()}", *_aliases(extra.get("aliases")))
+    ]
+    assert variables
+    assert not [v for v in variables if not re.search(rf"\b{v}\b", text)]
+
+
+def _aliases(value: object) -> list[str]:
+    return [str(alias) for alias in value] if isinstance(value, list) else []
+
+
+def test_every_command_is_documented() -> None:
+    import typer.main
+
+    from corral.cli.main import app
+
+    text = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    commands = sorted(_commands(typer.main.get_command(app), "corral"))
+    assert commands
+    assert not [c for c in commands if not re.search(rf"{c}\b", text)]
+
+
+def _commands(group: Any, path: str) -> Iterator[str]:
+    """Every command a user can see, under its whole name."""
+    listed = group.list_commands(None) if hasattr(group, "list_commands") else []
+    table = getattr(group, "table", {})
+    for name in listed:
+        if name not in table or not table[name].is_hidden:
+            yield f"{path} {name}"
+            yield from _commands(group.get_command(None, name), f"{path} {name}")
+
+
+def test_no_kept_file_names_this_machine_or_a_registry() -> None:
+    home = re.escape(f"{Path.home()}/")
+    places = [re.escape(f"{ROOT}/"), home, r"/(home|Users)/[a-z][a-z0-9]*/"]
+    hosts = [
+        r"index-url[ =]+[\"']?(https?|file):",
+        r"pypi\.org/simple",
+        r"files\.pythonhosted\.org",
+    ]
+    bad = re.compile("|".join([*places, *hosts, r'"resolved": "http']))
+    found = []
+    for path in kept_files():
+        if path == Path(__file__):
+            continue
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError:
+            continue
+        found += [
+            f"{name_of(path)}:{number}"
+            for number, line in enumerate(lines, 1)
+            if bad.search(line)
+        ]
+    assert not found
+
+
+def test_tests_wait_on_signals_instead_of_sleeping() -> None:
+    sleeping = [
+        f"{name_of(path)}:{node.lineno}"
+        for path in sources("tests")
+        if name_of(path) not in SLEEPERS
+        for node in ast.walk(parse(path))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in ("time.sleep", "sleep")
+    ]
+    assert not sleeping
+
+
+def test_tests_use_our_own_code_for_real() -> None:
+    mocked = re.compile(r"(patch|setattr)\(\s*['\"]corral\.")
+    patched = [
+        name_of(path)
+        for path in sources("tests")
+        if mocked.search(path.read_text(encoding="utf-8"))
+    ]
+    assert not patched
+
+
+def test_specification_lists_the_194_items_once_each() -> None:
+    sizes = {"A": 32, "B": 28, "C": 68, "D": 25, "E": 41}
+    wanted = [f"{g}{n}" for g, last in sizes.items() for n in range(1, last + 1)]
+    assert list(read_items()) == wanted
+    text = (ROOT / "docs/spec.md").read_text(encoding="utf-8")
+    assert len(re.findall(r"^\| [A-E]\d+ \|", text, re.MULTILINE)) == len(wanted)
+
+
+@pytest.mark.spec("D25")
+def test_contributing_says_how_a_change_is_made() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").lower()
+    for topic in ("feature branch", "conventional commits", "tests", "documentation"):
+        assert topic in text
+    assert "make check" in text
+
+
+@pytest.mark.spec("E41")
+def test_wheel_installs_with_licence_types_and_command(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel"]
+    subprocess.run(
+        [*build, "-d", str(tmp_path)], cwd=ROOT, check=True, capture_output=True
+    )
+    (wheel,) = tmp_path.glob("corral-*.whl")
+    place = tmp_path / "installed"
+    install = [sys.executable, "-m", "uv", "pip", "install", "--offline", "--no-deps"]
+    subprocess.run(
+        [*install, "--target", str(place), str(wheel)], check=True, capture_output=True
+    )
+    (facts,) = place.glob("corral-*.dist-info")
+    assert "License-Expression: Apache-2.0" in (facts / "METADATA").read_text()
+    assert "Apache License" in (facts / "licenses" / "LICENSE").read_text()
+    command = "corral = corral.cli.main:main"
+    assert command in (facts / "entry_points.txt").read_text()
+    assert (place / "corral" / "py.typed").is_file()
