@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -9,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from pydantic import SecretStr, ValidationError
-from redis.connection import parse_url
+from redis import connection
 from sqlalchemy import make_url
-from typer.testing import CliRunner
 
 from corral import setting_alias as alias
-from corral.cli.config import config
 from corral.errors import SettingsError
 from corral.settings import Settings, is_loopback, load, secret_variables
 
 ROOT = Path(__file__).parent.parent.parent
 FIELDS = alias.declared(Settings)
 VARIABLES = {v: n for n, f in FIELDS.items() for v in alias.variables(n, f)}
+# Untyped where it comes from.
+parse_url: Any = connection.parse_url
+RURL = "redis://r:6379/1"
 HARD = "p@ss/w:rd%#1"
 
 
@@ -32,9 +31,10 @@ def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.removesuffix("_FILE") in VARIABLES or name.startswith("CORRAL_"):
             monkeypatch.delenv(name)
+    for name in ("XDG_DATA_HOME", "HOME", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setattr("corral.settings.user_data_path", lambda *_, **__: tmp_path)
 
 
 def text(secret: SecretStr | None) -> str:
@@ -50,8 +50,7 @@ def refusal(**flags: Any) -> str:
 
 
 def test_the_nearest_source_wins_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = load()
-    assert (settings.port, settings.origin("port")) == (8002, "default")
+    assert (load().port, load().origin("port")) == (8002, "default")
     Path("corral.toml").write_text("port = 1001")
     assert (load().port, load().origin("port")) == (1001, "corral.toml")
     Path("config").mkdir()
@@ -69,14 +68,14 @@ def test_the_nearest_source_wins_and_is_named(monkeypatch: pytest.MonkeyPatch) -
 def test_corral_toml_of_the_data_folder_counts_only_where_there_is_none_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "corral.toml").write_text("max_workers = 3")
+    home = load().home
+    for folder, count in ((home, 3), (tmp_path / "other", 4)):
+        folder.mkdir(parents=True)
+        (folder / "corral.toml").write_text(f"max_workers = {count}")
     assert load().max_workers == 3
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "corral.toml").write_text("max_workers = 4")
-    monkeypatch.setenv("CORRAL_HOME", str(other))
+    monkeypatch.setenv("CORRAL_HOME", str(tmp_path / "other"))
     assert load().max_workers == 4
-    assert load(home=tmp_path).max_workers == 3
+    assert load(home=home).max_workers == 3
     Path("corral.toml").write_text("[gpu]\ndevices = [0, 1]")
     assert (load().max_workers, load().gpu_devices) == (10, ("0", "1"))
 
@@ -99,7 +98,7 @@ DOCUMENTED = [
     ("CLUSTER_MANAGER_PORT", "8010", "port", 8010),
     ("DEBUG", "true", "debug", True),
     ("MODEL_CACHE_DIR", "/models", "model_cache_dir", Path("/models").absolute()),
-    ("REDIS_URL", "redis://r", "redis_url", SecretStr("redis://r")),
+    ("REDIS_URL", RURL, "redis_url", SecretStr(RURL)),
     ("CELERY_RESULT_BACKEND", "rpc://", "celery_result_backend", SecretStr("rpc://")),
     ("GPU_MEMORY_FRACTION", "0.5", "gpu_memory_fraction", 0.5),
     ("WORKER_CONCURRENCY", "4", "worker_concurrency", 4),
@@ -122,18 +121,8 @@ DOCUMENTED = [
     ("WORKER_REGISTRATION_TIMEOUT", "61", "worker_registration_timeout_s", 61.0),
     ("LOG_LEVEL", "warn", "log_level", "WARNING"),
     ("LOG_FORMAT", "text", "log_format", "text"),
-    (
-        "MINDTRACE_CLUSTER__DEFAULT_REDIS_URL",
-        "redis://r:1",
-        "redis_url",
-        SecretStr("redis://r:1"),
-    ),
-    (
-        "MINDTRACE_WORKER__DEFAULT_REDIS_URL",
-        "redis://r:2",
-        "redis_url",
-        SecretStr("redis://r:2"),
-    ),
+    ("MINDTRACE_CLUSTER__DEFAULT_REDIS_URL", RURL, "redis_url", SecretStr(RURL)),
+    ("MINDTRACE_WORKER__DEFAULT_REDIS_URL", RURL, "redis_url", SecretStr(RURL)),
     ("MINDTRACE_CLUSTER__MINIO_ENDPOINT", "m:9000", "minio_endpoint", "m:9000"),
     ("MINDTRACE_CLUSTER__MINIO_ACCESS_KEY", "a", "minio_access_key", SecretStr("a")),
     ("MINDTRACE_CLUSTER__MINIO_SECRET_KEY", "s", "minio_secret_key", SecretStr("s")),
@@ -158,19 +147,24 @@ def test_documented_variable_sets_its_setting(
 
 
 @pytest.mark.parametrize(
-    "name", ["host", "port", "worker_concurrency", "redis_url", "manager_url"]
+    ("value", "names"),
+    [
+        ("h", "CORRAL_HOST CLUSTER_MANAGER_HOST API_HOST"),
+        ("7", "CORRAL_PORT CLUSTER_MANAGER_PORT API_PORT"),
+        ("7", "CORRAL_WORKER_CONCURRENCY WORKER_CONCURRENCY MAX_CONCURRENT_TASKS"),
+        (RURL, "CORRAL_REDIS_URL REDIS_URL MINDTRACE_CLUSTER__DEFAULT_REDIS_URL"),
+    ],
 )
 def test_among_several_names_the_first_of_the_list_counts(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    value: str, names: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    value = {"redis_url": "redis://h", "manager_url": "http://h", "host": "h"}
-    for variable in reversed(alias.variables(name, FIELDS[name])):
-        monkeypatch.setenv(variable, value.get(name, "7"))
-        assert load().origin(name) == f"environment {variable}"
+    for variable in reversed(names.split()):
+        monkeypatch.setenv(variable, value)
+        assert load().origin(VARIABLES[variable]) == f"environment {variable}"
 
 
 @pytest.mark.spec("A17")
-def test_database_parts_make_the_url_the_driver_reads(
+def test_database_parts_make_the_url_that_is_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     Path("config").mkdir()
@@ -187,13 +181,9 @@ def test_database_parts_make_the_url_the_driver_reads(
 
 
 @pytest.mark.spec("C30", "D2")
-def test_redis_parts_make_the_url_the_driver_reads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("REDIS_HOST", "::1")
-    monkeypatch.setenv("REDIS_PORT", "6380")
-    monkeypatch.setenv("REDIS_DB", "2")
-    monkeypatch.setenv("REDIS_PASSWORD", HARD)
+def test_redis_parts_make_the_url_the_driver_reads() -> None:
+    parts = f"REDIS_HOST=::1\nREDIS_PORT=6380\nREDIS_DB=2\nREDIS_PASSWORD='{HARD}'"
+    Path(".env").write_text(parts)
     read = parse_url(text(load().redis_url))
     assert (read["host"], read["port"], read["db"]) == ("::1", 6380, 2)
     assert read["password"] == HARD
@@ -203,39 +193,31 @@ def test_redis_parts_make_the_url_the_driver_reads(
 def test_a_url_wins_over_parts_and_the_clusters_over_the_workers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("REDIS_HOST", "part")
+    Path(".env").write_text("REDIS_HOST=part\nCLUSTER_DB_HOST=part")
     monkeypatch.setenv("MINDTRACE_WORKER__DEFAULT_REDIS_URL", "redis://worker:6379")
     assert parse_url(text(load().redis_url))["host"] == "worker"
     monkeypatch.setenv("MINDTRACE_CLUSTER__DEFAULT_REDIS_URL", "redis://cluster:6379")
     assert parse_url(text(load().redis_url))["host"] == "cluster"
     Path("corral.toml").write_text('database_url = "postgresql://whole/x"')
-    monkeypatch.setenv("CLUSTER_DB_HOST", "part")
     assert make_url(text(load().database_url)).host == "whole"
 
 
-def test_a_url_without_a_password_takes_the_one_given_apart(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("REDIS_PASSWORD", HARD)
+def test_a_url_without_a_password_takes_the_one_given_apart() -> None:
+    Path(".env").write_text(f"REDIS_PASSWORD='{HARD}'\nCLUSTER_DB_PASSWORD='{HARD}'")
     read = parse_url(text(load(redis_url="redis://r:6380/4").redis_url))
     assert (read["host"], read["db"], read["password"]) == ("r", 4, HARD)
     read = parse_url(text(load(redis_url="redis://:own@r").redis_url))
     assert read["password"] == "own"
-    monkeypatch.setenv("CLUSTER_DB_PASSWORD", HARD)
     url = make_url(text(load(database_url="postgresql://m%40e@db/x").database_url))
     assert (url.username, url.password, url.host) == ("m@e", HARD, "db")
 
 
-@pytest.mark.spec("B28")
-def test_a_model_manager_is_named_by_its_api_or_by_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MODEL_MANAGER_URL", "http://models:8001")
-    monkeypatch.setenv("MODEL_MANAGER_PATH", "shared")
+def test_a_model_manager_is_named_by_its_api_or_by_its_folder() -> None:
+    Path(".env").write_text("MODEL_MANAGER_URL=http://mm\nMODEL_MANAGER_PATH=shared")
     settings = load()
-    assert settings.model_manager_url == "http://models:8001"
-    assert settings.model_manager_path == tmp_path / "here" / "shared"
-    assert settings.model_cache_dir == tmp_path / "models"
+    assert settings.model_manager_url == "http://mm"
+    assert settings.model_manager_path == Path("shared").absolute()
+    assert settings.model_cache_dir == settings.home / "models"
 
 
 @pytest.mark.parametrize("variable", sorted(secret_variables()))
@@ -312,13 +294,106 @@ def test_no_secret_is_ever_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_wrong_value_is_one_line_with_variable_value_and_what_is_allowed(
-    variable: str,
-    raw: str,
-    shown: str,
-    allowed: str,
-    monkeypatch: pytest.MonkeyPatch,
+    variable: str, raw: str, shown: str, allowed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, raw)
     line = refusal()
     assert line.startswith(f"{variable}={shown}")
     assert allowed in line
+
+
+def test_a_wrong_value_says_which_file_or_flag_it_is_in() -> None:
+    assert refusal(port=0).startswith("--port='0' (flag)")
+    Path("corral.toml").write_text("port = 'x'")
+    assert refusal().startswith("port='x' (corral.toml)")
+    Path(".env").write_text("API_PORT=y")
+    assert refusal().startswith("API_PORT='y' (.env)")
+    Path(".env").write_bytes(b"\xff")
+    assert refusal().startswith(".env cannot be read")
+    Path(".env").unlink()
+    Path("corral.toml").write_text("port = = 1")
+    assert refusal().startswith("corral.toml cannot be read: Invalid value (at line 1")
+
+
+def test_variables_kubernetes_sets_for_its_services_are_not_taken_for_ours() -> None:
+    names = ("CORRAL_PORT", "REDIS_PORT", "CORRAL_PORT_8002_TCP", "API_PORT")
+    lines = [f"{name}=tcp://10.0.0.5:8002" for name in names]
+    Path(".env").write_text("\n".join([*lines, "CORRAL_SERVICE_HOST=10.0.0.5"]))
+    assert (load().port, load().redis_url, load().unknown) == (8002, None, ())
+
+
+def test_a_name_that_is_no_setting_gets_a_warning_with_the_nearest() -> None:
+    Path(".env").write_text("CORRAL_TASK_TIMEOUT=3\nSTRANGER=1")
+    Path("corral.toml").write_text("prot = 1")
+    variable, key = sorted(load().unknown)
+    assert variable.startswith("CORRAL_TASK_TIMEOUT (.env) is not a setting;")
+    assert variable.endswith("did you mean CORRAL_TASK_TIMEOUT_S?")
+    assert key == "prot (corral.toml) is not a setting; did you mean port?"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1"])
+def test_plain_text_is_fine_on_loopback(host: str) -> None:
+    assert is_loopback(host)
+    load(host=host, insecure=True).require_loopback_or_tls()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "gpu1", "localhost.io"])
+def test_beyond_loopback_needs_tls_or_a_clear_word(host: str, tmp_path: Path) -> None:
+    assert not is_loopback(host)
+    with pytest.raises(SettingsError, match=f"--host='{host}'.*must be a loopback"):
+        load(host=host).require_loopback_or_tls()
+    load(host=host, allow_plaintext=True).require_loopback_or_tls()
+    pair = {"ssl_cert_path": tmp_path / "c", "ssl_key_path": tmp_path / "k"}
+    with pytest.raises(SettingsError, match="a readable file"):
+        load(host=host, **pair).require_loopback_or_tls()
+    for path in pair.values():
+        path.touch()
+    load(host=host, **pair).require_loopback_or_tls()
+    assert "127.0.0.1 when keys are switched off" in refusal(host=host, insecure=True)
+
+
+def test_values_made_of_others_follow_them() -> None:
+    assert load(host="0.0.0.0", port=9).manager_url == "http://127.0.0.1:9"
+    tls = load(host="::", ssl_cert_path="c", ssl_key_path="k")
+    assert tls.manager_url == "https://[::1]:8002"
+    assert load(debug=True).log_level == "DEBUG"
+    assert load(debug=True, log_level="error").log_level == "ERROR"
+    assert load(keep_tasks_s="2h", task_body_limit="2MiB").keep_tasks_s == 7200
+    assert load(gpu_devices="none").gpu_devices == ()
+
+
+def test_settings_are_frozen_and_every_default_is_allowed() -> None:
+    settings = load()
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.port = 1  # type: ignore[misc]
+    assert load(**{n: getattr(settings, n) for n in FIELDS}).port == settings.port
+    with pytest.raises(TypeError, match="no such setting: prot"):
+        load(prot=1)
+
+
+def test_importing_reads_nothing() -> None:
+    broken = {**os.environ, "CORRAL_PORT": "x", "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-c", "import corral.settings"]
+    subprocess.run(command, env=broken, check=True, timeout=60)
+
+
+@pytest.mark.spec("B17")
+def test_the_example_file_has_every_setting_with_its_default() -> None:
+    example = (ROOT / ".env.example").read_text(encoding="utf-8")
+    assert all(re.search(rf"\b{variable}\b", example) for variable in VARIABLES)
+    Path(".env").write_text(re.sub(r"^#(CORRAL_\w+=)", r"\1", example, flags=re.M))
+    settings = load()
+    assert settings.origin("port") == ".env"
+    assert not settings.unknown
+    Path(".env").unlink()
+    plain = load()
+    assert [getattr(settings, n) for n in FIELDS] == [getattr(plain, n) for n in FIELDS]
+
+
+def test_the_documentation_lists_names_in_their_order() -> None:
+    lines = (ROOT / "docs/settings.md").read_text(encoding="utf-8").splitlines()
+    for name, field in FIELDS.items():
+        first, *others = (f"`{v}`" for v in alias.variables(name, field))
+        row = next(line.split(" | ") for line in lines if line.startswith(f"| {first}"))
+        assert row[2].strip() == ", ".join(others)
+        assert ("Secret." in row[3]) is alias.is_secret(field)

@@ -45,6 +45,7 @@ class AgentConfig:
     sample_s: float | None = None
     fence_after_s: float | None = None
     join_wait_s: float = 60.0
+    tick_s: float = 1.0
     child: ChildPolicy = ChildPolicy()
     supervisor_argv: tuple[str, ...] = SUPERVISOR_ARGV
     die_with_parent: bool = False

@@ -91,7 +91,7 @@ class Link:
             ) from error
         if response.is_success:
             return _read(response)
-        raise _error_of(response)
+        raise error_of(response)
 
 
 def _read(response: httpx.Response) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _read(response: httpx.Response) -> dict[str, Any]:
     return value
 
 
-def _error_of(response: httpx.Response) -> errors.CorralError:
+def error_of(response: httpx.Response) -> errors.CorralError:
     """The exception an error answer stands for, also when a proxy wrote it."""
     try:
         told = response.json()["error"]

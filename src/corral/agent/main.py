@@ -109,7 +109,13 @@ class Agent:
             )
             launch = self._launch(who, told)
             session = Session(
-                link, who.node_id, registered, launch, sampler, self._wake
+                link,
+                who.node_id,
+                registered,
+                launch,
+                sampler,
+                self._wake,
+                self._config.tick_s,
             )
             if session.run(self._stop, self._hurry) is End.STOPPED:
                 return

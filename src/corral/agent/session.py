@@ -16,7 +16,6 @@ from corral.agent.sample import Sampler
 from corral.agent.supervise import Fleet
 
 LOG = logging.getLogger("corral.agent")
-TICK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +38,11 @@ class Session:
         launch: Launch,
         sampler: Sampler,
         wake: threading.Event,
+        tick_s: float,
     ) -> None:
         self._told = told
         self._wake = wake
+        self._tick_s = tick_s
         self._was_cut_off = False
         self._beats = Heartbeat(
             link, node_id, told.epoch, told.pace, sampler, on_end=wake.set
@@ -66,7 +67,7 @@ class Session:
 
     def _watch(self, stop: threading.Event) -> End:
         while not stop.is_set():
-            self._wake.wait(TICK_S)
+            self._wake.wait(self._tick_s)
             self._wake.clear()
             if self._beats.end is not None:
                 return self._beats.end

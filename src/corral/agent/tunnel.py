@@ -23,6 +23,7 @@ from websockets.sync.client import ClientConnection, connect
 from corral.agent.link import is_loopback, tls_context
 
 LOG = logging.getLogger("corral.agent")
+SOCKET = "engine.sock"
 CHUNK = 64 * 1024
 LONGEST_FRAME = 16 * 1024 * 1024
 # The kernel's field has 104 bytes on some systems and 108 on others.
@@ -38,6 +39,7 @@ class Tunnel:
     ) -> None:
         self._url = "ws" + manager_url.rstrip("/").removeprefix("http") + "/engine"
         self._key = key
+        self._folder = folder
         self._tls = tls_context(manager_url, ca_file)
         self._proxy: Literal[True] | None = None if is_loopback(manager_url) else True
         self._lock = threading.Lock()
@@ -58,8 +60,7 @@ class Tunnel:
         self._listener.close()
         for pipe in pipes:
             pipe.cut()
-        if self.address.startswith("unix://"):
-            Path(self.address.removeprefix("unix://")).unlink(missing_ok=True)
+        _clear(self._folder)
 
     @property
     def connections(self) -> int:
@@ -161,8 +162,8 @@ def _listen(folder: Path) -> tuple[socket.socket, str]:
         # Any user of the machine may connect here, and then has to log in to Redis.
         listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         return listener, f"redis://127.0.0.1:{listener.getsockname()[1]}"
+    _clear(folder)
     path = _socket_path(folder)
-    path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # Between bind and chmod only the folder, open to us alone, protects it.
@@ -177,7 +178,20 @@ def _listen(folder: Path) -> tuple[socket.socket, str]:
 
 def _socket_path(folder: Path) -> Path:
     """In the agent's folder, or in a fresh private one when that is too deep."""
-    path = folder / "engine.sock"
+    path = folder / SOCKET
     if len(os.fsencode(path)) < LONGEST_PATH:
         return path
-    return Path(tempfile.mkdtemp(prefix="corral-")) / "engine.sock"
+    short = Path(tempfile.mkdtemp(prefix="corral-")) / SOCKET
+    # Leads the next agent there, should this one be killed and leave it behind.
+    path.symlink_to(short)
+    return short
+
+
+def _clear(folder: Path) -> None:
+    path = folder / SOCKET
+    if path.is_symlink():
+        short = path.readlink()
+        short.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            short.parent.rmdir()
+    path.unlink(missing_ok=True)

@@ -5,7 +5,6 @@ It never waits and never gives up; whether a death is fatal is its caller's deci
 
 from __future__ import annotations
 
-import logging
 import signal
 import time
 from collections.abc import Callable
@@ -24,7 +23,6 @@ from corral.embedded.process import (
 )
 from corral.errors import CorralError
 
-LOG = logging.getLogger("corral.up")
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 15.0
 # Alive for so long, a child's earlier deaths no longer count.
 HEALTHY_S = 30.0
@@ -95,7 +93,6 @@ class Child:
             self._fail(error.message if isinstance(error, CorralError) else str(error))
             return
         self._started_at = time.monotonic()
-        LOG.info("%s started, pid %d", self.name, self.process.popen.pid)
 
     def stop(self) -> None:
         """Ask, then kill after `stop_s`."""
@@ -117,7 +114,6 @@ class Child:
             self._backoff.reset()
         self.restarts += 1
         self._fail(last_line(process))
-        LOG.warning("%s ended: %s", self.name, describe(status))
         return True
 
     def _fail(self, complaint: str) -> None:

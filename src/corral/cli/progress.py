@@ -46,6 +46,9 @@ def bar(label: str) -> Iterator[Advance]:
 @contextmanager
 def spinner(label: str) -> Iterator[Say]:
     """A spinner; call what it gives with what to say now."""
+    if not is_live():
+        yield lambda text: None
+        return
     from rich.console import Console
     from rich.text import Text
 

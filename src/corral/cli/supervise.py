@@ -115,7 +115,7 @@ class Supervisor:
         while not (child.process and child.plan.is_ready()):
             if self.bell.is_stopping:
                 raise Interrupted
-            self._tick()
+            self.tick()
             waited = time.monotonic() - begun
             if child.deaths > deaths_allowed or waited > timeout_s:
                 raise _failure(child)
@@ -127,7 +127,8 @@ class Supervisor:
     def run(self) -> None:
         """Keep everything alive until a request to stop."""
         while not self.bell.is_stopping:
-            self._tick()
+            for child in self.tick():
+                _tell(child)
             pause = TICK_S if self._tails is None else TAIL_TICK_S
             due = [c.next_start_s for c in self.children if c.next_start_s is not None]
             self.bell.wait(min([pause, *due]))
@@ -137,12 +138,15 @@ class Supervisor:
             child.stop()
         self._show_tails()
 
-    def _tick(self) -> None:
-        if any([child.tick() for child in self.children]):
+    def tick(self) -> list[Child]:
+        """Look after everybody once; those that ended or were started again."""
+        changed = [child for child in self.children if child.tick()]
+        if changed:
             self._on_change()
         for child in self.children:
             rotate(child.log, LOG_LIMIT_BYTES)
         self._show_tails()
+        return changed
 
     def _show_tails(self) -> None:
         for name, tail in (self._tails or {}).items():
@@ -180,6 +184,14 @@ def plain(line: str) -> str:
         return str(told.get("event") or told.get("message") or line)
     except (ValueError, AttributeError):
         return line
+
+
+def _tell(child: Child) -> None:
+    if child.process is not None:
+        typer.echo(f"{child.name} runs again, pid {child.process.popen.pid}", err=True)
+    elif child.exit_status is not None:
+        how = describe(child.exit_status)
+        typer.echo(f"{child.name} ended ({how}); starting it again", err=True)
 
 
 def _failure(child: Child) -> CorralError:

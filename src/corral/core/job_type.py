@@ -23,6 +23,13 @@ def check_name(value: str, field: str) -> str:
     return value
 
 
+def job_type_of(worker_class: str) -> str:
+    """What a class serves unless told otherwise: `RunScriptWorker` → `run_script`."""
+    name = re.split(r"[:.]", worker_class)[-1]
+    bare = name.removesuffix("Worker") or name
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", bare).lower().strip("_") or "worker"
+
+
 @dataclass(frozen=True, slots=True)
 class JobType:
     """`input_schema` and `output_schema` are JSON text; both may be absent."""

@@ -13,10 +13,11 @@ import socket
 import sys
 import time
 from pathlib import Path
+from socketserver import BaseRequestHandler
 from types import FrameType
+from typing import cast
 
 from fakeredis import TcpFakeServer
-from fakeredis._clients._tcp_server import TCPFakeRequestHandler
 
 _FIRST_WORD_S = 5.0
 _LONGEST_HELLO = 4096
@@ -34,7 +35,8 @@ class GuardedServer(TcpFakeServer):
         # A client that stays connected must not hold up the end.
         self.daemon_threads = True
         self.fake_server.config[b"requirepass"] = self.password
-        self.RequestHandlerClass = GuardedHandler
+        theirs = cast(type, self.RequestHandlerClass)
+        self.RequestHandlerClass = type("GuardedHandler", (Guard, theirs), {})
 
     def admits(self, user: bytes, password: bytes) -> bool:
         if user == b"default":
@@ -44,15 +46,17 @@ class GuardedServer(TcpFakeServer):
         return known and bool(rights.get_user_acl(user).check_password(password))
 
 
-class GuardedHandler(TCPFakeRequestHandler):
+class Guard(BaseRequestHandler):
+    """Goes before the library's own handler of a connection."""
+
     server: GuardedServer
 
     def handle(self) -> None:
-        shown = credentials(first_command(self.connection))
+        shown = credentials(first_command(self.request))
         if shown is not None and self.server.admits(*shown):
             super().handle()
         else:
-            self.connection.sendall(b"-NOAUTH Authentication required.\r\n")
+            self.request.sendall(b"-NOAUTH Authentication required.\r\n")
 
 
 def first_command(link: socket.socket) -> list[bytes]:

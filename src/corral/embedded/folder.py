@@ -20,7 +20,7 @@ from typing import Any
 from corral.embedded.process import Mark, is_alive
 from corral.errors import AlreadyRunning, EmbeddedError
 
-LOCK, STATE, ENGINE_URL = "lock", "state.json", "engine.url"
+LOCK, STATE = "lock", "state.json"
 # sun_path holds 104 bytes on macOS and 108 on Linux; the longest name we put in the
 # folder is `.s.PGSQL.5432`. Other characters would need quoting in URLs.
 _SOCKET_FOLDER_LIMIT = 85

@@ -119,13 +119,14 @@ class Dispatcher:
         must use the manager's tunnel, which logs in by itself).
         """
         user, password = f"node-{node_id}", secrets.token_urlsafe(24)
+        box = f"/{self.address.database}"
         rules = [
             "reset", "on", f">{password}", "resetchannels",
-            f"~w.{node_id}.*", f"~unacked*.{node_id}", "~_kombu.binding.*",
+            f"~w.{node_id}.*", f"~unacked*.{node_id}", "~_kombu.binding*",
             "~*.celery.pidbox*", "~*.reply.celery.pidbox*", "~celeryev*",
-            "&/*.celery.pidbox*", "&*.celery.pidbox*", "&/*celeryev*",
+            f"&{box}.celery.pidbox", f"&{box}.celeryev*",
             "+@read", "+@write", "+@connection", "+@transaction", "+@pubsub",
-            "+@scripting", "-@dangerous", "-script|flush", "+info",
+            "+@scripting", "-@dangerous", "+info", "+time",
         ]  # fmt: skip
         try:
             command = ("ACL", "SETUSER", user, *rules)

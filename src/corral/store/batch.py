@@ -1,5 +1,6 @@
-"""Turns a batch of values into the arrays of a hot statement, and halves a batch
-that the database refuses until its culprit stands alone."""
+"""Batches: their values as the arrays of a hot statement, and what to do when the
+database refuses one: halve it until the culprit stands alone.
+"""
 
 from __future__ import annotations
 

@@ -1,16 +1,18 @@
-"""Connections to PostgreSQL: one lane for each writer of the hot path, and a small
-pool for everything else. Nothing here knows what a statement means."""
+"""Connections to PostgreSQL. Nothing here knows what a statement means.
+
+One lane for each writer of the hot path, and a small pool for everything else.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-from sqlalchemy import Executable, Row, event
+from sqlalchemy import Executable, event
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
@@ -151,12 +153,16 @@ class Pool:
 
     async def fetch(
         self, statement: Executable, rows: Sequence[dict[str, Any]] | None = None
-    ) -> Sequence[Row[Any]]:
+    ) -> Sequence[Any]:
         """Run one statement, for each of `rows` where given; what it returned."""
         with translated():
             async with self._single.connect() as connection:
                 result = await connection.execute(statement, rows)
                 return result.all() if result.returns_rows else ()
+
+    async def mappings(self, query: Executable) -> Sequence[Mapping[str, Any]]:
+        """The rows of a query by column name."""
+        return [row._mapping for row in await self.fetch(query)]
 
 
 def _check_open(driver: Any, _record: Any, _proxy: Any) -> None:

@@ -1,5 +1,8 @@
-"""Between rows and values. Rows come from either side of the store, so tasks are read
-by position, in the order of `statement.TASK_COLUMNS`."""
+"""Between rows and values.
+
+Tasks come from either side of the store, so they are read by position, in the order of
+`statement.TASK_COLUMNS`.
+"""
 
 from __future__ import annotations
 
@@ -23,22 +26,21 @@ def to_json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True, default=str)
 
 
-def _error(kind: str | None, message: str | None, trace: str | None) -> TaskError | None:
+def _error(
+    kind: str | None, message: str | None, trace: str | None
+) -> TaskError | None:
     return None if kind is None else TaskError(kind, message or "", trace)
 
 
 def task_of(row: Sequence[Any]) -> Task:
     """Columns stand in the order of the fields, so most pass straight through."""
-    *plain, labels, depends_on, overlap, owner = row[:SPEC_WIDTH]
-    spec = TaskSpec(
-        *plain,
-        labels=dict(map(json.loads, labels)) if labels else {},
-        depends_on=tuple(depends_on) if depends_on else (),
-        overlap=Overlap(overlap),
-        owner=owner,
-    )
-    state, *middle, kind, message, trace, dead_letter = row[SPEC_WIDTH:]
-    return Task(spec, State(state), *middle, _error(kind, message, trace), dead_letter)
+    *spec, labels, depends_on, overlap, owner = row[:SPEC_WIDTH]
+    spec.append(dict(map(json.loads, labels)) if labels else {})
+    spec.append(tuple(depends_on) if depends_on else ())
+    spec += (Overlap(overlap), owner)
+    state, *rest, kind, message, trace, dead_letter = row[SPEC_WIDTH:]
+    rest += (_error(kind, message, trace), dead_letter)
+    return Task(TaskSpec(*spec), State(state), *rest)
 
 
 def attempt_of(row: Mapping[str, Any]) -> Attempt:

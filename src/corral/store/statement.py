@@ -19,9 +19,7 @@ _NESTED = {
 }
 SPEC_WIDTH = len(_NESTED["spec"])
 TASK_COLUMNS = tuple(
-    name
-    for field in fields(Task)
-    for name in _NESTED.get(field.name, (field.name,))
+    name for field in fields(Task) for name in _NESTED.get(field.name, (field.name,))
 )
 """The fields of a task in their order, those of its spec and error in their places:
 every statement returns tasks so, and `record.task_of` relies on it."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Select, func, literal, select, text
 
 from corral.core.task import Attempt, State, Task
-from corral.errors import InvalidField
 from corral.store.base import TaskFilter, TaskPage
 from corral.store.batch import label_texts
 from corral.store.connection import Pool
+from corral.store.cursor import read_cursor, write_cursor
 from corral.store.record import attempt_of, task_of
-from corral.store.schema import LIVE, LIVE_STATES, attempts, tasks
+from corral.store.schema import LIVE, LIVE_STATES, Texts, attempts, tasks
 from corral.store.statement import TASK_COLUMNS
+from corral.store.text import clean, is_storable
 
 _LIVE_PAGE = 5000
 _TASK = [tasks.c[name] for name in TASK_COLUMNS]
@@ -30,12 +29,15 @@ class TaskRead:
     _pool: Pool
 
     async def get_task(self, task_id: str) -> Task | None:
-        rows = await self._pool.fetch(select(*_TASK).where(tasks.c.id == task_id))
-        return task_of(rows[0]) if rows else None
+        found = await self.get_tasks([task_id])
+        return found[0] if found else None
 
     async def get_tasks(self, task_ids: Sequence[str]) -> Sequence[Task]:
-        wanted = func.any(literal(list(task_ids), tasks.c.labels.type))
-        rows = await self._pool.fetch(select(*_TASK).where(tasks.c.id == wanted))
+        # No task has an id that cannot be stored; asking for one is no error.
+        ids = list(filter(is_storable, task_ids))
+        rows = await self._pool.fetch(
+            select(*_TASK).where(tasks.c.id == func.any(literal(ids, Texts)))
+        )
         return [task_of(row) for row in rows]
 
     async def list_tasks(
@@ -72,12 +74,12 @@ class TaskRead:
             last = found[-1].seq
 
     async def attempts(self, task_id: str) -> Sequence[Attempt]:
-        rows = await self._pool.fetch(
+        rows = await self._pool.mappings(
             select(attempts)
-            .where(attempts.c.task_id == task_id)
+            .where(attempts.c.task_id == clean(task_id))
             .order_by(attempts.c.attempt)
         )
-        return [attempt_of(row._mapping) for row in rows]
+        return [attempt_of(row) for row in rows]
 
 
 def _live_after(seq: int) -> Select[Any]:
@@ -106,23 +108,3 @@ def _conditions(where: TaskFilter) -> list[ColumnElement[bool]]:
         is_dead = tasks.c.dead_letter.is_not(None)
         chosen.append(is_dead if where.dead_letter else ~is_dead)
     return chosen
-
-
-def write_cursor(seq: int) -> str:
-    return base64.urlsafe_b64encode(str(seq).encode()).decode().rstrip("=")
-
-
-def read_cursor(cursor: str) -> int:
-    """The seq in a cursor.
-
-    Raises:
-        InvalidField: when it is not one of ours.
-    """
-    try:
-        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
-        seq = int(base64.urlsafe_b64decode(padded))
-    except (ValueError, binascii.Error) as error:
-        raise InvalidField("cursor is not one this list gave", field="cursor") from error
-    if not 0 <= seq < 2**63:
-        raise InvalidField("cursor is not one this list gave", field="cursor")
-    return seq

@@ -1,4 +1,4 @@
-"""Writes of tasks: guarded by term, state and attempt, batched, on lanes of their own."""
+"""Writes of tasks: batched, guarded by term, state and attempt, each on its lane."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from corral.store.batch import (
 )
 from corral.store.connection import Lane
 from corral.store.record import task_of
+from corral.store.text import clean
 
 log = logging.getLogger(__name__)
 
@@ -86,9 +87,7 @@ class TaskWrite:
     ) -> set[str]:
         if not started:
             return set()
-        rows = await self._reports.fetch(
-            statement.START, term, *start_arrays(started)
-        )
+        rows = await self._reports.fetch(statement.START, term, *start_arrays(started))
         if not rows:
             await _check_term(self._reports, term)
         return {row[0] for row in rows}
@@ -114,7 +113,7 @@ class TaskWrite:
         return ended
 
     async def requeue_task(self, term: int, task_id: str, now: datetime) -> Task | None:
-        rows = await self._reports.fetch(statement.REQUEUE, term, task_id, now)
+        rows = await self._reports.fetch(statement.REQUEUE, term, clean(task_id), now)
         if not rows:
             await _check_term(self._reports, term)
             return None

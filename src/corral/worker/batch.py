@@ -27,6 +27,15 @@ class Batch:
         self.dropped.add(key)
         self._poke()
 
+    def take_dropped(self) -> list[Item]:
+        """Take out what was dropped before it was sent to a runner."""
+        if not self.dropped:
+            return []
+        gone = set(self.dropped)
+        taken = [item for item in self.items if item.key in gone]
+        self.items = [item for item in self.items if item.key not in gone]
+        return taken
+
     def recall(self) -> None:
         """Start no more of it; what runs may finish."""
         self.is_recalled = True
@@ -41,3 +50,7 @@ class Batch:
 def returned(item: Item) -> Outcome:
     """The item goes back, uncharged."""
     return Outcome(item.task_id, item.attempt, "returned")
+
+
+def cancelled(item: Item) -> Outcome:
+    return Outcome(item.task_id, item.attempt, "cancelled")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from corral.worker.batch import Batch, returned
+from corral.worker.batch import Batch, cancelled, returned
 from corral.worker.cell import NONE, WHOLE
 from corral.worker.frame import (
     Cancel,
@@ -32,6 +32,7 @@ CANCEL_GRACE_S = 0.5
 START_LIMIT_S = 30.0
 NOTES_S = 0.5
 LOOK_S = 0.01
+IDLE_S = 1.0
 
 _now = time.monotonic
 
@@ -80,10 +81,12 @@ class Execution:
                 self._tick(_now())
         finally:
             self._batch.attach(None)
-        done = set(self._handed_back)
-        retried = {item.key for item in self.retry_alone}
-        for index, item in enumerate(self._items):
-            if index in done or item.key in retried:
+        return self._settle()
+
+    def _settle(self) -> Notes:
+        retried = {self._index[item.key] for item in self.retry_alone}
+        for index in range(len(self._items)):
+            if index in self._handed_back or index in retried:
                 continue
             outcome = self._outcomes.get(index) or self._verdicts.get(index)
             self._notes.outcomes.append(outcome or self._give_back(index))
@@ -92,7 +95,7 @@ class Execution:
     def _give_back(self, index: int) -> Outcome:
         item = self._items[index]
         if item.key in self._batch.dropped:
-            return Outcome(item.task_id, item.attempt, "cancelled")
+            return cancelled(item)
         return returned(item)
 
     # Frames -----------------------------------------------------------------
@@ -147,10 +150,12 @@ class Execution:
     def _patience(self) -> float:
         """How long nothing needs to be looked at if no event comes."""
         now = _now()
+        if self._is_killed:
+            return IDLE_S
         if self._current == NONE:
             return LOOK_S
-        wakes = [now + 1.0]
-        if not self._is_limited and self._current < len(self._items) - 1:
+        wakes = [now + IDLE_S]
+        if not self._is_limited and 0 <= self._current < len(self._items) - 1:
             wakes.append(self._began + OVERRUN_S)
         if self._current not in self._told:
             wakes.append(self._since + STARTED_S)
@@ -184,7 +189,7 @@ class Execution:
         """Indices that user code has in hand right now."""
         if self._current == WHOLE:
             return self._open_ones()
-        is_open = 0 <= self._current and self._current not in self._outcomes
+        is_open = self._current >= 0 and self._current not in self._outcomes
         return [self._current] if is_open else []
 
     def _open_ones(self) -> list[int]:
@@ -204,7 +209,8 @@ class Execution:
     def _check_drops(self, now: float) -> None:
         if not self._batch.dropped:
             return
-        dropped = {self._index[k] for k in tuple(self._batch.dropped)}
+        keys = tuple(self._batch.dropped)
+        dropped = {self._index[key] for key in keys if key in self._index}
         for index in dropped - self._cancel_sent - self._outcomes.keys():
             self._cancel_sent.add(index)
             self._runner.send(Cancel(self._items[index].task_id))

@@ -23,6 +23,7 @@ class Item(Struct, omit_defaults=True):
     timeout_s: float | None = None
     inputs: Raw | UnsetType = UNSET
     labels: dict[str, str] | None = None
+    overlap: str = "allowed"
 
     @property
     def key(self) -> tuple[str, int]:

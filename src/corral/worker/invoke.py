@@ -1,5 +1,6 @@
 """Calls the user's code for one payload or a batch, and turns what happens into
-outcomes. Nothing user code raises or returns gets past here."""
+outcomes. Nothing user code raises or returns gets past here.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ def _plain(value: Any) -> Any:
     """Numbers and arrays of numeric libraries turn into plain ones."""
     if callable(getattr(value, "tolist", None)):
         return value.tolist()
-    raise NotImplementedError
+    raise TypeError(f"JSON has no form for a value of type {type(value).__name__}")
 
 
 def bind(worker: Any) -> Callable[[Any], Any]:
@@ -124,7 +125,7 @@ def encode_result(output: Any) -> bytes:
             return raw
         problem = f"it takes {len(raw)} bytes, more than the {RESULT_LIMIT} allowed"
     kind = type(output).__name__
-    raise _Failure("bad_result", f"the result (a {kind}) cannot be kept: {problem}")
+    raise _Failure("bad_result", f"the result ({kind}) cannot be kept: {problem}")
 
 
 def fault_of(error: BaseException) -> Fault:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 
@@ -33,6 +32,7 @@ class RunnerPool:
         self._line: deque[object] = deque()
         self._closing = threading.Event()
         self._error: str | None = None
+        self._keepers: list[threading.Thread] = []
 
     def start(self) -> None:
         """Start every runner, each in the care of a thread that stays with it."""
@@ -40,7 +40,9 @@ class RunnerPool:
             # The keeper outlives all its runners: the kernel kills a runner when
             # the thread that started it ends.
             name = f"keeper-{number}"
-            threading.Thread(target=self._keep, name=name, daemon=True).start()
+            keeper = threading.Thread(target=self._keep, name=name, daemon=True)
+            self._keepers.append(keeper)
+            keeper.start()
 
     @property
     def error(self) -> str | None:
@@ -97,6 +99,11 @@ class RunnerPool:
         for runner in live:
             runner.kill()
 
+    def join(self) -> None:
+        """After `kill`: block until every runner is gone."""
+        for keeper in self._keepers:
+            keeper.join()
+
     def _hand_out(self) -> RunnerProcess:
         runner = self._idle.popleft()
         runner.was_used = True
@@ -125,10 +132,11 @@ class RunnerPool:
             runner = RunnerProcess(self._spec, self._welcome)
         except OSError as error:
             self._fail(f"no runner process can be started: {error}")
-            time.sleep(FIRST_DELAY_S)
             return False
         with self._changed:
             self._live.add(runner)
+        if self._closing.is_set():
+            runner.kill()  # it was on its way while the others were killed
         code = runner.reap()
         with self._changed:
             self._live.discard(runner)

@@ -150,10 +150,10 @@ class RunnerProcess:
 
     def _read(self) -> None:
         assert self._child.stdout is not None
-        stream = self._child.stdout
         try:
-            while (body := read_frame(stream)) is not None:
-                self._take(decode_from_runner(body))
+            with self._child.stdout as stream:
+                while (body := read_frame(stream)) is not None:
+                    self._take(decode_from_runner(body))
         except (OSError, msgspec.MsgspecError) as error:
             log.warning("runner %d talks nonsense: %s", self.pid, error)
         finally:

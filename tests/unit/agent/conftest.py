@@ -94,6 +94,7 @@ def config(tmp_path: Path, manager: StandInManager) -> AgentConfig:
         name="n1",
         join_token=TOKEN,
         child=QUICK,
+        tick_s=0.1,
         supervisor_argv=SUPERVISOR,
     )
 

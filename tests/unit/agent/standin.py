@@ -50,6 +50,7 @@ class StandInManager:
     joins: list[dict[str, Any]] = field(default_factory=list)
     registrations: list[dict[str, Any]] = field(default_factory=list)
     beats: list[dict[str, Any]] = field(default_factory=list)
+    refused: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._bell = threading.Condition()
@@ -155,6 +156,7 @@ class StandInManager:
         body = await request.json()
         if self.beat_refusal is not None:
             status, code = self.beat_refusal
+            self._told(self.refused, body)
             return refusal(status, code)
         if body["epoch"] != self.epoch:
             return refusal(409, "conflict", "another epoch")

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from corral.api import model, node_model, render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
-from corral.core.job_type import check_name
+from corral.core.job_type import check_name, job_type_of
 from corral.core.key import Scope
 from corral.core.node import NodeState
 from corral.core.report import Outcome, OutcomeKind
@@ -64,7 +64,7 @@ async def launch(request: Request, who: Operator) -> Response:
         raise InvalidField(f"count must be 1 to {MAX_COUNT}", field="count")
     if not 1 <= wanted.concurrency <= MAX_COUNT:
         raise InvalidField(f"concurrency must be 1 to {MAX_COUNT}", field="concurrency")
-    types = tuple(wanted.job_types) or (default_job_type(wanted.worker_class),)
+    types = tuple(wanted.job_types) or (job_type_of(wanted.worker_class),)
     for name in types:
         check_name(name, "job_types")
     node_id = wanted.node_id or _emptiest_node(who)
@@ -82,12 +82,6 @@ async def launch(request: Request, who: Operator) -> Response:
         links.append(await who.manager.registry.launch(node_id, spec))
     who.note("worker.launch", node_id, worker_class=wanted.worker_class)
     return answer(model.WorkersLaunched([render.worker(x) for x in links]), 201)
-
-
-def default_job_type(worker_class: str) -> str:
-    """EchoWorker serves `echo` unless told otherwise."""
-    name = worker_class.replace(":", ".").rpartition(".")[2]
-    return (name.removesuffix("Worker") or name).lower() or "work"
 
 
 def _emptiest_node(who: Caller) -> str:

@@ -1,0 +1,277 @@
+"""The hidden commands behind the processes: `corral manager serve`, `agent serve`.
+
+Here, and only here, the manager's rooms are wired to settings, files and sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import secrets
+import socket
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from corral.errors import SettingsError, Unavailable
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from corral.manager.manager import Manager, ManagerConfig
+    from corral.settings import Settings
+
+manager = typer.Typer(add_completion=False)
+agent = typer.Typer(add_completion=False)
+log = logging.getLogger("corral")
+SECRET_FILE = "cluster.secret"
+
+
+@manager.callback()
+def manager_group() -> None:
+    """The manager process."""
+
+
+@agent.callback()
+def agent_group() -> None:
+    """The agent process."""
+
+
+@manager.command("serve")
+def serve_manager() -> None:
+    """Run a manager in the foreground, on the stores the settings name."""
+    from corral import settings
+    from corral.cli.log import configure
+
+    config = settings.load()
+    configure(config.log_level, config.log_format)
+    config.require_loopback_or_tls()
+    for stranger in config.unknown:
+        log.warning("unknown setting: %s", stranger)
+    raise typer.Exit(_run_manager(config))
+
+
+def _run_manager(config: Settings) -> int:
+    import uvicorn
+
+    from corral.api.app import build
+
+    files = prepare(config)
+    failure: list[Unavailable] = []
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            boss = await _open(config, files)
+        except Unavailable as e:
+            failure.append(e)
+            raise
+        app.state.manager = boss
+        watch = asyncio.create_task(_leave_when_deposed(boss, server))
+        try:
+            yield
+        finally:
+            watch.cancel()
+            await boss.stop()
+
+    app = build(
+        lifespan,
+        task_body_limit=int(config.task_body_limit),
+        batch_body_limit=int(config.batch_body_limit),
+        debug=config.debug,
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            host=config.host,
+            port=config.port,
+            loop="uvloop" if sys.platform != "win32" else "asyncio",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            ws_max_size=16 << 20,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=5,
+            ssl_certfile=config.ssl_cert_path,
+            ssl_keyfile=config.ssl_key_path,
+        )
+    )
+    with contextlib.suppress(SystemExit):
+        server.run()
+    if failure:
+        typer.echo(f"corral: {failure[0].message}", err=True)
+        return 3
+    return 0 if server.started else 1
+
+
+async def _leave_when_deposed(boss: Manager, server: object) -> None:
+    await boss.deposed.wait()
+    log.critical("another manager leads now; this one stops")
+    server.should_exit = True  # type: ignore[attr-defined]
+
+
+async def _open(config: Settings, files: Files) -> Manager:
+    """Connect to the stores, waiting for them a while, and start the manager."""
+    from corral.core.key import Scope
+    from corral.engine.dispatch import Dispatcher
+    from corral.manager.manager import Manager
+    from corral.store.postgres import PostgresStore
+
+    store = PostgresStore(files.database_url, object_dir=files.home / "objects")
+    engine = Dispatcher(files.redis_url)
+    await _wait_for("the database", store.open, config.wait_for_stores_s)
+    await _wait_for("Redis", engine.ping, config.wait_for_stores_s)
+    boss = Manager(store, engine, manager_config(config, files.cluster_secret))
+    await boss.start()
+    await boss.access.ensure(files.admin_key, Scope.ADMIN, "admin key file")
+    if config.bootstrap_api_key is not None:
+        text = config.bootstrap_api_key.get_secret_value()
+        await boss.access.ensure(text, Scope.ADMIN, "API_KEY")
+    return boss
+
+
+async def _wait_for(what: str, knock: object, limit_s: float) -> None:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + limit_s
+    while True:
+        try:
+            await knock()  # type: ignore[operator]
+            return
+        except Unavailable as e:
+            left = end - loop.time()
+            if left <= 0:
+                raise type(e)(
+                    f"{what} did not answer within {limit_s:.0f} s: {e.message}"
+                ) from e
+            log.warning("waiting for %s (%.0f s left): %s", what, left, e.message)
+            await asyncio.sleep(min(1.0, left))
+
+
+def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
+    from corral.core.retry import RetryPolicy
+    from corral.manager.access import Limits
+    from corral.manager.manager import ManagerConfig
+    from corral.manager.rescue import Liveness
+    from corral.scheduler.scheduler import Policy
+    from corral.store.base import Retention
+
+    return ManagerConfig(
+        cluster_secret=cluster_secret,
+        cluster_name=config.cluster_name,
+        policy=Policy(
+            order_max_tasks=config.order_max_tasks,
+            order_budget_s=config.order_budget_ms / 1000,
+        ),
+        retry=RetryPolicy(
+            base_s=config.retry_base_s,
+            cap_s=config.retry_cap_s,
+            max_losses=config.max_losses,
+        ),
+        liveness=Liveness(config.suspect_after_s, config.lost_after_s),
+        limits=Limits(
+            config.rate_limit_per_s, config.rate_burst, config.failed_auth_per_min
+        ),
+        keep=Retention(
+            config.keep_tasks_s,
+            config.keep_events_s,
+            config.keep_samples_s,
+            config.keep_audit_s,
+        ),
+        beat_s=config.beat_s,
+        fence_after_s=config.fence_after_s,
+        sample_s=config.heartbeat_interval_s,
+        default_timeout_s=config.task_timeout_s,
+        is_open=config.insecure,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """What the manager keeps on disk, ready before anything is served."""
+
+    home: Path
+    cluster_secret: bytes
+    admin_key: str
+    database_url: str
+    redis_url: str
+
+
+def prepare(config: Settings) -> Files:
+    """Make the data folder, the secrets of a first start, and read them."""
+    from corral.core.key import write_key
+    from corral.engine.factory import URL_FILE
+
+    if config.database_url is None or config.redis_url is None:
+        raise SettingsError(
+            "the manager needs CORRAL_DATABASE_URL and CORRAL_REDIS_URL; "
+            "'corral up' starts both by itself"
+        )
+    home = Path(config.home)
+    home.mkdir(parents=True, exist_ok=True, mode=0o700)
+    admin = Path(config.admin_key_path)
+    if not admin.exists():
+        text = write_key(secrets.token_hex(6), secrets.token_urlsafe(32))
+        _write_secret(admin, text)
+        log.info("wrote the admin key to %s", admin)
+    redis_url = config.redis_url.get_secret_value()
+    _write_secret(home / URL_FILE, redis_url)
+    return Files(
+        home,
+        _cluster_secret(home),
+        admin.read_text(encoding="utf-8").strip(),
+        config.database_url.get_secret_value(),
+        redis_url,
+    )
+
+
+def _cluster_secret(home: Path) -> bytes:
+    path = home / SECRET_FILE
+    if not path.exists():
+        _write_secret(path, secrets.token_hex(32))
+    return bytes.fromhex(path.read_text().strip())
+
+
+def _write_secret(path: Path, text: str) -> None:
+    """Create or replace a file only its owner can read, never half written."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+    draft.replace(path)
+
+
+@agent.command("serve")
+def serve_agent(name: str = "local") -> None:
+    """Run an agent in the foreground, as `corral up` starts it."""
+    from corral import settings
+    from corral.agent.config import AgentConfig
+    from corral.agent.main import serve
+    from corral.agent.worker_option import parse_all
+    from corral.cli.log import configure
+
+    config = settings.load()
+    configure(config.log_level, config.log_format)
+    token = config.join_token
+    raise typer.Exit(
+        serve(
+            AgentConfig(
+                manager_url=config.manager_url,
+                home=Path(config.home),
+                name=config.node_name or name or socket.gethostname(),
+                join_token=token.get_secret_value() if token else None,
+                workers=parse_all(json.loads(os.environ.get(WORKERS, "[]"))),
+                direct_url=None,
+                die_with_parent=True,
+            )
+        )
+    )
+
+
+WORKERS = "CORRAL_AGENT_WORKERS"

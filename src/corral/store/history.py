@@ -1,0 +1,167 @@
+"""Events and the audit log: what happened, and who asked for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Select,
+    Text,
+    bindparam,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from corral.store import record
+from corral.store.audit import Chain, Verifier, link
+from corral.store.base import AuditRow, Event
+from corral.store.connection import Pool
+from corral.store.schema import Texts, Time, audit, audit_chain, cluster_events, tasks
+from corral.store.text import clean
+
+_AUDIT_PAGE = 1000
+# Events of a task are looked for while it lived, give or take the clocks of two
+# leaders: an index over every id in every event would cost more than the events.
+_SLACK = timedelta(minutes=5)
+_GAP_POLL_S = 0.005
+_GAP_POLLS = 100
+
+Found = Sequence[Mapping[str, Any]]
+
+
+class History:
+    _pool: Pool
+
+    async def add_events(self, events: Sequence[Event]) -> None:
+        if not events:
+            return
+        # A parameter may not have the column's own name.
+        moment = func.coalesce(bindparam("moment", type_=Time), func.now())
+        rows = [record.event_row(event) for event in events]
+        await self._pool.fetch(
+            insert(cluster_events).values(at=moment),
+            [{**row, "moment": row.pop("at")} for row in rows],
+        )
+
+    async def events(
+        self, after_seq: int = 0, limit: int = 100, task_id: str | None = None
+    ) -> Sequence[Event]:
+        chosen = [] if task_id is None else _lifetime(clean(task_id))
+        found = await self._read_events(after_seq, limit, chosen)
+        if after_seq > 0 and task_id is None:
+            found = await self._without_gap(after_seq, found)
+        return [record.event_of(row) for row in found]
+
+    async def _read_events(
+        self, after_seq: int, limit: int, chosen: Sequence[ColumnElement[bool]]
+    ) -> Found:
+        seq = cluster_events.c.seq
+        query = select(cluster_events).where(*chosen).limit(limit)
+        if after_seq > 0:
+            query = query.where(seq > after_seq).order_by(seq)
+        else:
+            query = query.order_by(seq.desc())
+        rows = await self._pool.mappings(query)
+        return rows if after_seq > 0 else rows[::-1]
+
+    async def _without_gap(self, after_seq: int, found: Found) -> Found:
+        """A reader who goes on from the last seq must not miss one committed later.
+
+        Three lanes write events, and a seq is taken before its commit. Once every
+        transaction that ran when the gap was seen has ended, it is filled or stays.
+        """
+        if not _first_gap(after_seq, found):
+            return found
+        edge = (await self._pool.fetch(select(_snapshot("xmax"))))[0][0]
+        for _ in range(_GAP_POLLS):
+            oldest = (await self._pool.fetch(select(_snapshot("xmin"))))[0][0]
+            if oldest >= edge:
+                within = cluster_events.c.seq <= found[-1]["seq"]
+                return await self._read_events(after_seq, len(found), [within])
+            await asyncio.sleep(_GAP_POLL_S)
+        return found[: (_first_gap(after_seq, found) or 1) - 1]
+
+    async def add_audit(self, rows: Sequence[AuditRow]) -> None:
+        if not rows:
+            return
+        async with self._pool.begin() as connection:
+            chain = await read_chain(connection)
+            chain, linked = link(chain, map(record.audit_row, rows))
+            await connection.execute(insert(audit), linked)
+            await save_chain(connection, chain)
+
+    async def audit(self, limit: int = 100) -> Sequence[AuditRow]:
+        rows = await self._pool.mappings(
+            select(audit).order_by(audit.c.seq.desc()).limit(limit)
+        )
+        return [record.audit_of(row) for row in rows]
+
+    async def check_audit(self) -> bool:
+        # One snapshot for the ends and the rows between them.
+        async with self._pool.begin(isolation_level="REPEATABLE READ") as connection:
+            verifier = Verifier(await read_chain(connection, lock=False))
+            last = 0
+            while page := (await connection.execute(_audit_after(last))).all():
+                if not all(verifier.accepts(dict(row._mapping)) for row in page):
+                    return False
+                last = page[-1].seq
+            return verifier.is_complete()
+
+
+def _first_gap(after_seq: int, found: Found) -> int | None:
+    """1-based place of the first event that does not follow on the one before."""
+    seqs = [after_seq, *(row["seq"] for row in found)]
+    steps = enumerate(pairwise(seqs), start=1)
+    return next((place for place, (a, b) in steps if b != a + 1), None)
+
+
+def _snapshot(end: str) -> ColumnElement[int]:
+    bound = getattr(func, f"pg_snapshot_{end}")(func.pg_current_snapshot())
+    return cast(cast(bound, Text), BigInteger)
+
+
+def _lifetime(task_id: str) -> list[ColumnElement[bool]]:
+    def of(column: Any) -> Any:
+        return select(column).where(tasks.c.id == task_id).scalar_subquery()
+
+    return [
+        cluster_events.c.task_ids.contains(literal([task_id], Texts)),
+        cluster_events.c.at >= of(tasks.c.created_at) - _SLACK,
+        cluster_events.c.at
+        <= func.coalesce(of(tasks.c.finished_at) + _SLACK, "infinity"),
+    ]
+
+
+def _audit_after(seq: int) -> Select[Any]:
+    return (
+        select(audit).where(audit.c.seq > seq).order_by(audit.c.seq).limit(_AUDIT_PAGE)
+    )
+
+
+async def read_chain(connection: AsyncConnection, lock: bool = True) -> Chain:
+    """The ends of the chain; its row is also the lock that orders writers."""
+    query = select(audit_chain)
+    row = (await connection.execute(query.with_for_update() if lock else query)).one()
+    return Chain(row.first_seq, row.anchor, row.last_seq, row.last_hash)
+
+
+async def save_chain(connection: AsyncConnection, chain: Chain) -> None:
+    await connection.execute(
+        update(audit_chain).values(
+            first_seq=chain.first_seq,
+            anchor=chain.anchor,
+            last_seq=chain.last_seq,
+            last_hash=chain.last_hash,
+        )
+    )

@@ -1,0 +1,70 @@
+"""Log chunks: an index row each, the text in the object folder where there is one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import select, tuple_
+from sqlalchemy.dialects.postgresql import insert
+
+from corral.store.base import LogChunk
+from corral.store.connection import Pool
+from corral.store.log_folder import LogFolder
+from corral.store.schema import log_chunks
+from corral.store.text import clean
+
+log = logging.getLogger(__name__)
+
+
+class LogStore:
+    _pool: Pool
+    _log_folder: LogFolder | None
+
+    async def add_logs(self, chunks: Sequence[LogChunk]) -> None:
+        if not chunks:
+            return
+        chunks = [replace(chunk, lines=clean(chunk.lines)) for chunk in chunks]
+        # Files first: a row promises that its text is there.
+        if self._log_folder is not None:
+            await asyncio.to_thread(self._log_folder.write, chunks)
+        await self._pool.fetch(
+            insert(log_chunks).on_conflict_do_nothing(),
+            [self._row(chunk) for chunk in chunks],
+        )
+
+    async def logs(
+        self, task_id: str, after: tuple[int, int] = (0, 0), limit: int = 1000
+    ) -> Sequence[LogChunk]:
+        place = tuple_(log_chunks.c.attempt, log_chunks.c.seq)
+        rows = await self._pool.fetch(
+            select(log_chunks)
+            .where(log_chunks.c.task_id == clean(task_id), place > after)
+            .order_by(log_chunks.c.attempt, log_chunks.c.seq)
+            .limit(limit)
+        )
+        return await asyncio.to_thread(self._filled, rows) if rows else []
+
+    def _row(self, chunk: LogChunk) -> dict[str, Any]:
+        return {
+            "task_id": chunk.task_id,
+            "attempt": chunk.attempt,
+            "seq": chunk.seq,
+            "size": len(chunk.lines.encode()),
+            "lines": chunk.lines if self._log_folder is None else None,
+        }
+
+    def _filled(self, rows: Sequence[Any]) -> list[LogChunk]:
+        chunks = []
+        for row in rows:
+            lines = row.lines
+            if lines is None and self._log_folder is not None:
+                lines = self._log_folder.read(row.task_id, row.attempt, row.seq)
+            if lines is None:
+                log.warning("log chunk %s of %r is gone", row.seq, row.task_id)
+                lines = "[]"
+            chunks.append(LogChunk(row.task_id, row.attempt, row.seq, lines))
+        return chunks

@@ -1,0 +1,73 @@
+"""Job types, nodes, workers, samples and keys in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from corral.core.job_type import JobType
+from corral.core.key import Key
+from corral.core.node import Node, Sample
+from corral.core.worker import Worker
+from corral.store.memory_shelf import MemoryShelf
+from corral.store.text import clean_or_none
+
+
+class MemoryRegistry(MemoryShelf):
+    async def save_job_type(self, job_type: JobType) -> None:
+        self._job_types[job_type.name] = job_type
+
+    async def job_types(self) -> Sequence[JobType]:
+        return [self._job_types[name] for name in sorted(self._job_types)]
+
+    async def save_node(self, node: Node) -> None:
+        self._nodes[node.id] = node
+
+    async def nodes(self) -> Sequence[Node]:
+        return [self._nodes[id_] for id_ in sorted(self._nodes)]
+
+    async def save_worker(self, worker: Worker) -> None:
+        self._workers[worker.id] = replace(worker, error=clean_or_none(worker.error))
+
+    async def delete_worker(self, worker_id: str) -> None:
+        self._workers.pop(worker_id, None)
+
+    async def workers(self) -> Sequence[Worker]:
+        return [self._workers[id_] for id_ in sorted(self._workers)]
+
+    async def save_beats(
+        self, node_ids: Sequence[str], at: datetime, samples: Sequence[Sample]
+    ) -> None:
+        for node in list(self._nodes.values()):
+            if node.id in node_ids:
+                self._nodes[node.id] = replace(node, last_heartbeat=at)
+        for worker in list(self._workers.values()):
+            if worker.node_id in node_ids:
+                self._workers[worker.id] = replace(worker, last_heartbeat=at)
+        for sample in samples:
+            self._samples.setdefault((sample.node_id, sample.at), sample)
+
+    async def samples(
+        self, node_id: str, since: datetime, limit: int = 1000
+    ) -> Sequence[Sample]:
+        chosen = [
+            sample
+            for sample in self._samples.values()
+            if sample.node_id == node_id and sample.at >= since
+        ]
+        return sorted(chosen, key=lambda s: s.at, reverse=True)[:limit]
+
+    async def save_key(self, key: Key) -> None:
+        self._keys[key.id] = key
+
+    async def keys(self) -> Sequence[Key]:
+        return [self._keys[id_] for id_ in sorted(self._keys)]
+
+    async def use_key(self, key_id: str, now: datetime) -> bool:
+        key = self._keys.get(key_id)
+        if key is None or not key.is_valid(now):
+            return False
+        if key.uses_left is not None:
+            self._keys[key_id] = replace(key, uses_left=key.uses_left - 1)
+        return True

@@ -1,0 +1,56 @@
+"""What the in-memory twin keeps, for its parts to share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from corral.core.job_type import JobType
+from corral.core.key import Key
+from corral.core.node import Node, Sample
+from corral.core.task import Attempt, Task
+from corral.core.worker import Worker
+from corral.errors import NotLeader
+from corral.store.audit import Chain
+from corral.store.base import Event, LogChunk
+
+
+class MemoryShelf:
+    def __init__(self) -> None:
+        self._term = 0
+        self._seq = 0
+        self._tasks: dict[str, Task] = {}
+        self._keyed: dict[tuple[str, str], str] = {}
+        self._attempts: dict[str, dict[int, Attempt]] = {}
+        self._logs: dict[tuple[str, int, int], LogChunk] = {}
+        self._job_types: dict[str, JobType] = {}
+        self._nodes: dict[str, Node] = {}
+        self._workers: dict[str, Worker] = {}
+        self._samples: dict[tuple[str, datetime], Sample] = {}
+        self._keys: dict[str, Key] = {}
+        self._events: list[Event] = []
+        self._event_seq = 0
+        self._audit: list[dict[str, Any]] = []
+        self._chain = Chain()
+
+    def _check_term(self, term: int) -> None:
+        if term != self._term:
+            raise NotLeader(
+                f"term {term} is over, the current one is {self._term}", term=self._term
+            )
+
+    def _record(
+        self, verb: str, at: datetime, ids: Collection[str], data: Mapping[str, Any]
+    ) -> None:
+        """One event for all that a batch did, none when it did nothing."""
+        if ids:
+            title = f"{len(ids)} {verb}"
+            self._append(
+                Event(f"tasks_{verb}", title, data=data, task_ids=tuple(ids), at=at)
+            )
+
+    def _append(self, event: Event) -> None:
+        self._event_seq += 1
+        self._events.append(replace(event, seq=self._event_seq))

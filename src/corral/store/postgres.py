@@ -1,0 +1,80 @@
+"""PostgreSQL as the store: the parts put together, and their connections."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from pathlib import Path
+
+from sqlalchemy import select, text
+from sqlalchemy.dialects.postgresql import insert
+
+from corral.errors import StoreUnavailable
+from corral.store.connection import Lane, Pool
+from corral.store.history import History
+from corral.store.log_folder import LogFolder
+from corral.store.log_store import LogStore
+from corral.store.migrate import upgrade
+from corral.store.prune import Prune
+from corral.store.registry import Registry
+from corral.store.schema import leadership
+from corral.store.task_read import TaskRead
+from corral.store.task_write import TaskWrite
+
+
+class PostgresStore(TaskWrite, TaskRead, LogStore, Registry, History, Prune):
+    """The store every cluster runs on.
+
+    Args:
+        url: where the database is, as libpq writes it.
+        object_dir: where log chunks go; without it they stay in their rows.
+    """
+
+    def __init__(self, url: str, *, object_dir: Path | None = None) -> None:
+        self._url = url
+        self._log_folder = None if object_dir is None else LogFolder(object_dir)
+        self._pool = Pool(url)
+        self._submits = Lane(url)
+        self._placements = Lane(url)
+        self._reports = Lane(url)
+
+    async def open(self) -> None:
+        """Connect and bring the schema up to date.
+
+        May be called again after it raised StoreUnavailable.
+        """
+        await upgrade(self._url, self._pool)
+        await asyncio.gather(*(lane.open() for lane in self._lanes()))
+
+    async def close(self) -> None:
+        try:
+            await asyncio.gather(*(lane.close() for lane in self._lanes()))
+        except StoreUnavailable:
+            pass  # Its end of the connection is gone already.
+        finally:
+            await self._pool.close()
+
+    def _lanes(self) -> tuple[Lane, ...]:
+        return self._submits, self._placements, self._reports
+
+    async def ping(self) -> None:
+        await self._pool.fetch(text("select 1"))
+
+    async def take_lead(self, holder: str, now: datetime) -> int:
+        first = insert(leadership).values(id=1, term=1, holder=holder, taken_at=now)
+        # Waits for the statements of the former leader that hold the row.
+        rows = await self._pool.fetch(
+            first.on_conflict_do_update(
+                index_elements=["id"],
+                set_={
+                    "term": leadership.c.term + 1,
+                    "holder": first.excluded.holder,
+                    "taken_at": first.excluded.taken_at,
+                },
+            ).returning(leadership.c.term)
+        )
+        return int(rows[0][0])
+
+    async def term(self) -> int:
+        rows = await self._pool.fetch(select(leadership.c.term))
+        return int(rows[0][0]) if rows else 0

@@ -1,0 +1,159 @@
+"""Deletes what is past its time, in batches small enough to disturb nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Table,
+    bindparam,
+    delete,
+    func,
+    literal,
+    select,
+    text,
+)
+
+from corral.core.task import TERMINAL
+from corral.store.audit import Chain
+from corral.store.base import Retention
+from corral.store.connection import Pool
+from corral.store.history import read_chain, save_chain
+from corral.store.log_folder import LogFolder
+from corral.store.schema import (
+    LIVE,
+    Texts,
+    Time,
+    attempts,
+    audit,
+    cluster_events,
+    gpu_resources,
+    log_chunks,
+    system_resources,
+    tasks,
+)
+
+BATCH = 1000
+# A first run over years of history goes on at the next call.
+BATCHES = 200
+
+
+class Prune:
+    _pool: Pool
+    _log_folder: LogFolder | None
+
+    async def prune(self, now: datetime, keep: Retention) -> Mapping[str, int]:
+        gone: Counter[str] = Counter()
+        await self._prune_tasks(now - timedelta(seconds=keep.tasks_s), gone)
+        samples_end = now - timedelta(seconds=keep.samples_s)
+        for table, end in (
+            (cluster_events, now - timedelta(seconds=keep.events_s)),
+            (system_resources, samples_end),
+            (gpu_resources, samples_end),
+        ):
+            await self._prune_by_time(table, end, gone)
+        await self._prune_audit(now - timedelta(seconds=keep.audit_s), gone)
+        return {table: count for table, count in gone.items() if count}
+
+    async def _prune_tasks(self, end: datetime, gone: Counter[str]) -> None:
+        """Walks from the oldest task on, and ends at the first one too young.
+
+        Tasks are stored about in the order of their making, so no index on the time
+        they ended is needed, whose upkeep every task would pay for.
+        """
+        needed = await self._dependencies()
+        last = 0
+        for _ in range(BATCHES):
+            rows = await self._pool.fetch(
+                select(tasks.c.seq, tasks.c.id, tasks.c.created_at)
+                .where(tasks.c.seq > last)
+                .order_by(tasks.c.seq)
+                .limit(BATCH)
+            )
+            old = [row.id for row in rows if row.created_at < end]
+            await self._delete_tasks(
+                [id_ for id_ in old if id_ not in needed], end, gone
+            )
+            if len(rows) < BATCH or rows[-1].created_at >= end:
+                return
+            last = rows[-1].seq
+
+    async def _dependencies(self) -> set[str]:
+        """Tasks whose results somebody still waits for."""
+        rows = await self._pool.fetch(
+            select(func.unnest(tasks.c.depends_on)).where(text(LIVE)).distinct()
+        )
+        return {row[0] for row in rows}
+
+    async def _delete_tasks(
+        self, ids: Sequence[str], end: datetime, gone: Counter[str]
+    ) -> None:
+        if not ids:
+            return
+        async with self._pool.begin() as connection:
+            # Checked again here: one of them may have been requeued meanwhile.
+            ended = tasks.c.state.in_([str(state) for state in TERMINAL])
+            deleted = await connection.execute(
+                delete(tasks)
+                .where(_any(tasks.c.id, ids), ended, tasks.c.finished_at < end)
+                .returning(tasks.c.id)
+            )
+            dead = list(deleted.scalars())
+            gone["tasks"] += len(dead)
+            for table in (attempts, log_chunks):
+                result = await connection.execute(
+                    delete(table).where(_any(table.c.task_id, dead))
+                )
+                gone[table.name] += result.rowcount
+        if self._log_folder is not None:
+            await asyncio.to_thread(self._log_folder.remove, dead)
+
+    async def _prune_by_time(
+        self, table: Table, end: datetime, gone: Counter[str]
+    ) -> None:
+        # By place: the keys of these tables are wide, and the oldest rows lie together.
+        oldest = text(
+            f"ctid = any(array(select ctid from {table.name} where at < :end "
+            f"limit {BATCH}))"
+        ).bindparams(bindparam("end", end, type_=Time))
+        for _ in range(BATCHES):
+            async with self._pool.begin() as connection:
+                result = await connection.execute(delete(table).where(oldest))
+            gone[table.name] += result.rowcount
+            if result.rowcount < BATCH:
+                return
+
+    async def _prune_audit(self, end: datetime, gone: Counter[str]) -> None:
+        for _ in range(BATCHES):
+            async with self._pool.begin() as connection:
+                chain = await read_chain(connection)
+                rows = await connection.execute(
+                    select(audit.c.seq, audit.c.hash, audit.c.at)
+                    .order_by(audit.c.seq)
+                    .limit(BATCH)
+                )
+                old = _prefix(rows.all(), end)
+                if not old:
+                    return
+                last = old[-1]
+                await connection.execute(delete(audit).where(audit.c.seq <= last.seq))
+                await save_chain(
+                    connection,
+                    Chain(last.seq + 1, last.hash, chain.last_seq, chain.last_hash),
+                )
+            gone["audit"] += len(old)
+
+
+def _prefix(rows: Sequence[Any], end: datetime) -> Sequence[Any]:
+    """Only from the front: the chain must stay in one piece."""
+    young = next((i for i, row in enumerate(rows) if row.at >= end), len(rows))
+    return rows[:young]
+
+
+def _any(column: ColumnElement[str], values: Sequence[str]) -> ColumnElement[bool]:
+    return column == func.any(literal(list(values), Texts))

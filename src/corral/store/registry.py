@@ -1,0 +1,117 @@
+"""Job types, nodes, workers, samples and keys: small tables, saved whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Table, delete, or_, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from corral.core.job_type import JobType
+from corral.core.key import Key
+from corral.core.node import Node, Sample
+from corral.core.worker import Worker
+from corral.store import record
+from corral.store.connection import Pool
+from corral.store.schema import (
+    cluster_nodes,
+    job_types,
+    keys,
+    system_resources,
+    workers,
+)
+
+
+class Registry:
+    _pool: Pool
+
+    async def save_job_type(self, job_type: JobType) -> None:
+        await self._save(job_types, record.job_type_row(job_type))
+
+    async def job_types(self) -> Sequence[JobType]:
+        rows = await self._pool.mappings(select(job_types).order_by(job_types.c.name))
+        return [record.job_type_of(row) for row in rows]
+
+    async def save_node(self, node: Node) -> None:
+        await self._save(cluster_nodes, record.node_row(node))
+
+    async def nodes(self) -> Sequence[Node]:
+        rows = await self._pool.mappings(select(cluster_nodes).order_by("id"))
+        return [record.node_of(row) for row in rows]
+
+    async def save_worker(self, worker: Worker) -> None:
+        await self._save(workers, record.worker_row(worker))
+
+    async def delete_worker(self, worker_id: str) -> None:
+        await self._pool.fetch(delete(workers).where(workers.c.id == worker_id))
+
+    async def workers(self) -> Sequence[Worker]:
+        rows = await self._pool.mappings(select(workers).order_by("id"))
+        return [record.worker_of(row) for row in rows]
+
+    async def save_beats(
+        self, node_ids: Sequence[str], at: datetime, samples: Sequence[Sample]
+    ) -> None:
+        ids = list(node_ids)
+        async with self._pool.begin() as connection:
+            # A beat lost in a crash is followed by the next: no wait for the disk.
+            await connection.execute(text("set local synchronous_commit = off"))
+            for table, column in (
+                (cluster_nodes, cluster_nodes.c.id),
+                (workers, workers.c.node_id),
+            ):
+                await connection.execute(
+                    update(table).where(column.in_(ids)).values(last_heartbeat=at)
+                )
+            if samples:
+                await connection.execute(
+                    insert(system_resources).on_conflict_do_nothing(),
+                    [record.sample_row(sample) for sample in samples],
+                )
+
+    async def samples(
+        self, node_id: str, since: datetime, limit: int = 1000
+    ) -> Sequence[Sample]:
+        rows = await self._pool.mappings(
+            select(system_resources)
+            .where(
+                system_resources.c.node_id == node_id, system_resources.c.at >= since
+            )
+            .order_by(system_resources.c.at.desc())
+            .limit(limit)
+        )
+        return [record.sample_of(row) for row in rows]
+
+    async def save_key(self, key: Key) -> None:
+        await self._save(keys, record.key_row(key))
+
+    async def keys(self) -> Sequence[Key]:
+        rows = await self._pool.mappings(select(keys).order_by(keys.c.id))
+        return [record.key_of(row) for row in rows]
+
+    async def use_key(self, key_id: str, now: datetime) -> bool:
+        spent = await self._pool.fetch(
+            update(keys)
+            .where(
+                keys.c.id == key_id,
+                keys.c.revoked_at.is_(None),
+                or_(keys.c.expires_at.is_(None), keys.c.expires_at > now),
+                or_(keys.c.uses_left.is_(None), keys.c.uses_left > 0),
+            )
+            .values(uses_left=keys.c.uses_left - 1)
+            .returning(keys.c.id)
+        )
+        return bool(spent)
+
+    async def _save(self, table: Table, row: dict[str, Any]) -> None:
+        statement = insert(table)
+        rest = [c.name for c in table.columns if not c.primary_key]
+        await self._pool.fetch(
+            statement.on_conflict_do_update(
+                index_elements=list(table.primary_key),
+                set_={name: statement.excluded[name] for name in rest},
+            ),
+            [row],
+        )

@@ -1,0 +1,229 @@
+"""Takes orders in, has them executed and reported, and knows what the worker holds."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from corral.engine.envelope import verify
+from corral.errors import WorkerError
+from corral.worker.batch import Batch, cancelled, returned
+from corral.worker.execution import Execution
+from corral.worker.frame import Fault, Item, Outcome
+from corral.worker.notes import Key, Notes
+from corral.worker.reporting import Reporter
+from corral.worker.runner_pool import RunnerPool
+
+log = logging.getLogger(__name__)
+
+MEMORY = 100_000
+FENCE_S = 15.0
+
+
+class Order(msgspec.Struct):
+    """The signed body, payloads undecoded."""
+
+    id: str
+    worker_id: str
+    incarnation: str
+    items: list[Item]
+
+
+class _Loose(msgspec.Struct):
+    """The same, for a body of which not every item can be read."""
+
+    id: str
+    worker_id: str
+    incarnation: str
+    items: list[dict[str, Any]]
+
+
+_decode = msgspec.json.Decoder(Order).decode
+
+
+class Desk:
+    """One worker incarnation's orders. Safe to use from any thread."""
+
+    def __init__(
+        self,
+        worker_id: str,
+        pool: RunnerPool,
+        reporter: Reporter,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._worker_id = worker_id
+        self._incarnation = ""
+        self._secret = ""
+        self._pool = pool
+        self._reporter = reporter
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._held: dict[Key, Batch] = {}
+        self._seen: dict[Key, None] = {}
+        self._is_closing = False
+        self._emptied = threading.Condition(self._lock)
+
+    def open(self, incarnation: str, secret: str) -> None:
+        """From now on, take orders signed for this incarnation."""
+        self._incarnation, self._secret = incarnation, secret
+
+    @property
+    def held(self) -> list[Key]:
+        """Attempts taken and not yet answered for."""
+        with self._lock:
+            return list(self._held)
+
+    def serve(
+        self, signed: Mapping[str, Any], may_ask: Callable[[], bool] = lambda: True
+    ) -> None:
+        """Execute an order, report it, go on with the one in the answer."""
+        batch = self._admit(signed)
+        while batch is not None:
+            notes = self._execute(batch)
+            try:
+                answer = self._reporter.finish(
+                    notes,
+                    wants_order=not self._is_closing and may_ask(),
+                    error=self._pool.error,
+                )
+            except WorkerError as error:
+                log.warning("results are not reported: %s", error.message)
+                return
+            batch = self._admit(answer.order) if answer.order else None
+
+    def drop(self, keys: Iterable[Key]) -> None:
+        """These attempts are no longer ours: stop them, and never start them."""
+        for key in keys:
+            with self._lock:
+                # Remembered also when it has not come yet: orders may be late.
+                self._remember(key)
+                batch = self._held.get(key)
+            if batch is not None:
+                batch.drop(key)
+
+    def cut_off(self, seconds: float) -> None:
+        """Our agent has not reached the manager for so long.
+
+        Then other workers may soon be given what we hold: what must never run
+        twice at a time is stopped here before that.
+        """
+        if seconds < FENCE_S:
+            return
+        with self._lock:
+            batches = set(self._held.values())
+        self.drop(
+            item.key for b in batches for item in b.items if item.overlap == "never"
+        )
+
+    def release(self, outcomes: list[Outcome], drops: Iterable[Key]) -> None:
+        """The manager knows these outcomes now, and wants `drops` gone."""
+        with self._lock:
+            for outcome in outcomes:
+                self._held.pop((outcome.task_id, outcome.attempt), None)
+            if not self._held:
+                self._emptied.notify_all()
+        if outcomes:
+            self._on_change()
+        self.drop(drops)
+
+    def close(self) -> None:
+        """Finish what runs, hand back the rest, take nothing more."""
+        self._is_closing = True
+        self._pool.close()
+        with self._lock:
+            batches = set(self._held.values())
+        for batch in batches:
+            batch.recall()
+
+    def wait_empty(self) -> None:
+        """Block until everything held has been reported."""
+        with self._emptied:
+            while self._held:
+                self._emptied.wait()
+
+    def _admit(self, signed: Mapping[str, Any]) -> Batch | None:
+        body = verify(signed, self._secret) if isinstance(signed, Mapping) else None
+        if body is None:
+            log.warning("dropped an order whose signature is not our manager's")
+            return None
+        order, faults = _read(body)
+        if order is None:
+            log.error("dropped an order that cannot be read")
+            return None
+        mine = (self._worker_id, self._incarnation)
+        if (order.worker_id, order.incarnation) != mine:
+            log.warning("dropped order %s of another incarnation", order.id)
+            return None
+        batch = self._take(order)
+        if faults:
+            self._reporter.tell(Notes(outcomes=faults))
+        return batch
+
+    def _take(self, order: Order) -> Batch | None:
+        with self._lock:
+            fresh = [item for item in order.items if item.key not in self._seen]
+            if len(fresh) < len(order.items):
+                count = len(order.items) - len(fresh)
+                log.warning("dropped %d repeated items of order %s", count, order.id)
+            if not fresh:
+                return None
+            batch = Batch(fresh)
+            for item in fresh:
+                self._remember(item.key)
+                self._held[item.key] = batch
+        self._on_change()
+        return batch
+
+    def _remember(self, key: Key) -> None:
+        self._seen[key] = None
+        if len(self._seen) > MEMORY:
+            del self._seen[next(iter(self._seen))]
+
+    def _execute(self, batch: Batch, *, solo: bool = False) -> Notes:
+        """One runner's part; a batch that died as a whole goes again, one by one."""
+        unwanted = Notes(outcomes=[cancelled(item) for item in batch.take_dropped()])
+        if not batch.items:
+            return unwanted
+        try:
+            runner = self._pool.acquire()
+        except WorkerError:
+            unwanted.outcomes += [returned(item) for item in batch.items]
+            return unwanted
+        try:
+            execution = Execution(batch, runner, self._reporter.tell, solo=solo)
+            notes = execution.run()
+        finally:
+            self._pool.release(runner)
+        notes.merge(unwanted)
+        if execution.retry_alone:
+            batch.items = execution.retry_alone
+            notes.merge(self._execute(batch, solo=True))
+        return notes
+
+
+def _read(body: str) -> tuple[Order | None, list[Outcome]]:
+    """The order, and failures for items that no decoder of ours can carry."""
+    try:
+        return _decode(body), []
+    except msgspec.MsgspecError as error:
+        problem = str(error)
+    try:
+        loose = msgspec.convert(json.loads(body), _Loose)
+    except (ValueError, RecursionError, msgspec.MsgspecError):
+        return None, []
+    good: list[Item] = []
+    bad: list[Outcome] = []
+    for raw in loose.items:
+        try:
+            good.append(msgspec.json.decode(json.dumps(raw), type=Item))
+        except msgspec.MsgspecError:
+            fault = Fault("bad_payload", f"the payload cannot be read: {problem}")
+            bad.append(
+                Outcome(str(raw["task_id"]), int(raw["attempt"]), "failed", error=fault)
+            )
+    return Order(loose.id, loose.worker_id, loose.incarnation, good), bad

@@ -1,0 +1,118 @@
+"""HTTP from a supervisor to its manager: one kept-alive connection per thread.
+
+The plain client of the standard library: one small POST per order is the hot path,
+and this costs a fraction of a richer client's processor time.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import threading
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from corral.errors import CorralError
+
+TIMEOUT_S = 30.0
+_RETRIABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
+_FENCED = frozenset({401, 403, 404, 409})
+
+
+class Away(CorralError):
+    """The manager does not answer now; the same call may be made again."""
+
+    code = "unreachable"
+
+
+class Fenced(CorralError):
+    """The manager no longer knows this worker or this incarnation of it."""
+
+    code = "conflict"
+
+
+class Refused(CorralError):
+    """The manager will never take this body."""
+
+    code = "bad_request"
+
+
+class ManagerLink:
+    """POSTs JSON, with the node's credential."""
+
+    def __init__(self, url: str, key: str, ca_file: str | None = None) -> None:
+        parts = urlsplit(url)
+        self._host = parts.hostname or "127.0.0.1"
+        self._port = parts.port
+        self._prefix = parts.path.rstrip("/")
+        self._tls = None
+        if parts.scheme == "https":
+            self._tls = ssl.create_default_context(cafile=ca_file)
+        self._headers = {
+            "Authorization": f"Bearer {key}",
+            "Content-Type": "application/json",
+        }
+        self._of_thread = threading.local()
+
+    def post(self, path: str, body: bytes) -> bytes:
+        """The answer's body.
+
+        Raises:
+            Away: no answer, or one that says later.
+            Fenced: the manager does not know us any more.
+            Refused: the body itself is the problem.
+        """
+        try:
+            status, answer = self._exchange(path, body)
+        except (OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+            raise Away(f"the manager does not answer: {reason}") from error
+        if 200 <= status < 300:
+            return answer
+        message = f"{status}: {_message(answer)}"
+        if status in _FENCED:
+            raise Fenced(message, status=status)
+        if status in _RETRIABLE or status >= 500:
+            raise Away(message, status=status)
+        raise Refused(message, status=status)
+
+    def _exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
+        kept = getattr(self._of_thread, "connection", None)
+        if kept is not None:
+            try:
+                return self._ask(kept, path, body)
+            except (http.client.HTTPException, ConnectionError):
+                # The manager closes idle connections: the usual reason, and no
+                # reason to wait.
+                kept.close()
+        self._of_thread.connection = fresh = self._connect()
+        return self._ask(fresh, path, body)
+
+    def _ask(
+        self, connection: http.client.HTTPConnection, path: str, body: bytes
+    ) -> tuple[int, bytes]:
+        try:
+            connection.request("POST", self._prefix + path, body, self._headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        except BaseException:
+            connection.close()
+            self._of_thread.connection = None
+            raise
+
+    def _connect(self) -> http.client.HTTPConnection:
+        if self._tls is not None:
+            return http.client.HTTPSConnection(
+                self._host, self._port, timeout=TIMEOUT_S, context=self._tls
+            )
+        return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+
+
+def _message(answer: bytes) -> str:
+    try:
+        told: Any = msgspec.json.decode(answer)
+        return str(told["error"]["message"])
+    except (msgspec.MsgspecError, KeyError, TypeError):
+        return answer[:200].decode("utf-8", "replace")

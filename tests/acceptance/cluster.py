@@ -1,0 +1,224 @@
+"""A whole Corral in separate processes, as a user starts it, for tests to break."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from corral.client import Client
+
+ECHO = "corral.worker.builtin:EchoWorker=echo"
+SLEEP = "corral.worker.builtin:SleepWorker=sleep"
+CORRAL = (sys.executable, "-m", "corral")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def until(what: str, check: Callable[[], Any], timeout_s: float = 30.0) -> Any:
+    """The first true value of `check`; there is no signal to wait on from outside."""
+    end = time.monotonic() + timeout_s
+    while True:
+        if value := check():
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"not within {timeout_s} s: {what}")
+        time.sleep(0.02)
+
+
+def clean_environment(**extra: str) -> dict[str, str]:
+    """This process's environment without any setting of Corral."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("CORRAL_")}
+    return {**kept, **extra}
+
+
+@dataclass
+class Agent:
+    """A second agent, joined as a user would."""
+
+    name: str
+    home: Path
+    process: subprocess.Popen[bytes]
+
+    def kill_all(self) -> None:
+        """kill -9 of the agent and everything under it, as when a machine dies."""
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        os.kill(self.process.pid, signal.SIGKILL)
+        for member in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
+        self.process.wait(10)
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.kill_all()
+
+
+@dataclass
+class Cluster:
+    """`corral up` in a folder of its own; `client` has its admin key."""
+
+    home: Path
+    port: int
+    process: subprocess.Popen[bytes]
+    client: Client
+    environment: dict[str, str]
+    agents: list[Agent] = field(default_factory=list)
+
+    @classmethod
+    def start(
+        cls,
+        home: Path,
+        workers: Sequence[str] = (ECHO,),
+        *options: str,
+        port: int | None = None,
+        **environment: str,
+    ) -> Cluster:
+        port = port or free_port()
+        env = clean_environment(CORRAL_HOME=str(home), **environment)
+        chosen = [part for text in workers for part in ("--worker", text)]
+        if not workers:
+            chosen = ["--no-agent"]
+        home.mkdir(parents=True, exist_ok=True)
+        log = (home / "up.log").open("ab")
+        process = subprocess.Popen(
+            [*CORRAL, "up", "--port", str(port), *chosen, *options],
+            env=env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=home,
+        )
+        client = Client(f"http://127.0.0.1:{port}", home=home)
+        cluster = cls(home, port, process, client, env)
+        try:
+            cluster.wait_ready()
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def state(self) -> dict[str, Any]:
+        try:
+            told: dict[str, Any] = json.loads((self.home / "state.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        return told
+
+    def wait_ready(self) -> None:
+        def is_ready() -> bool:
+            if self.process.poll() is not None:
+                raise AssertionError((self.home / "up.log").read_text()[-4000:])
+            return bool(self.state().get("ready"))
+
+        until("corral up is ready", is_ready, 60)
+
+    def pid(self, child: str) -> int:
+        pid: int = self.state()["children"][child]["pid"]
+        return pid
+
+    def kill(self, child: str) -> int:
+        """kill -9 one child of `corral up`; its pid."""
+        pid = self.pid(child)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def kill_with_family(self, child: str) -> None:
+        pid = self.pid(child)
+        family = psutil.Process(pid).children(recursive=True)
+        os.kill(pid, signal.SIGKILL)
+        for member in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                member.kill()
+
+    def worker_pids(self, job_type: str) -> list[int]:
+        """Supervisors that serve a job type now."""
+        return [
+            w.pid
+            for w in self.client.workers()
+            if job_type in w.job_types and w.pid and w.status in ("online", "busy")
+        ]
+
+    def runner_pids(self, supervisor: int) -> list[int]:
+        return [c.pid for c in psutil.Process(supervisor).children()]
+
+    def serving(self, job_type: str, count: int = 1) -> None:
+        until(
+            f"{count} worker(s) for {job_type}",
+            lambda: len(self.worker_pids(job_type)) >= count,
+            60,
+        )
+
+    def join(self, name: str, workers: Sequence[str], *prefix: str) -> Agent:
+        """Another agent on this machine, with a home of its own."""
+        token = self.client.join_token(uses=1).token
+        home = self.home / f"home-{name}"
+        home.mkdir(exist_ok=True)
+        env = clean_environment(CORRAL_HOME=str(home), CORRAL_JOIN_TOKEN=token)
+        chosen = [part for text in workers for part in ("--worker", text)]
+        log = (home / "join.log").open("ab")
+        process = subprocess.Popen(
+            [*prefix, *CORRAL, "join", self.url, "--name", name, *chosen],
+            env=env,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=home,
+        )
+        agent = Agent(name, home, process)
+        self.agents.append(agent)
+        return agent
+
+    def corral(self, *arguments: str, timeout_s: float = 60.0) -> Run:
+        """One CLI call against this cluster."""
+        env = {**self.environment, "CORRAL_MANAGER_URL": self.url}
+        done = subprocess.run(
+            [*CORRAL, *arguments],
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        return Run(done.returncode, done.stdout, done.stderr)
+
+    def stop(self) -> None:
+        for agent in self.agents:
+            agent.stop()
+        self.client.close()
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(10)
+
+
+@dataclass(frozen=True)
+class Run:
+    code: int
+    out: str
+    err: str

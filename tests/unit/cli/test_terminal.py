@@ -1,0 +1,139 @@
+"""What a person at a terminal sees: live progress on stderr, the result on stdout."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.client.stand_in import Answer, Seen, StandIn, submitted, task_out
+
+
+class Terminal:
+    """A pseudo terminal that keeps what was written to it."""
+
+    def __init__(self) -> None:
+        self._own, self.theirs = pty.openpty()
+        self._seen = b""
+        self._news = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                some = os.read(self._own, 4096)
+            except OSError:
+                return
+            with self._news:
+                self._seen += some
+                self._news.notify_all()
+
+    def wait_for(self, words: bytes) -> bool:
+        with self._news:
+            return self._news.wait_for(lambda: words in self._seen, timeout=30)
+
+    def close(self) -> None:
+        # Without a writer the reader ends by itself, and its end can be closed.
+        os.close(self.theirs)
+        self._reader.join()
+        os.close(self._own)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    made = Terminal()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def environment(manager: StandIn, tmp_path: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "CORRAL_HOME": str(tmp_path),
+        "CORRAL_API_KEY": "corral_k_s",
+        "CORRAL_MANAGER_URL": manager.url,
+        "TERM": "xterm",
+        "COLUMNS": "200",
+    }
+
+
+def _start(
+    environment: dict[str, str], terminal: Terminal, *words: str
+) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "corral", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=terminal.theirs,
+        text=True,
+        env=environment,
+    )
+
+
+def test_run_shows_why_it_waits_and_then_the_bare_result(
+    manager: StandIn, environment: dict[str, str], terminal: Terminal
+) -> None:
+    shown = threading.Event()
+    waiting = {"reason": "no worker serves 'echo'"}
+
+    def look(seen: Seen) -> Answer:
+        if len(manager.asked("GET /tasks/t1")) == 1:
+            return Answer(task_out(status="queued", waiting=waiting))
+        shown.wait(30)
+        return Answer(task_out())
+
+    manager.on("POST /tasks", submitted())
+    manager.on("GET /tasks/t1", look)
+    process = _start(environment, terminal, "run", "echo", "{}")
+    assert terminal.wait_for(b"no worker serves 'echo'")
+    shown.set()
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, '{"echoed": "hi"}\n')
+
+
+def test_interrupted_run_leaves_the_task_and_says_how_to_stop_it(
+    manager: StandIn, environment: dict[str, str], terminal: Terminal
+) -> None:
+    manager.on("POST /tasks", submitted())
+    manager.on("GET /tasks/t1", task_out(status="running"))
+    process = _start(environment, terminal, "run", "echo", "{}")
+    assert terminal.wait_for(b"t1 running")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert terminal.wait_for(b"corral cancel t1")
+
+
+def test_wait_and_submit_show_a_bar(
+    manager: StandIn, environment: dict[str, str], terminal: Terminal
+) -> None:
+    manager.on("POST /tasks/batch", {"task_ids": ["a", "b"], "errors": []})
+    half = {"tasks": [task_out("a")], "pending": ["b"]}
+    shown = threading.Event()
+
+    def collect(seen: Seen) -> Answer:
+        if len(seen.json["task_ids"]) == 2:
+            return Answer(half)
+        shown.wait(30)
+        return Answer({"tasks": [task_out("b")]})
+
+    manager.on("POST /tasks/collect", collect)
+    process = _start(environment, terminal, "submit", "echo", "--file", "-")
+    out, _ = process.communicate("1\n2\n", timeout=30)
+    assert out == "a\nb\n"
+    assert terminal.wait_for(b"submitting")
+    process = _start(environment, terminal, "wait", "a", "b")
+    assert terminal.wait_for(b"1/2")
+    shown.set()
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "a completed\nb completed\n")

@@ -1,0 +1,103 @@
+"""Processes: they die with their parent, stop when asked, and are told apart."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+import corral
+from corral.embedded.process import (
+    Command,
+    Mark,
+    end,
+    is_alive,
+    last_line,
+    launch,
+    mark,
+    stop,
+)
+
+WAIT = "import signal, sys; print('up', flush=True); signal.pause()"
+DEAF = f"import signal; signal.signal(15, signal.SIG_IGN); {WAIT}"
+ENV = {**os.environ, "PYTHONPATH": str(Path(corral.__file__).parent.parent)}
+PARENT = """
+import os, signal, sys
+from pathlib import Path
+from corral.embedded.process import Command, launch
+child = launch(Command((sys.executable, "-c", sys.argv[1]), os.environ), Path("log"))
+print(child.popen.pid, flush=True)
+signal.pause()
+"""
+
+
+def python(code: str) -> Command:
+    return Command((sys.executable, "-c", code), dict(os.environ))
+
+
+def await_word(log: Path, popen: subprocess.Popen[bytes]) -> None:
+    while "up" not in log.read_text():
+        assert popen.poll() is None
+        os.sched_yield()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child")
+def test_child_dies_when_its_parent_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PARENT, WAIT]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, cwd=tmp_path, env=ENV
+    ) as parent:
+        assert parent.stdout is not None
+        child = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+        # The orphan is nobody's child here: init may leave it a zombie for a while.
+        psutil.wait_procs([child], timeout=10)
+        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+def test_stopped_child_ends_by_the_signal_it_was_sent(tmp_path: Path) -> None:
+    process = launch(python(WAIT), tmp_path / "log")
+    await_word(tmp_path / "log", process.popen)
+    assert stop(process, signal.SIGINT, 10) != 0
+    assert stop(process, signal.SIGINT, 10) != 0
+
+
+def test_child_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
+    process = launch(python(DEAF), tmp_path / "log")
+    await_word(tmp_path / "log", process.popen)
+    assert stop(process, signal.SIGTERM, 0.1) == -signal.SIGKILL
+
+
+def test_orphan_is_ended_by_its_mark_and_never_its_successor(tmp_path: Path) -> None:
+    process = launch(python(WAIT), tmp_path / "log")
+    assert process.mark is not None
+    stranger = Mark(process.mark.pid, process.mark.started - 60)
+    assert not is_alive(stranger)
+    assert end(stranger, signal.SIGTERM, 1)
+    assert process.popen.poll() is None
+    assert end(process.mark, signal.SIGKILL, 10)
+    assert not is_alive(process.mark)
+    process.popen.wait()
+    assert mark(process.popen.pid) is None
+
+
+def test_log_is_private_and_its_last_line_is_of_this_start_only(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    first = launch(python("print('of the first')"), log)
+    first.popen.wait()
+    second = launch(python("pass"), log)
+    second.popen.wait()
+    assert last_line(first) == "of the first"
+    assert last_line(second) == ""
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_missing_program_is_named_in_the_log(tmp_path: Path) -> None:
+    process = launch(Command(("/no/such/program",), {}), tmp_path / "log")
+    assert process.popen.wait() != 0
+    assert "/no/such/program" in last_line(process)

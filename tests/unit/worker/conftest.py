@@ -1,0 +1,84 @@
+"""Real runner processes for the worker's tests."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from corral.worker.batch import Batch
+from corral.worker.execution import Execution
+from corral.worker.frame import Item, Outcome
+from corral.worker.notes import Notes
+from corral.worker.runner_pool import RunnerPool
+from corral.worker.runner_process import RunnerSpec
+
+ROOT = Path(__file__).parents[3]
+SAMPLES = "tests.unit.worker.sample_workers"
+_ids = itertools.count(1)
+
+
+def item(payload: Any, *, task_id: str | None = None, **more: Any) -> Item:
+    raw = msgspec.Raw(msgspec.json.encode(payload))
+    return Item(task_id or f"t{next(_ids)}", 1, raw, "test", **more)
+
+
+def value(outcome: Outcome) -> Any:
+    """The decoded result of a completed attempt."""
+    assert outcome.kind == "completed", outcome.error
+    assert isinstance(outcome.result, msgspec.Raw)
+    return msgspec.json.decode(outcome.result)
+
+
+class Bench:
+    """Runs batches on one real runner and keeps what was told on the way."""
+
+    def __init__(self, worker_class: str, params: dict[str, Any]) -> None:
+        path = worker_class if ":" in worker_class else f"{SAMPLES}:{worker_class}"
+        self.pool = RunnerPool(RunnerSpec(path, params), 1, lambda: None)
+        self.pool.start()
+        self.told: list[Notes] = []
+        self.on_tell: Callable[[Notes], None] = lambda _: None
+
+    def run(self, *items: Item) -> list[Outcome]:
+        return self.execute(Batch(items)).outcomes
+
+    def execute(self, batch: Batch) -> Notes:
+        runner = self.pool.acquire()
+        try:
+            return Execution(batch, runner, self._tell).run()
+        finally:
+            self.pool.release(runner)
+
+    def _tell(self, notes: Notes) -> None:
+        self.told.append(notes)
+        self.on_tell(notes)
+
+    @property
+    def handed_back(self) -> list[Outcome]:
+        return [o for notes in self.told for o in notes.outcomes]
+
+
+@pytest.fixture(autouse=True)
+def _find_our_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}{os.pathsep}{ROOT}")
+
+
+@pytest.fixture
+def bench() -> Iterator[Callable[..., Bench]]:
+    made: list[Bench] = []
+
+    def make(worker_class: str, **params: Any) -> Bench:
+        made.append(Bench(worker_class, params))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.pool.kill()
+        each.pool.join()

@@ -1,0 +1,216 @@
+"""Worker classes as users might write them, good and bad, for the tests beside."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+from corral.worker import Worker
+
+
+def pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+class Doubler(Worker):
+    def run(self, payload: Any) -> Any:
+        return payload * 2
+
+
+class Parametrised(Worker):
+    def start(self) -> None:
+        self.started = True
+
+    def run(self, payload: Any) -> Any:
+        return {"params": self.params, "started": self.started}
+
+
+class Plain:
+    """Derives from nothing."""
+
+    def run(self, payload: Any) -> Any:
+        return payload
+
+
+class Returns(Worker):
+    """Answers with a value that JSON has no place for, by name."""
+
+    def run(self, payload: str) -> Any:
+        loop: list[Any] = []
+        loop.append(loop)
+        return {
+            "nan": float("nan"),
+            "deep inf": {"a": [1.0, {"b": float("-inf")}]},
+            "object": object(),
+            "surrogate": "\ud800",
+            "loop": loop,
+            "large": "x" * (16 * 1024 * 1024),
+            "big number": 2**80,
+            "none": None,
+            "numbers": _Array(),
+        }[payload]
+
+
+class _Array:
+    def tolist(self) -> list[float]:
+        return [1.5, 2.5]
+
+
+class Raises(Worker):
+    def run(self, payload: str) -> Any:
+        if payload == "exit":
+            sys.exit(7)
+        if payload == "interrupt":
+            raise KeyboardInterrupt
+        if payload == "rude":
+            raise _Rude
+        if payload == "nul":
+            raise ValueError("a\x00b\ud800c")
+        return self._deeper(payload)
+
+    def _deeper(self, payload: str) -> Any:
+        raise LookupError(f"no {payload} here")
+
+
+class _Rude(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even that")
+
+
+class Enveloped(Worker):
+    def _run(self, payload: Any) -> Any:
+        return payload
+
+
+class Noisy(Worker):
+    def run(self, payload: dict[str, Any]) -> Any:
+        print("to stdout", payload["n"])  # noqa: T201
+        print("to stderr", file=sys.stderr)  # noqa: T201
+        sys.stdout.buffer.write(b"raw bytes\n")
+        os.write(1, b"\x00\x00\x00\x05straight to the pipe\n")
+        subprocess.run([sys.executable, "-c", "print('from a child')"], check=True)
+        self.context.log("by hand")
+        sys.stdout.write("no newline at the end")
+        return payload["n"]
+
+
+class Chatty(Worker):
+    """Prints `lines` lines of `width` characters."""
+
+    def run(self, payload: dict[str, int]) -> Any:
+        for _ in range(payload["lines"]):
+            print("x" * payload["width"])  # noqa: T201
+        return payload["lines"]
+
+
+class Talker(Worker):
+    """Reports progress, then waits for the test to let it go on by cancelling."""
+
+    def run(self, payload: dict[str, Any]) -> Any:
+        self.context.progress(0.25, "quarter")
+        print("before the wait")  # noqa: T201
+        for _ in range(200):
+            if self.context.cancelled:
+                return "gave up politely"
+            pause(0.02)
+        return "never asked to stop"
+
+
+class Curious(Worker):
+    def run(self, payload: Any) -> Any:
+        seen = self.context
+        return [seen.task_id, seen.attempt, seen.job_type, seen.inputs, seen.labels]
+
+
+class Batcher(Worker):
+    """Counts how many payloads came at once; `bad` ones raise, `die` ones kill."""
+
+    def run_batch(self, payloads: list[Any]) -> list[Any]:
+        if "die" in payloads:
+            os._exit(9)
+        if "bad" in payloads:
+            raise ValueError("bad one")
+        if "long" in payloads:
+            pause(60)
+        if "short" in payloads:
+            return payloads[:-1]
+        return [
+            ValueError("told by value") if p == "told" else [p, len(payloads)]
+            for p in payloads
+        ]
+
+
+class Spawner(Worker):
+    """Starts a child that outlives the task, and says its pid."""
+
+    def run(self, payload: dict[str, Any]) -> Any:
+        command = [sys.executable, "-c", "import time; time.sleep(60)"]
+        child = subprocess.Popen(command)
+        with open(payload["file"], "w", encoding="utf-8") as file:
+            file.write(str(child.pid))
+        pause(60)
+        return child.pid
+
+
+class Hog(Worker):
+    """Keeps the interpreter to itself, as a long call into C does."""
+
+    def run(self, payload: Any) -> Any:
+        sys.setswitchinterval(1000.0)
+        while True:
+            pass
+
+
+class Deaf(Worker):
+    """Waits in a lock that nothing releases."""
+
+    def run(self, payload: Any) -> Any:
+        threading.Lock().acquire()
+        lock = threading.Lock()
+        lock.acquire()
+        lock.acquire()
+
+
+class BrokenInit(Worker):
+    def __init__(self, **params: Any) -> None:
+        raise RuntimeError("no licence found")
+
+
+class BrokenStart(Worker):
+    def start(self) -> None:
+        raise OSError("weights are not there")
+
+
+class DiesAtStart(Worker):
+    def start(self) -> None:
+        os._exit(41)
+
+
+class Nothing(Worker):
+    """Defines no way to run."""
+
+
+class Empty:
+    pass
+
+
+class Fixable(Worker):
+    """Starts once the file it is told of exists."""
+
+    def start(self) -> None:
+        with open(self.params["file"], encoding="utf-8") as file:
+            self.word = file.read()
+
+    def run(self, payload: Any) -> Any:
+        return self.word
+
+
+class Secretive(Worker):
+    def run(self, payload: Any) -> Any:
+        return sorted(name for name in os.environ if name.startswith("CORRAL_"))
+
+
+not_a_class = 5

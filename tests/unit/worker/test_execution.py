@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from corral.worker.batch import Batch
+from corral.worker.notes import Notes
+from tests.unit.worker.conftest import Bench, item, value
+
+MakeBench = Callable[..., Bench]
+SLEEPER = "corral.worker.builtin:SleepWorker"
+
+
+def nap(seconds: float) -> dict[str, float]:
+    return {"seconds": seconds}
+
+
+def on_started(worker: Bench, act: Callable[[], None]) -> None:
+    """Call `act` once the execution says that a task has started."""
+
+    def look(notes: Notes) -> None:
+        if notes.started:
+            act()
+
+    worker.on_tell = look
+
+
+def test_task_over_its_timeout_is_killed_and_the_rest_goes_back(
+    bench: MakeBench,
+) -> None:
+    worker = bench(SLEEPER)
+    first, late, rest = item(nap(0)), item({"hang": True}, timeout_s=0.2), item(nap(0))
+    began = time.monotonic()
+    outcomes = worker.run(first, late, rest)
+    assert time.monotonic() - began < 2.2
+    assert [o.kind for o in outcomes] == ["completed", "timed_out"]
+    assert outcomes[1].error is not None
+    assert outcomes[1].error.kind == "timeout"
+    assert "0.2 s" in outcomes[1].error.message
+    assert 0.2 <= outcomes[1].duration_s < 1.0
+    assert [(o.task_id, o.kind) for o in worker.handed_back] == [
+        (rest.task_id, "returned")
+    ]
+
+
+def test_timeout_counts_from_the_start_of_its_own_task(bench: MakeBench) -> None:
+    worker = bench(SLEEPER)
+    outcomes = worker.run(*(item(nap(0.01), timeout_s=0.04) for _ in range(4)))
+    assert {o.kind for o in outcomes + worker.handed_back} <= {"completed", "returned"}
+    assert outcomes[0].kind == "completed"
+
+
+@pytest.mark.parametrize("which", ["Hog", "Deaf"])
+def test_code_that_cannot_be_interrupted_is_still_timed_out(
+    bench: MakeBench, which: str
+) -> None:
+    worker = bench(which)
+    [outcome] = worker.run(item(None, timeout_s=0.2))
+    assert outcome.kind == "timed_out"
+    assert outcome.duration_s < 2.0
+
+
+@pytest.mark.parametrize("how", [{"exit": 3}, {"exit": 0}])
+def test_task_that_ends_its_runner_is_lost_and_the_worker_serves_again(
+    bench: MakeBench, how: dict[str, int]
+) -> None:
+    worker = bench(SLEEPER)
+    outcomes = worker.run(item(nap(0.02)), item(how), item(nap(0)))
+    assert [o.kind for o in outcomes] == ["completed", "lost", "returned"]
+    assert outcomes[1].error is not None
+    assert outcomes[1].error.kind == "worker_died"
+    assert f"exited with code {how['exit']}" in outcomes[1].error.message
+    assert worker.run(item(nap(0)))[0].kind == "completed"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_killed_runner_loses_only_the_task_it_was_at(
+    bench: MakeBench, number: signal.Signals
+) -> None:
+    worker = bench(SLEEPER)
+    on_started(worker, lambda: os.kill(worker.pool.pids[0], number))
+    outcomes = worker.run(item({"hang": True}))
+    assert [o.kind for o in outcomes] == ["lost"]
+    assert outcomes[0].error is not None
+    assert number.name in outcomes[0].error.message
+    worker.on_tell = lambda _: None
+    assert value(worker.run(item(nap(0)))[0]) == {"slept": 0.0}
+
+
+def test_runner_that_dies_idle_is_replaced(bench: MakeBench) -> None:
+    worker = bench(SLEEPER)
+    worker.run(item(nap(0)))
+    [pid] = worker.pool.pids
+    gone = psutil.Process(pid)
+    os.kill(pid, signal.SIGKILL)
+    gone.wait(5)
+    kinds = {worker.run(item(nap(0)))[0].kind for _ in range(2)}
+    assert kinds <= {"completed", "returned"}
+    assert worker.run(item(nap(0)))[0].kind == "completed"
+
+
+def test_stopped_runner_is_killed_when_its_task_is_over_time(bench: MakeBench) -> None:
+    worker = bench(SLEEPER)
+    on_started(worker, lambda: os.kill(worker.pool.pids[0], signal.SIGSTOP))
+    [outcome] = worker.run(item(nap(60), timeout_s=0.3))
+    assert outcome.kind == "timed_out"
+
+
+def test_children_of_a_killed_task_die_with_it(
+    bench: MakeBench, tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    [outcome] = bench("Spawner").run(item({"file": str(note)}, timeout_s=0.5))
+    assert outcome.kind == "timed_out"
+    pid = int(note.read_text())
+    try:
+        psutil.Process(pid).wait(5)
+    except psutil.NoSuchProcess:
+        pass
+    assert not psutil.pid_exists(pid) or (
+        psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    )
+
+
+@pytest.mark.spec("C49")
+def test_dropped_running_task_is_killed_and_the_runner_comes_back(
+    bench: MakeBench,
+) -> None:
+    worker = bench(SLEEPER)
+    task = item(nap(60))
+    batch = Batch([task])
+    on_started(worker, lambda: batch.drop(task.key))
+    began = time.monotonic()
+    [outcome] = worker.execute(batch).outcomes
+    assert outcome.kind == "cancelled"
+    assert time.monotonic() - began < 2.0
+    worker.on_tell = lambda _: None
+    assert worker.run(item(nap(0)))[0].kind == "completed"
+
+
+def test_task_that_looks_at_cancelled_keeps_its_runner(bench: MakeBench) -> None:
+    worker = bench("Talker")
+    task = item({})
+    batch = Batch([task])
+    on_started(worker, lambda: batch.drop(task.key))
+    [outcome] = worker.execute(batch).outcomes
+    assert outcome.kind == "cancelled"
+    pids = worker.pool.pids
+    assert worker.execute(Batch([])).outcomes == []
+    assert worker.pool.pids == pids
+
+
+def test_dropped_task_that_has_not_started_never_does(bench: MakeBench) -> None:
+    worker = bench(SLEEPER)
+    first, unwanted = item(nap(0.03)), item({"exit": 9})
+    batch = Batch([first, unwanted])
+    timer = threading.Timer(0.01, batch.drop, [unwanted.key])
+    timer.start()
+    outcomes = worker.execute(batch).outcomes + worker.handed_back
+    timer.join()
+    assert {o.task_id: o.kind for o in outcomes} == {
+        first.task_id: "completed",
+        unwanted.task_id: "cancelled",
+    }
+
+
+def test_order_that_overruns_hands_back_what_has_not_started(bench: MakeBench) -> None:
+    worker = bench(SLEEPER)
+    items = [item(nap(0.12)) for _ in range(4)]
+    told_at: list[float] = []
+    worker.on_tell = lambda notes: told_at.append(time.monotonic() - began)
+    began = time.monotonic()
+    outcomes = worker.run(*items)
+    assert [o.kind for o in outcomes] == ["completed"]
+    assert [o.kind for o in worker.handed_back] == ["returned"] * 3
+    assert told_at[0] < 0.12
+
+
+def test_quick_order_is_never_handed_back(bench: MakeBench) -> None:
+    worker = bench("corral.worker.builtin:EchoWorker")
+    outcomes = worker.run(*(item({"message": n}) for n in range(200)))
+    assert [value(o)["echoed"] for o in outcomes] == list(range(200))
+    assert not worker.told
+
+
+def test_recalled_order_finishes_only_what_runs(bench: MakeBench) -> None:
+    worker = bench(SLEEPER)
+    batch = Batch([item(nap(0.03)), item(nap(0.03)), item(nap(0.03))])
+    batch.recall()
+    outcomes = worker.execute(batch).outcomes + worker.handed_back
+    assert sorted(o.kind for o in outcomes) == ["completed", "returned", "returned"]
+
+
+def test_long_task_is_reported_as_started_with_progress_and_lines(
+    bench: MakeBench,
+) -> None:
+    worker = bench("Talker")
+    task = item({})
+    batch = Batch([task])
+    seen = Notes()
+
+    def look(notes: Notes) -> None:
+        seen.merge(notes)
+        if seen.started and seen.progress and seen.logs:
+            batch.drop(task.key)
+
+    worker.on_tell = look
+    began = time.time()
+    worker.execute(batch)
+    [(task_id, attempt, at)] = seen.started
+    assert (task_id, attempt) == task.key
+    assert abs(at - began) < 0.1
+    assert seen.progress == {task.key: (0.25, "quarter")}
+    assert seen.logs[0].seq == 1
+    assert [text for _, _, text in seen.logs[0].lines] == ["before the wait"]
+
+
+def test_finished_results_do_not_wait_for_the_slow_task_behind_them(
+    bench: MakeBench,
+) -> None:
+    worker = bench(SLEEPER)
+    worker.run(item(nap(0)))
+    on_started(worker, lambda: os.kill(worker.pool.pids[0], signal.SIGKILL))
+    outcomes = worker.run(item(nap(0)), item(nap(0)), item({"hang": True}))
+    assert [o.kind for o in outcomes] == ["completed", "completed", "lost"]
+
+
+def test_batch_that_kills_its_runner_is_repeated_alone(bench: MakeBench) -> None:
+    from corral.worker.execution import Execution
+
+    worker = bench("Batcher")
+    batch = Batch([item("a"), item("die"), item("c")])
+    runner = worker.pool.acquire()
+    execution = Execution(batch, runner, lambda _: None)
+    assert execution.run().outcomes == []
+    assert execution.retry_alone == batch.items
+    runner = worker.pool.acquire()
+    alone = Execution(batch, runner, lambda _: None, solo=True).run().outcomes
+    assert [o.kind for o in alone] == ["completed", "lost", "returned"]
+
+
+def test_batch_taken_whole_times_out_those_that_are_late(bench: MakeBench) -> None:
+    worker = bench("Batcher")
+    outcomes = worker.run(item("long", timeout_s=0.2), item("patient", timeout_s=90))
+    assert [o.kind for o in outcomes] == ["timed_out", "returned"]
