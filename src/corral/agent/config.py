@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -53,4 +54,6 @@ class AgentConfig:
     @property
     def folder(self) -> Path:
         """The agent's own folder: credential, journal, lock, logs, socket."""
-        return self.home / "agents" / self.name.replace(":", "_")
+        # Names are data: whatever is in one, the folder stays below `home`.
+        safe = re.sub(r"[^A-Za-z0-9._-]", "_", self.name).lstrip(".") or "agent"
+        return self.home / "agents" / safe

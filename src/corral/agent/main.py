@@ -158,6 +158,7 @@ class Agent:
             "redis_url": self._redis_url(who, dict(told["engine"])),
             "engine": dict(told["engine"]),
             "ca_file": str(ca_file) if ca_file else None,
+            "log_level": logging.getLevelName(LOG.getEffectiveLevel()),
         }
         return Launch(
             argv=self._config.supervisor_argv,

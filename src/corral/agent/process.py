@@ -19,23 +19,11 @@ from typing import IO
 import psutil
 
 from corral.errors import AlreadyRunning
+from corral.settings import secret_variables
 
 # Every descendant of a worker inherits this variable, so that it is found again
 # wherever it moved to: another process group, another session, another parent.
 MARK = "CORRAL_AGENT_MARK"
-# What the agent may know and user code must not inherit from it.
-_SECRETS = frozenset(
-    {
-        "API_KEY",
-        "CORRAL_AGENT_WORKERS",
-        "CORRAL_API_KEY",
-        "CORRAL_DATABASE_URL",
-        "CORRAL_JOIN_TOKEN",
-        "CORRAL_REDIS_URL",
-        "DATABASE_URL",
-        "REDIS_URL",
-    }
-)
 _PR_SET_PDEATHSIG = 1
 Spawned = subprocess.Popen[bytes]
 
@@ -58,7 +46,8 @@ def spawn(argv: Sequence[str], mark: str, log: IO[bytes]) -> Spawned:
 
 def child_environment(ours: Mapping[str, str], mark: str) -> dict[str, str]:
     """Our environment without our secrets, with the mark."""
-    kept = {name: value for name, value in ours.items() if name not in _SECRETS}
+    secrets = secret_variables()
+    kept = {name: value for name, value in ours.items() if name not in secrets}
     return {**kept, MARK: mark}
 
 

@@ -15,6 +15,8 @@ from corral.core.job_type import check_name
 from corral.core.worker import WorkerSpec
 from corral.errors import InvalidField
 
+# What a machine runs when nobody said otherwise: enough to see the cluster work.
+DEFAULT = "corral.worker.builtin:EchoWorker=echo"
 _SHAPE = re.compile(
     r"(?P<path>[A-Za-z_][\w.]*?[:.][A-Za-z_]\w*?)"
     r"(?:=(?P<types>.+?))?"

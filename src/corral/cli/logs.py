@@ -34,8 +34,4 @@ def logs(
             when = f"{show.cell(line.at)}  " if timestamps else ""
             typer.echo(f"{when}{line.text}", err=line.stream == "stderr")
     if is_silent and not as_json:
-        show.hint(
-            "It has printed nothing."
-            if follow
-            else "It has printed nothing so far; --follow waits for more."
-        )
+        show.hint(f"Task {task_id} has printed nothing{'' if follow else ' so far'}.")

@@ -32,7 +32,7 @@ def nodes(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
                 show.percent(node.cpu_percent),
                 show.percent(node.memory_percent),
                 show.percent(node.disk_percent),
-                node.load_1m,
+                "" if node.load_1m is None else f"{node.load_1m:.2f}",
                 show.ago(node.last_heartbeat),
             )
             for node in found

@@ -85,7 +85,7 @@ def _follow(client: Client, task_id: str) -> TaskDetail:
 def _describe(task: TaskDetail) -> str:
     words = [task.task_id, task.status]
     if task.waiting:
-        words.append(f"({task.waiting.reason})")
+        words.append(f"({task.waiting.text})")
     if task.progress and task.progress.fraction is not None:
         words.append(f"{task.progress.fraction:.0%}")
     if task.progress and task.progress.message:

@@ -127,7 +127,7 @@ async def _open(config: Settings, files: Files) -> Manager:
     store = PostgresStore(files.database_url, object_dir=files.home / "objects")
     engine = Dispatcher(files.redis_url)
     await _wait_for("the database", store.open, config.wait_for_stores_s)
-    await _wait_for("Redis", engine.ping, config.wait_for_stores_s)
+    await _wait_for("Redis", engine.server_id, config.wait_for_stores_s)
     boss = Manager(store, engine, manager_config(config, files.cluster_secret))
     await boss.start()
     await boss.access.ensure(files.admin_key, Scope.ADMIN, "admin key file")

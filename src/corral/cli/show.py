@@ -17,7 +17,7 @@ import typer
 from corral.cli.fault import one_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.table import Table
 
     from corral.client.value import Value
 
@@ -58,12 +58,18 @@ def hint(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def console() -> Console:
-    """Where tables go; a pipe gets rows as wide as they are."""
+def _print_grid(grid: Table) -> None:
+    """A terminal gets what fits; a pipe gets whole rows without padding."""
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() else 10_000
-    return Console(width=width, markup=False, highlight=False, emoji=False)
+    if sys.stdout.isatty():
+        Console(markup=False, highlight=False, emoji=False).print(grid)
+        return
+    console = Console(width=10_000, markup=False, highlight=False, emoji=False)
+    with console.capture() as captured:
+        console.print(grid)
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -77,7 +83,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     for row in rows:
         cells = [cell(value) for value in row]
         grid.add_row(*(Text(text, _STYLE_OF.get(text, "")) for text in cells))
-    console().print(grid)
+    _print_grid(grid)
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> None:
@@ -92,7 +98,7 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> None:
         text = cell(value)
         if text:
             grid.add_row(Text(name), Text(text, _STYLE_OF.get(text.split(" ")[0], "")))
-    console().print(grid)
+    _print_grid(grid)
 
 
 def cell(value: Any) -> str:

@@ -52,7 +52,7 @@ def _identity(found: TaskDetail) -> Iterable[tuple[str, Any]]:
 
 
 def _course(found: TaskDetail) -> Iterable[tuple[str, Any]]:
-    retries = f"{found.tries} tries, {found.losses} workers lost"
+    counts = f"{found.tries} failed, {found.losses} lost"
     return [
         ("worker", found.worker_id),
         ("node", found.node_id),
@@ -61,7 +61,7 @@ def _course(found: TaskDetail) -> Iterable[tuple[str, Any]]:
         ("ended", found.completed_at),
         ("took", show.took(found.duration)),
         ("timeout", show.took(found.timeout)),
-        ("attempt", f"{found.attempt} ({retries}, {found.retries} retries allowed)"),
+        ("attempt", f"{found.attempt} ({counts}, {found.retries} retries allowed)"),
     ]
 
 
@@ -82,8 +82,9 @@ def _status(found: TaskDetail) -> str:
 def _waiting(found: TaskDetail) -> str:
     if found.waiting is None:
         return ""
-    more = f" {_json(found.waiting.details)}" if found.waiting.details else ""
-    return f"{found.waiting.reason}{more}"
+    if found.waiting.message or not found.waiting.details:
+        return found.waiting.text
+    return f"{found.waiting.reason} {_json(found.waiting.details)}"
 
 
 def _progress(found: TaskDetail) -> str:

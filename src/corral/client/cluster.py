@@ -142,7 +142,8 @@ def events(
     return decode(response, EventPage)
 
 
-def drain() -> Flow[int]:
-    """Hand out no more work; how many tasks are still running."""
-    response = yield Request("POST", "/cluster/drain", is_repeatable=True)
+def drain(*, resume: bool = False) -> Flow[int]:
+    """Hand out no more work, or again with `resume`; how many tasks still run."""
+    query = {"resume": "true"} if resume else {}
+    response = yield Request("POST", "/cluster/drain", query, is_repeatable=True)
     return decode(response, _Draining).running

@@ -89,18 +89,18 @@ def _stamp(
     return error
 
 
-def decode(response: Response, kind: type[T]) -> T:
-    """The body as `kind`.
+def decode(response: Response, kind: type[T], *, strict: bool = True) -> T:
+    """The body as `kind`; `strict` is as msgspec has it.
 
     A result may hold what only Python's own reader takes (a lone surrogate, a number
     beyond a double): then the slow way is gone.
     """
     try:
-        return msgspec.json.decode(response.body, type=kind)
+        return msgspec.json.decode(response.body, type=kind, strict=strict)
     except msgspec.DecodeError:
         pass
     try:
-        return msgspec.convert(json.loads(response.body), kind)
+        return msgspec.convert(json.loads(response.body), kind, strict=strict)
     except ValueError as error:
         raise errors.Unavailable(
             f"the answer is not one Corral gives ({error}): "

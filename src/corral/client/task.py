@@ -13,12 +13,7 @@ import msgspec
 from corral.client.exchange import Flow, Items, Request, Stream, get, segment
 from corral.client.fault import decode
 from corral.client.payload import encode
-from corral.client.value import (
-    LogLine,
-    Submitted,
-    TaskDetail,
-    TaskInfo,
-)
+from corral.client.value import LogLine, Submitted, TaskDetail, TaskInfo
 from corral.errors import TaskFailed
 
 POLL_S = 25.0
@@ -97,7 +92,7 @@ def wait(task: TaskRef, timeout: float | None = None) -> Flow[TaskDetail]:
 
 
 def _why(task: TaskDetail) -> str:
-    return f" ({task.waiting.reason})" if task.waiting else ""
+    return f" ({task.waiting.text})" if task.waiting else ""
 
 
 def result(task: TaskRef, timeout: float | None = None) -> Flow[Any]:
@@ -168,7 +163,8 @@ def logs(task: TaskRef, *, follow: bool = False) -> Stream[LogLine]:
     cursor: str | int | None = None
     while True:
         response = yield get(path, wait_s=wait_s, after=cursor, wait=wait_s or None)
-        page = decode(response, _LogPage)
+        # Times may come as seconds since the epoch here.
+        page = decode(response, _LogPage, strict=False)
         if page.lines:
             yield Items(page.lines)
         has_more = bool(page.lines) and page.cursor != cursor

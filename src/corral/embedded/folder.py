@@ -56,6 +56,10 @@ class Folder:
         return self.home / "run"
 
     @property
+    def agents(self) -> Path:
+        return self.home / "agents"
+
+    @property
     def admin_key(self) -> Path:
         return self.home / "admin.key"
 
@@ -68,13 +72,17 @@ class Folder:
         try:
             self.home.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._close_home()
-            for part in (self.postgres, self.redis, self.secrets, self.logs, self.run):
+            for part in self._parts():
                 part.mkdir(mode=0o700, exist_ok=True)
                 part.chmod(0o700)
         except OSError as error:
             raise EmbeddedError(
                 f"the data folder {self.home} cannot be used: {error.strerror}"
             ) from error
+
+    def _parts(self) -> tuple[Path, ...]:
+        stores = (self.postgres, self.redis, self.secrets)
+        return (*stores, self.logs, self.run, self.agents)
 
     def _close_home(self) -> None:
         """Shut others out of our own folder; never change a foreign one."""

@@ -6,7 +6,6 @@ Everything here may fail at any moment; the caller decides what that means.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -98,8 +97,10 @@ class Dispatcher:
         """Throw away what still lies in the queue of a worker that is gone."""
         await self._call(self._redis.delete(queue))
 
-    async def ping(self) -> None:
-        await self._call(self._redis.ping())
+    async def server_id(self) -> str:
+        """Names this run of the Redis server; it changes when Redis restarts."""
+        told = await self._call(self._redis.info("server"))
+        return str(told.get("run_id", ""))
 
     async def ring(self, worker_ids: Sequence[str]) -> None:
         """Tell workers to ask what changed; losing it only costs time."""
@@ -112,13 +113,12 @@ class Dispatcher:
         except (RedisError, OSError, TimeoutError) as e:
             raise EngineUnavailable(f"Redis does not answer: {e}") from e
 
-    async def grant(self, node_id: str) -> tuple[str, str] | None:
-        """A Redis user that reaches this node's queues only.
+    async def grant(self, node_id: str, password: str) -> str | None:
+        """Make (or make again) the Redis user that reaches this node's queues only.
 
-        None when this Redis has no access lists (the node then gets no user, and
-        must use the manager's tunnel, which logs in by itself).
+        None when this Redis has no access lists.
         """
-        user, password = f"node-{node_id}", secrets.token_urlsafe(24)
+        user = f"node-{node_id}"
         box = f"/{self.address.database}"
         rules = [
             "reset", "on", f">{password}", "resetchannels",
@@ -133,7 +133,7 @@ class Dispatcher:
             await self._call(self._redis.execute_command(*command))  # type: ignore[no-untyped-call]
         except ResponseError:
             return None
-        return user, password
+        return user
 
     async def close(self) -> None:
         await self._redis.aclose()

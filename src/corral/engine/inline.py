@@ -30,14 +30,15 @@ class InlineDispatcher:
         self._check()
         self.sent.pop(queue, None)
 
-    async def ping(self) -> None:
+    async def server_id(self) -> str:
         self._check()
+        return "inline"
 
     async def ring(self, worker_ids: Sequence[str]) -> None:
         self._check()
         self.rung.extend(worker_ids)
 
-    async def grant(self, node_id: str) -> tuple[str, str] | None:
+    async def grant(self, node_id: str, password: str) -> str | None:
         self._check()
         return None
 

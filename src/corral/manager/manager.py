@@ -95,6 +95,7 @@ class Manager:
             self.dispatching,
             self.clock,
             config.liveness,
+            config.cluster_secret,
         )
         self.monitor = Monitor(self.cluster, store, self.access, self.clock)
         self.prune = Prune(store, self.clock, config.keep)

@@ -16,6 +16,7 @@ from corral.errors import EngineUnavailable
 from corral.manager.clock import Clock
 from corral.manager.dispatching import Dispatching
 from corral.manager.registry import Registry
+from corral.manager.secret import node_password
 from corral.manager.state import Cluster, NodeLink, slim
 from corral.scheduler.value import TasksGone, TasksQueued
 from corral.store.base import Event, Store
@@ -42,6 +43,7 @@ class Rescue:
         dispatching: Dispatching,
         clock: Clock,
         liveness: Liveness,
+        cluster_secret: bytes,
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -50,6 +52,8 @@ class Rescue:
         self._dispatching = dispatching
         self._clock = clock
         self._liveness = liveness
+        self._cluster_secret = cluster_secret
+        self._server_id = ""
         self._is_held = False
 
     async def step(self) -> None:
@@ -59,15 +63,24 @@ class Rescue:
         await self._watch_nodes()
 
     async def _watch_engine(self) -> None:
-        if self._dispatching.is_engine_up:
-            return
         try:
-            await self._engine.ping()
-        except EngineUnavailable:
+            server_id = await self._engine.server_id()
+        except EngineUnavailable as e:
+            if self._dispatching.is_engine_up:
+                log.warning("orders wait: %s", e.message)
+            self._dispatching.is_engine_up = False
             return
-        log.info("Redis answers again")
-        self._dispatching.is_engine_up = True
-        self._dispatching.kick()
+        if server_id != self._server_id:
+            # A Redis that started anew has forgotten the nodes' users.
+            for node_id in self._cluster.nodes:
+                await self._engine.grant(
+                    node_id, node_password(self._cluster_secret, node_id)
+                )
+            self._server_id = server_id
+        if not self._dispatching.is_engine_up:
+            log.info("Redis answers again")
+            self._dispatching.is_engine_up = True
+            self._dispatching.kick()
 
     async def _watch_nodes(self) -> None:
         now = self._clock.monotonic()

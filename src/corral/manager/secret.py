@@ -10,3 +10,9 @@ def worker_secret(cluster_secret: bytes, worker_id: str, incarnation: str) -> st
     """The hex key that signs the orders of one incarnation."""
     text = f"order:{worker_id}:{incarnation}".encode()
     return hmac.new(cluster_secret, text, hashlib.sha256).hexdigest()
+
+
+def node_password(cluster_secret: bytes, node_id: str) -> str:
+    """A node's password at Redis: the same again after Redis forgot its users."""
+    text = f"redis:{node_id}".encode()
+    return hmac.new(cluster_secret, text, hashlib.sha256).hexdigest()

@@ -177,7 +177,7 @@ class Store(Protocol):
         """Idempotent on (task_id, attempt, seq)."""
 
     async def logs(
-        self, task_id: str, after: tuple[int, int] = (0, 0)
+        self, task_id: str, after: tuple[int, int] = (0, 0), limit: int = 1000
     ) -> Sequence[LogChunk]:
         """Chunks after (attempt, seq), in order."""
 
@@ -225,7 +225,8 @@ class Store(Protocol):
     async def add_audit(self, rows: Sequence[AuditRow]) -> None:
         """Append, each row's hash chained to the one before."""
 
-    async def audit(self, limit: int = 100) -> Sequence[AuditRow]: ...
+    async def audit(self, limit: int = 100) -> Sequence[AuditRow]:
+        """Newest first."""
 
     async def check_audit(self) -> bool:
         """Is the hash chain whole?"""

@@ -22,6 +22,8 @@ class MemoryHistory(MemoryShelf):
     async def events(
         self, after_seq: int = 0, limit: int = 100, task_id: str | None = None
     ) -> Sequence[Event]:
+        if task_id is not None and task_id not in self._tasks:
+            return []
         found = [
             event
             for event in self._events

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from corral.core.report import OutcomeKind
 from corral.core.retry import Settlement
-from corral.core.task import LIVE, Attempt, State, Task
+from corral.core.task import LIVE, Attempt, State, Task, advance
 from corral.store.base import Inserted, Placement
 from corral.store.batch import clean_error, unstorable
 from corral.store.memory_shelf import MemoryShelf
@@ -62,7 +62,7 @@ class MemoryWrite(MemoryShelf):
             if task is not None:
                 self._tasks[task.id] = replace(
                     task,
-                    state=State.ASSIGNED,
+                    state=advance(task.state, State.ASSIGNED),
                     worker_id=p.worker_id,
                     incarnation=p.incarnation,
                     node_id=p.node_id,
@@ -92,7 +92,7 @@ class MemoryWrite(MemoryShelf):
         for task_id, attempt, at in started:
             task = self._current(task_id, attempt, State.ASSIGNED)
             if task is not None:
-                self._tasks[task_id] = replace(task, state=State.RUNNING, started_at=at)
+                self._tasks[task_id] = replace(task, state=advance(task.state, State.RUNNING), started_at=at)
                 changed.add(task_id)
         return changed
 
@@ -159,7 +159,7 @@ class MemoryWrite(MemoryShelf):
         again = replace(
             _unplaced(task),
             spec=spec,
-            state=State.QUEUED,
+            state=advance(task.state, State.QUEUED),
             run=task.run + 1,
             tries=0,
             losses=0,

@@ -11,6 +11,7 @@ import threading
 from queue import SimpleQueue
 from typing import Any
 
+from corral.errors import WorkerError
 from corral.worker import invoke
 from corral.worker.base import Context
 from corral.worker.capture import Capture
@@ -84,8 +85,9 @@ class Runner:
             if callable(start := getattr(self._worker, "start", None)):
                 start()
         except BaseException as error:  # user code: whatever it is, it is reported
-            message = invoke.describe(error)
-            self._emit.send(Broken(message, invoke.trace(error)))
+            ours = isinstance(error, WorkerError)
+            message = str(error) if ours else invoke.describe(error)
+            self._emit.send(Broken(clean(message), invoke.trace(error)))
             return False
         self._emit.send(Ready())
         return True
@@ -95,11 +97,11 @@ class Runner:
         items = batch.items
         whole = self._takes_batches and len(items) > 1 and not batch.solo
         if not (whole and self._run_whole(items)):
-            self._run_each(items)
+            self._run_each(items, flush_each=batch.solo)
         self._words[CURRENT] = NONE
         self._emit.end()
 
-    def _run_each(self, items: list[Item]) -> None:
+    def _run_each(self, items: list[Item], *, flush_each: bool) -> None:
         words, emit, call = self._words, self._emit, self._call
         for index, item in enumerate(items):
             words[CURRENT] = index
@@ -113,6 +115,8 @@ class Runner:
             outcome, size = invoke.run_one(call, item)
             emit.close_task()
             emit.add(outcome, size)
+            if flush_each:  # one of these has killed a runner before
+                emit.flush()
 
     def _run_whole(self, items: list[Item]) -> bool:
         self._words[CURRENT] = WHOLE

@@ -159,11 +159,15 @@ def test_empty_list_of_tasks_says_what_to_do(manager: StandIn, corral: Corral) -
 
 
 def test_task_tells_why_it_waits(manager: StandIn, corral: Corral) -> None:
-    waiting = {"reason": "no worker serves job type 'foo'", "details": {"workers": 0}}
+    waiting = {
+        "reason": "no_worker",
+        "message": "no worker serves 'foo'",
+        "details": {"job_type": "foo"},
+    }
     waits = task_out(status="queued", state="assigned", waiting=waiting)
     manager.on("GET /tasks/t1", waits)
     ran = corral("task", "t1")
-    assert "no worker serves job type 'foo'" in ran.out
+    assert "no worker serves 'foo'\n" in ran.out
     assert "queued (assigned)" in ran.out
     assert json.loads(corral("task", "t1", "--json").out)["waiting"] == waiting
 

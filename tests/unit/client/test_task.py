@@ -124,7 +124,7 @@ async def test_logs_come_page_by_page_to_their_end(
 
 def test_following_logs_waits_through_silence(manager: StandIn, client: Client) -> None:
     silent = {"lines": [], "cursor": "0", "done": False}
-    last = {"lines": [{"text": "late"}], "cursor": "1", "done": True}
+    last = {"lines": [{"text": "late", "at": 1.5}], "cursor": "1", "done": True}
     end = {"lines": [], "cursor": "1", "done": True}
     manager.on("GET /tasks/t1/logs", silent, silent, last, end)
     assert [line.text for line in client.logs("t1", follow=True)] == ["late"]

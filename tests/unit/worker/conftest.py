@@ -45,6 +45,10 @@ class Bench:
         self.told: list[Notes] = []
         self.on_tell: Callable[[Notes], None] = lambda _: None
 
+    def warm(self) -> None:
+        """Wait until the runner has started."""
+        self.pool.release(self.pool.acquire())
+
     def run(self, *items: Item) -> list[Outcome]:
         return self.execute(Batch(items)).outcomes
 

@@ -179,12 +179,12 @@ class BrokenInit(Worker):
         raise RuntimeError("no licence found")
 
 
-class BrokenStart(Worker):
+class BrokenStart(Doubler):
     def start(self) -> None:
         raise OSError("weights are not there")
 
 
-class DiesAtStart(Worker):
+class DiesAtStart(Doubler):
     def start(self) -> None:
         os._exit(41)
 

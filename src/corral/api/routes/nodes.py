@@ -14,6 +14,7 @@ from corral.core.node import Sample
 from corral.core.worker import Worker, WorkerSpec, WorkerState
 from corral.errors import InvalidField
 from corral.manager.registry import WorkerBeat
+from corral.manager.secret import node_password
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -85,10 +86,12 @@ async def register(node_id: str, request: Request, who: OwnNode) -> Response:
 
 async def _engine(who: Caller, node_id: str) -> node_model.EngineOut:
     engine = who.manager.engine
-    granted = await engine.grant(node_id)
-    user, password = granted or (None, None)
+    password = node_password(who.manager.config.cluster_secret, node_id)
+    user = await engine.grant(node_id, password)
     address = engine.address
-    return node_model.EngineOut(address.public_url, user, password, address.database)
+    return node_model.EngineOut(
+        address.public_url, user, password if user else None, address.database
+    )
 
 
 def _desired(version: int, workers: list[Worker]) -> node_model.DesiredOut:

