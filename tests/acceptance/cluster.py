@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,15 @@ def clean_environment(**extra: str) -> dict[str, str]:
     return {**kept, **extra}
 
 
+def _spawn(
+    command: Sequence[str], env: dict[str, str], folder: Path, log: Path
+) -> subprocess.Popen[bytes]:
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            command, env=env, stdout=file, stderr=subprocess.STDOUT, cwd=folder
+        )
+
+
 @dataclass
 class Agent:
     """A second agent, joined as a user would."""
@@ -81,7 +91,6 @@ class Cluster:
     home: Path
     port: int
     process: subprocess.Popen[bytes]
-    client: Client
     environment: dict[str, str]
     agents: list[Agent] = field(default_factory=list)
 
@@ -100,22 +109,20 @@ class Cluster:
         if not workers:
             chosen = ["--no-agent"]
         home.mkdir(parents=True, exist_ok=True)
-        log = (home / "up.log").open("ab")
-        process = subprocess.Popen(
-            [*CORRAL, "up", "--port", str(port), *chosen, *options],
-            env=env,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=home,
-        )
-        client = Client(f"http://127.0.0.1:{port}", home=home)
-        cluster = cls(home, port, process, client, env)
+        command = [*CORRAL, "up", "--port", str(port), *chosen, *options]
+        process = _spawn(command, env, home, home / "up.log")
+        cluster = cls(home, port, process, env)
         try:
             cluster.wait_ready()
         except BaseException:
             cluster.stop()
             raise
         return cluster
+
+    @cached_property
+    def client(self) -> Client:
+        """The key file is there once the cluster is ready."""
+        return Client(self.url, home=self.home)
 
     @property
     def url(self) -> str:
@@ -137,7 +144,8 @@ class Cluster:
         until("corral up is ready", is_ready, 60)
 
     def pid(self, child: str) -> int:
-        pid: int = self.state()["children"][child]["pid"]
+        """The pid of a child of `corral up`; 0 while it is being started again."""
+        pid: int = self.state().get("children", {}).get(child, {}).get("pid", 0)
         return pid
 
     def kill(self, child: str) -> int:
@@ -179,14 +187,8 @@ class Cluster:
         home.mkdir(exist_ok=True)
         env = clean_environment(CORRAL_HOME=str(home), CORRAL_JOIN_TOKEN=token)
         chosen = [part for text in workers for part in ("--worker", text)]
-        log = (home / "join.log").open("ab")
-        process = subprocess.Popen(
-            [*prefix, *CORRAL, "join", self.url, "--name", name, *chosen],
-            env=env,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=home,
-        )
+        command = [*prefix, *CORRAL, "join", self.url, "--name", name, *chosen]
+        process = _spawn(command, env, home, home / "join.log")
         agent = Agent(name, home, process)
         self.agents.append(agent)
         return agent

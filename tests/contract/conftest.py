@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -106,6 +107,15 @@ class PostgresServer:
                 # After a kill its children may still hold the shared memory.
                 if time.monotonic() > deadline:
                     raise
+
+    @contextmanager
+    def killed(self) -> Iterator[None]:
+        """Dead without warning, and started again in the end."""
+        self.kill()
+        try:
+            yield
+        finally:
+            self.start()
 
     def kill(self) -> None:
         pid = int((self._data / "postmaster.pid").read_text().splitlines()[0])

@@ -146,7 +146,12 @@ class Child:
     def _keep(self) -> None:
         while not self._stopping.is_set():
             began = time.monotonic()
-            fate = self._live()
+            try:
+                fate = self._live()
+            except Exception:
+                LOG.exception("worker %s: a fault inside the agent", self.name)
+                fate = "met a fault inside the agent"
+                self._end_family()
             if self._stopping.is_set():
                 break
             if time.monotonic() - began >= self._policy.healthy_after_s:
@@ -159,8 +164,9 @@ class Child:
 
     def _live(self) -> str:
         """One life of the supervisor; how it ended, in words."""
-        mark = self._launch.journal.begin(self.worker_id)
+        mark = ""
         try:
+            mark = self._launch.journal.begin(self.worker_id)
             with open_log(self._log_path) as log:
                 offset = log.seek(0, os.SEEK_END)
                 running = process.spawn(self._launch.argv, mark, log)

@@ -57,6 +57,9 @@ class Desired:
                 # The heartbeat tells the user about an outage; here it is no news.
                 LOG.debug("cannot ask what should run: %s", error)
                 self._stop.wait(backoff.next_s())
+            except Exception:
+                LOG.exception("cannot follow what should run")
+                self._stop.wait(backoff.next_s())
 
     def _fetch(self, wait_s: float) -> None:
         began = time.monotonic()

@@ -126,6 +126,9 @@ class Heartbeat:
                     return
                 self._say_failing(error)
                 delay = backoff.next_s()
+            except Exception:
+                LOG.exception("a fault in a beat; the next one comes")
+                delay = backoff.next_s()
             else:
                 self._say_recovered()
                 backoff.reset()
@@ -147,13 +150,21 @@ class Heartbeat:
 
     def _beat(self) -> None:
         now = time.monotonic()
-        sample = None
-        if now - self._sampled_at >= self._pace.sample_s or self._sampled_at == 0.0:
-            sample, self._sampled_at = self._sampler.read(), now
-        answer = self._send(self._fleet.entries(), sample)
+        answer = self._send(self._fleet.entries(), self._sample(now))
         self._good_at = now
         self._fleet.drop([(str(t), int(a)) for t, a in answer.get("drop") or ()])
         self._desired.hint(answer.get("desired_version"))
+
+    def _sample(self, now: float) -> dict[str, Any] | None:
+        if self._sampled_at and now - self._sampled_at < self._pace.sample_s:
+            return None
+        self._sampled_at = now
+        try:
+            return self._sampler.read()
+        except OSError as error:
+            # A disk that is away must not make the whole node look dead.
+            LOG.warning("cannot sample this machine: %s", error)
+            return None
 
     def _send(
         self, workers: list[dict[str, Any]], sample: dict[str, Any] | None

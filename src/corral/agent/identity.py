@@ -16,6 +16,7 @@ from corral.agent.backoff import Backoff
 from corral.agent.config import AgentConfig
 from corral.agent.link import Link, is_loopback
 from corral.errors import (
+    CorralError,
     Forbidden,
     NotFound,
     RateLimited,
@@ -132,9 +133,13 @@ def _ask(config: AgentConfig, link: Link, stop: threading.Event) -> Identity | N
     return None
 
 
-def is_refusal(error: Exception) -> bool:
-    """Does the manager no longer know this node or its key?"""
-    return isinstance(error, Unauthenticated | Forbidden | NotFound)
+def is_refusal(error: CorralError) -> bool:
+    """Does the manager no longer know this node or its key?
+
+    The same words from a proxy in between are no reason to give up all work.
+    """
+    refused = isinstance(error, Unauthenticated | Forbidden | NotFound)
+    return refused and bool(error.details.get("is_ours"))
 
 
 def _same_host(one: str, other: str) -> bool:

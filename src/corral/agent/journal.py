@@ -49,25 +49,39 @@ class Journal:
         return ended
 
     def begin(self, worker_id: str) -> str:
-        """Write down that a worker is about to start; the mark it must carry."""
+        """Write down that a worker is about to start; the mark it must carry.
+
+        Raises:
+            OSError: when it cannot be written; then nothing may be started.
+        """
         entry = Entry(mark=uuid.uuid4().hex, worker_id=worker_id)
-        self._put(entry)
+        with self._lock:
+            self._entries[entry.mark] = entry
+            try:
+                self._write()
+            except OSError:
+                del self._entries[entry.mark]
+                raise
         return entry.mark
 
     def started(self, mark: str, pid: int) -> None:
         with self._lock:
-            entry = self._entries[mark]
-        self._put(replace(entry, pid=pid, started=process.start_time(pid)))
+            row = replace(self._entries[mark], pid=pid, started=process.start_time(pid))
+            self._entries[mark] = row
+            self._try_write()
 
     def ended(self, mark: str) -> None:
         with self._lock:
             self._entries.pop(mark, None)
-            self._write()
+            self._try_write()
 
-    def _put(self, entry: Entry) -> None:
-        with self._lock:
-            self._entries[entry.mark] = entry
+    def _try_write(self) -> None:
+        # The mark was written before the start, and finds the worker by itself: a
+        # full disk is no reason to end one that runs.
+        try:
             self._write()
+        except OSError as error:
+            LOG.warning("cannot write the journal: %s", error)
 
     def _write(self) -> None:
         rows = [asdict(entry) for entry in self._entries.values()]

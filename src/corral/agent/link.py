@@ -106,16 +106,18 @@ def _read(response: httpx.Response) -> dict[str, Any]:
 
 def error_of(response: httpx.Response) -> errors.CorralError:
     """The exception an error answer stands for, also when a proxy wrote it."""
+    is_ours = True
     try:
         told = response.json()["error"]
         code, message = str(told["code"]), str(told["message"])
     except (ValueError, KeyError, TypeError):
+        is_ours = False
         code, message = "", f"{response.url} answered {response.status_code}"
     kind = _BY_CODE.get(code) or _BY_STATUS.get(response.status_code)
     if kind is None:
         server = response.status_code >= 500
         kind = errors.Unavailable if server else errors.BadRequest
-    return kind(message, status=response.status_code)
+    return kind(message, status=response.status_code, is_ours=is_ours)
 
 
 def _say(error: Exception) -> str:

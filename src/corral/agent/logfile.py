@@ -35,13 +35,20 @@ def rotate(path: Path, limit_bytes: int) -> bool:
     try:
         if path.stat().st_size <= limit_bytes:
             return False
-        older = path.with_name(path.name + ".1")
-        shutil.copyfile(path, older)
-        older.chmod(0o600)
+        _copy(path, path.with_name(path.name + ".1"))
         os.truncate(path, 0)
-    except FileNotFoundError:
+    except OSError:
         return False
     return True
+
+
+def _copy(path: Path, older: Path) -> None:
+    try:
+        shutil.copyfile(path, older)
+        older.chmod(0o600)
+    except OSError:
+        # No room for a copy: then all the more the log has to be cut.
+        older.unlink(missing_ok=True)
 
 
 def last_line(path: Path, since: int) -> str:

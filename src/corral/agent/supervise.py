@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any
 
 from corral.agent.child import Child, Launch
 
+LOG = logging.getLogger("corral.agent")
 # How long a killed worker's thread may take to clear up after it.
 _CLEAR_UP_S = 10.0
 
@@ -58,7 +60,10 @@ class Fleet:
     def tick(self) -> None:
         now = time.monotonic()
         for child in self._all():
-            child.tick(now)
+            try:
+                child.tick(now)
+            except Exception:
+                LOG.exception("worker %s: a fault inside the agent", child.name)
 
     def stop(self) -> None:
         """Ask all to finish and leave; `is_empty` says when they have."""

@@ -16,6 +16,7 @@ from corral.embedded.process import (
     Command,
     Mark,
     Process,
+    ask_to_stop,
     kill_group,
     last_line,
     launch,
@@ -33,7 +34,8 @@ class Plan:
     """How to run one child.
 
     `prepare` gets the number of deaths in a row and is called before every start;
-    what it raises counts as a death.
+    what it raises counts as a death. `hurry_s` after the first request to stop comes
+    a second one, for a child that would rather finish what it is at.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Plan:
     is_ready: Callable[[], bool] = lambda: True
     stop_signal: int = signal.SIGTERM
     stop_s: float = 5.0
+    hurry_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -90,15 +93,19 @@ class Child:
         try:
             self.process = launch(self.plan.prepare(self.deaths), self.log)
         except (CorralError, OSError) as error:
+            self.exit_status = None
             self._fail(error.message if isinstance(error, CorralError) else str(error))
             return
         self._started_at = time.monotonic()
 
     def stop(self) -> None:
-        """Ask, then kill after `stop_s`."""
-        if self.process is not None:
-            stop(self.process, self.plan.stop_signal, self.plan.stop_s)
-            self.process = None
+        """Ask, ask again, kill."""
+        if self.process is None:
+            return
+        number, hurry_s = self.plan.stop_signal, self.plan.hurry_s
+        if hurry_s is None or ask_to_stop(self.process, number, hurry_s) is None:
+            stop(self.process, number, self.plan.stop_s)
+        self.process = None
 
     def last_words(self) -> str:
         return last_line(self.process) if self.process else self.complaint

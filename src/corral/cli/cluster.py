@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 STORE_START_S, MANAGER_START_S, WORKER_START_S = 300.0, 60.0, 15.0
 STORE_DEATHS = 4
-AGENT_STOP_S, MANAGER_STOP_S, STORE_STOP_S = 8.0, 6.0, 10.0
+AGENT_HURRY_S, AGENT_STOP_S, MANAGER_STOP_S, STORE_STOP_S = 2.0, 5.0, 6.0, 10.0
 NODE_NAME = "local"
 CREDENTIAL = "credential.json"
 INTERRUPTED = 130
@@ -216,6 +216,7 @@ class Cluster:
             self._agent_command,
             self._manager.has_online_worker,
             stop_s=AGENT_STOP_S,
+            hurry_s=AGENT_HURRY_S,
         )
         child = self._supervisor.add(plan)
         begun = time.monotonic()
@@ -234,9 +235,14 @@ class Cluster:
         env = {**os.environ, **self._variables()}
         env |= {"CORRAL_MANAGER_URL": self._url, "CORRAL_NODE_NAME": name}
         folder = AgentConfig(self._url, self._folder.home, name).folder
+        has_credential = (folder / CREDENTIAL).exists()
         # A database that was exchanged does not know the credential it once gave.
-        if deaths or not (folder / CREDENTIAL).exists():
-            env["CORRAL_JOIN_TOKEN"] = self._manager.join_token()
+        if deaths or not has_credential:
+            try:
+                env["CORRAL_JOIN_TOKEN"] = self._manager.join_token()
+            except Unreachable:
+                if not has_credential:
+                    raise
         env["CORRAL_AGENT_WORKERS"] = json.dumps(self._options.workers)
         return Command(self._options.agent_argv, env)
 
@@ -270,7 +276,15 @@ class Cluster:
             c.name: c.mark for c in self._supervisor.children if c.mark is not None
         }
         parent = mark(os.getpid()) or Mark(os.getpid(), 0.0)
+        shown = self._settings.ssl_cert_path
         save_state(
             self._folder,
-            State(parent, self._url, __version__, self._is_ready, children),
+            State(
+                parent,
+                self._url,
+                __version__,
+                self._is_ready,
+                children,
+                str(shown.absolute()) if shown else None,
+            ),
         )

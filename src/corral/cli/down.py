@@ -43,7 +43,8 @@ def down(
         raise NotFound(f"nothing runs on {config.home}")
     with spinner("stopping") as say:
         if drain:
-            manager = LocalManager(state.url, folder.admin_key, config.ssl_cert_path)
+            shown = Path(state.certificate) if state.certificate else None
+            manager = LocalManager(state.url, folder.admin_key, shown)
             limit_s = config.drain_timeout_s if timeout is None else timeout
             wait_for_tasks(manager, limit_s, say)
         stop(folder, state, STOP_S if timeout is None else timeout, say)

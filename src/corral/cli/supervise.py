@@ -111,17 +111,18 @@ class Supervisor:
             Interrupted: a request to stop came first.
         """
         begun = time.monotonic()
-        told = ""
+        speak_at = begun + PATIENCE_S
         while not (child.process and child.plan.is_ready()):
             if self.bell.is_stopping:
                 raise Interrupted
             self.tick()
-            waited = time.monotonic() - begun
-            if child.deaths > deaths_allowed or waited > timeout_s:
+            now = time.monotonic()
+            if child.deaths > deaths_allowed or now - begun > timeout_s:
                 raise _failure(child)
-            if waited > PATIENCE_S and (words := plain(child.last_words())) != told:
-                told = words
-                typer.echo(f"waiting for the {child.name}: {words}", err=True)
+            if now > speak_at:
+                speak_at = now + PATIENCE_S
+                words = plain(child.last_words()) or "no word yet"
+                typer.echo(f"still starting the {child.name}: {words}", err=True)
             self.bell.wait(READY_TICK_S)
 
     def run(self) -> None:
@@ -188,10 +189,12 @@ def plain(line: str) -> str:
 
 def _tell(child: Child) -> None:
     if child.process is not None:
-        typer.echo(f"{child.name} runs again, pid {child.process.popen.pid}", err=True)
+        said = f"runs again, pid {child.process.popen.pid}"
     elif child.exit_status is not None:
-        how = describe(child.exit_status)
-        typer.echo(f"{child.name} ended ({how}); starting it again", err=True)
+        said = f"ended ({describe(child.exit_status)}); starting it again"
+    else:
+        said = f"cannot be started: {child.complaint}"
+    typer.echo(f"{child.name} {said}", err=True)
 
 
 def _failure(child: Child) -> CorralError:

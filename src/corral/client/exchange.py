@@ -65,10 +65,15 @@ NOTHING = Response(0, b"")
 
 def segment(name: str) -> str:
     """A name as one part of a path, whatever a caller puts in it."""
-    return quote(name, safe="")
+    return quote(name, safe="", errors="replace")
 
 
 def get(path: str, *, wait_s: float = 0.0, **query: Any) -> Request:
     """A read; parameters that are None are left out."""
-    given = {key: value for key, value in query.items() if value is not None}
+    given = {key: _text(value) for key, value in query.items() if value is not None}
     return Request("GET", path, given, is_repeatable=True, wait_s=wait_s)
+
+
+def _text(value: Any) -> str:
+    # A word from a command line may hold bytes that are no text.
+    return str(value).encode("utf-8", "replace").decode()

@@ -39,11 +39,11 @@ def find_target(
         home: the data folder; without one, the `home` setting.
 
     Raises:
-        SettingsError: when the address is not http:// or https://, or a setting
-            has a value that is not allowed.
+        SettingsError: when the address is not http:// or https://, the key is not
+            one, or a setting has a value that is not allowed.
     """
     if url is not None and api_key is not None:
-        return Target(_check_url(url), api_key)
+        return Target(_check_url(url), _check_key(api_key))
     # Costs a tenth of a second, so only callers who need it pay.
     from corral.settings import load
 
@@ -55,7 +55,7 @@ def find_target(
         api_key = _read_key(settings.admin_key_path)
     # A manager of this machine may have signed its certificate itself.
     ca_file = str(settings.ssl_cert_path) if settings.ssl_cert_path else None
-    return Target(address, api_key, ca_file)
+    return Target(address, _check_key(api_key), ca_file)
 
 
 def _read_key(path: Path) -> str | None:
@@ -63,6 +63,12 @@ def _read_key(path: Path) -> str | None:
         return path.read_text(encoding="ascii").strip() or None
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def _check_key(key: str | None) -> str | None:
+    if key and not (key.isascii() and key.isprintable()):
+        raise SettingsError("the key is not printable ASCII (CORRAL_API_KEY)")
+    return key
 
 
 def _check_url(url: str) -> str:

@@ -213,7 +213,8 @@ def _lock(fd: int) -> None:
 class State:
     """What runs on a folder, for `corral down`, `status` and the next start.
 
-    `parent` is the `corral up` process; `url` is the manager's.
+    `parent` is the `corral up` process; `url` is the manager's, `certificate` the
+    file with what it shows there when that is https.
     """
 
     parent: Mark
@@ -221,6 +222,7 @@ class State:
     version: str
     ready: bool = False
     children: Mapping[str, Mark] = field(default_factory=dict)
+    certificate: str | None = None
 
     @property
     def is_running(self) -> bool:
@@ -242,6 +244,7 @@ def load_state(folder: Folder) -> State | None:
             str(told["version"]),
             bool(told["ready"]),
             children,
+            told.get("certificate"),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -96,16 +96,23 @@ def tethered(argv: tuple[str, ...], death_signal: int) -> list[str]:
     return [*start, str(os.getpid()), str(int(death_signal)), *argv]
 
 
+def ask_to_stop(process: Process, number: int, timeout_s: float) -> int | None:
+    """Send signal `number` and wait; None when it still runs after `timeout_s`."""
+    if process.popen.poll() is None:
+        process.popen.send_signal(number)
+    try:
+        return process.popen.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None
+
+
 def stop(process: Process, number: int, timeout_s: float) -> int:
     """Ask with signal `number`, kill after `timeout_s`; returns the exit status."""
-    popen = process.popen
-    if popen.poll() is None:
-        popen.send_signal(number)
-    try:
-        return popen.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        kill_group(popen)
-        return popen.wait()
+    status = ask_to_stop(process, number, timeout_s)
+    if status is None:
+        kill_group(process.popen)
+        status = process.popen.wait()
+    return status
 
 
 def kill_group(popen: subprocess.Popen[bytes]) -> None:

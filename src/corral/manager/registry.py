@@ -96,7 +96,6 @@ class Registry:
         link = self.node(node_id)
         link.node = replace(
             link.node,
-            hostname=facts.get("hostname") or link.node.hostname,
             version=facts.get("version"),
             address=facts.get("address"),
             labels=dict(facts.get("labels") or {}),

@@ -52,10 +52,9 @@ class TypeQueue:
             taken.append(best)
         return tuple(taken)
 
-    def position(self, task_id: str) -> int:
-        """How many tasks stand before this one."""
-        mine = self._live[task_id]
-        key = (-mine.priority, mine.seq)
+    def position(self, task: Waiting) -> int:
+        """How many tasks stand before this one, which may yet have to come in."""
+        key = (-task.priority, task.seq)
         return sum((-t.priority, t.seq) < key for t in self._live.values())
 
     def get(self, task_id: str) -> Waiting | None:

@@ -266,7 +266,7 @@ class Scheduler:
             return Reason("draining", "the cluster is draining: nothing new starts")
         serving = [w for w in self._workers.values() if job_type in w.job_types]
         if serving:
-            ahead = self._queues[job_type].position(task.task_id)
+            ahead = self._queue(job_type).position(task)
             return Reason(
                 "workers_busy",
                 f"all {len(serving)} worker(s) for '{job_type}' are busy; "

@@ -8,6 +8,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from corral.core.report import OutcomeKind
@@ -78,8 +79,14 @@ def insert_arrays(tasks: Sequence[Task]) -> list[Array]:
     ]
 
 
+# Updates lock rows in the order of their arrays. All of them go by id, so that two
+# lanes that meet on the same tasks wait for each other but never in a circle.
+_by_id = attrgetter("task_id")
+
+
 def place_arrays(placements: Sequence[Placement]) -> list[Array]:
     """In the order of `statement.PLACED`."""
+    placements = sorted(placements, key=_by_id)
     return [
         [p.task_id for p in placements],
         [p.attempt for p in placements],
@@ -91,11 +98,12 @@ def place_arrays(placements: Sequence[Placement]) -> list[Array]:
 
 def start_arrays(started: Sequence[tuple[str, int, datetime]]) -> list[Array]:
     """In the order of `statement.STARTED`."""
-    return [list(column) for column in zip(*started, strict=True)]
+    return [list(column) for column in zip(*sorted(started), strict=True)]
 
 
 def settle_arrays(settlements: Sequence[Settlement]) -> list[Array]:
     """In the order of `statement.SETTLED`; error texts are cleaned on the way."""
+    settlements = sorted(settlements, key=_by_id)
     errors = [clean_error(s.error) for s in settlements]
     return [
         [s.task_id for s in settlements],

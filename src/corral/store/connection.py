@@ -122,15 +122,15 @@ async def connect(url: str, settings: dict[str, str]) -> Any:
 class Pool:
     """The cold side: Core statements on a few shared connections."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, size: int) -> None:
         async def creator() -> Any:
             return await connect(url, _PATIENT)
 
         self._engine = create_async_engine(
             "postgresql+asyncpg://",
             async_creator=creator,
-            pool_size=4,
-            max_overflow=4,
+            pool_size=size,
+            max_overflow=size,
             pool_timeout=CONNECT_TIMEOUT_S,
             pool_use_lifo=True,
         )

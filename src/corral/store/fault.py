@@ -19,14 +19,10 @@ _REFUSED = {"22", "23", "54"}
 _UNAVAILABLE = {"08", "25", "28", "3D", "40", "53", "55", "57", "58"}
 _ROLLED_BACK = "40"
 
-DRIVER_ERRORS = (
-    OSError,
-    UnicodeError,
-    asyncpg.PostgresError,
-    asyncpg.InterfaceError,
-    DBAPIError,
-    PoolTimeout,
-)
+# The driver has an internal error of its own between a server's last words and the end
+# of its connection.
+_LOST = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, PoolTimeout)
+DRIVER_ERRORS = (UnicodeError, asyncpg.PostgresError, DBAPIError, *_LOST)
 
 
 def _origin(error: BaseException) -> BaseException:
@@ -52,8 +48,7 @@ def translate(error: BaseException) -> CorralError | None:
     # The driver's refusal to encode a value is an InterfaceError and a ValueError.
     if kind in _REFUSED or isinstance(origin, ValueError):
         return BadRequest(f"the database refuses this: {message}")
-    lost = isinstance(origin, (OSError, asyncpg.InterfaceError, PoolTimeout))
-    if kind in _UNAVAILABLE or lost:
+    if kind in _UNAVAILABLE or isinstance(origin, _LOST):
         return StoreUnavailable(f"the database does not answer: {message}")
     return None
 

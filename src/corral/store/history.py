@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +18,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    literal_column,
     select,
     update,
 )
@@ -34,6 +35,7 @@ _AUDIT_PAGE = 1000
 # Events of a task are looked for while it lived, give or take the clocks of two
 # leaders: an index over every id in every event would cost more than the events.
 _SLACK = timedelta(minutes=5)
+_ALWAYS: ColumnElement[datetime] = literal_column("'infinity'::timestamptz")
 _GAP_POLL_S = 0.005
 _GAP_POLLS = 100
 
@@ -60,7 +62,7 @@ class History:
         chosen = [] if task_id is None else _lifetime(clean(task_id))
         found = await self._read_events(after_seq, limit, chosen)
         if after_seq > 0 and task_id is None:
-            found = await self._without_gap(after_seq, found)
+            found = await self._without_gap(after_seq, limit, found)
         return [record.event_of(row) for row in found]
 
     async def _read_events(
@@ -75,7 +77,7 @@ class History:
         rows = await self._pool.mappings(query)
         return rows if after_seq > 0 else rows[::-1]
 
-    async def _without_gap(self, after_seq: int, found: Found) -> Found:
+    async def _without_gap(self, after_seq: int, limit: int, found: Found) -> Found:
         """A reader who goes on from the last seq must not miss one committed later.
 
         Three lanes write events, and a seq is taken before its commit. Once every
@@ -88,7 +90,7 @@ class History:
             oldest = (await self._pool.fetch(select(_snapshot("xmin"))))[0][0]
             if oldest >= edge:
                 within = cluster_events.c.seq <= found[-1]["seq"]
-                return await self._read_events(after_seq, len(found), [within])
+                return await self._read_events(after_seq, limit, [within])
             await asyncio.sleep(_GAP_POLL_S)
         return found[: (_first_gap(after_seq, found) or 1) - 1]
 
@@ -138,8 +140,7 @@ def _lifetime(task_id: str) -> list[ColumnElement[bool]]:
     return [
         cluster_events.c.task_ids.contains(literal([task_id], Texts)),
         cluster_events.c.at >= of(tasks.c.created_at) - _SLACK,
-        cluster_events.c.at
-        <= func.coalesce(of(tasks.c.finished_at) + _SLACK, "infinity"),
+        cluster_events.c.at <= func.coalesce(of(tasks.c.finished_at) + _SLACK, _ALWAYS),
     ]
 
 

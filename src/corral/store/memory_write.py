@@ -92,7 +92,9 @@ class MemoryWrite(MemoryShelf):
         for task_id, attempt, at in started:
             task = self._current(task_id, attempt, State.ASSIGNED)
             if task is not None:
-                self._tasks[task_id] = replace(task, state=advance(task.state, State.RUNNING), started_at=at)
+                self._tasks[task_id] = replace(
+                    task, state=advance(task.state, State.RUNNING), started_at=at
+                )
                 changed.add(task_id)
         return changed
 

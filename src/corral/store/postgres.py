@@ -28,15 +28,19 @@ class PostgresStore(TaskWrite, TaskRead, LogStore, Registry, History, Prune):
     Args:
         url: where the database is, as libpq writes it.
         object_dir: where log chunks go; without it they stay in their rows.
+        pool_size: connections kept for reads and the registry, beside the four lanes.
     """
 
-    def __init__(self, url: str, *, object_dir: Path | None = None) -> None:
+    def __init__(
+        self, url: str, *, object_dir: Path | None = None, pool_size: int = 4
+    ) -> None:
         self._url = url
         self._log_folder = None if object_dir is None else LogFolder(object_dir)
-        self._pool = Pool(url)
+        self._pool = Pool(url, pool_size)
         self._submits = Lane(url)
         self._placements = Lane(url)
         self._reports = Lane(url)
+        self._lookups = Lane(url)
 
     async def open(self) -> None:
         """Connect and bring the schema up to date.
@@ -55,7 +59,7 @@ class PostgresStore(TaskWrite, TaskRead, LogStore, Registry, History, Prune):
             await self._pool.close()
 
     def _lanes(self) -> tuple[Lane, ...]:
-        return self._submits, self._placements, self._reports
+        return self._submits, self._placements, self._reports, self._lookups
 
     async def ping(self) -> None:
         await self._pool.fetch(text("select 1"))

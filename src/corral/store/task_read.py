@@ -10,11 +10,11 @@ from sqlalchemy import ColumnElement, Select, func, literal, select, text
 from corral.core.task import Attempt, State, Task
 from corral.store.base import TaskFilter, TaskPage
 from corral.store.batch import label_texts
-from corral.store.connection import Pool
+from corral.store.connection import Lane, Pool
 from corral.store.cursor import read_cursor, write_cursor
 from corral.store.record import attempt_of, task_of
-from corral.store.schema import LIVE, LIVE_STATES, Texts, attempts, tasks
-from corral.store.statement import TASK_COLUMNS
+from corral.store.schema import LIVE, LIVE_STATES, attempts, tasks
+from corral.store.statement import BY_ID, TASK_COLUMNS
 from corral.store.text import clean, is_storable
 
 _LIVE_PAGE = 5000
@@ -27,6 +27,8 @@ _BARE = [
 
 class TaskRead:
     _pool: Pool
+    _lookups: Lane
+    """Tasks by id are asked for as often as tasks end; the pool costs far more CPU."""
 
     async def get_task(self, task_id: str) -> Task | None:
         found = await self.get_tasks([task_id])
@@ -35,9 +37,7 @@ class TaskRead:
     async def get_tasks(self, task_ids: Sequence[str]) -> Sequence[Task]:
         # No task has an id that cannot be stored; asking for one is no error.
         ids = list(filter(is_storable, task_ids))
-        rows = await self._pool.fetch(
-            select(*_TASK).where(tasks.c.id == func.any(literal(ids, Texts)))
-        )
+        rows = await self._lookups.fetch(BY_ID, ids) if ids else []
         return [task_of(row) for row in rows]
 
     async def list_tasks(

@@ -84,7 +84,7 @@ class Desk:
         """Execute an order, report it, go on with the one in the answer."""
         batch = self._admit(signed)
         while batch is not None:
-            notes = self._execute(batch)
+            notes = self._execute_surely(batch)
             try:
                 answer = self._reporter.finish(
                     notes,
@@ -183,6 +183,15 @@ class Desk:
         self._seen[key] = None
         if len(self._seen) > MEMORY:
             del self._seen[next(iter(self._seen))]
+
+    def _execute_surely(self, batch: Batch) -> Notes:
+        items = batch.items
+        try:
+            return self._execute(batch)
+        except BaseException:
+            # A fault of ours must not keep attempts that nobody works on.
+            self._reporter.tell(Notes(outcomes=[returned(item) for item in items]))
+            raise
 
     def _execute(self, batch: Batch, *, solo: bool = False) -> Notes:
         """One runner's part; a batch that died as a whole goes again, one by one."""

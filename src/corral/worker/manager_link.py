@@ -55,6 +55,7 @@ class ManagerLink:
             "Content-Type": "application/json",
         }
         self._of_thread = threading.local()
+        self._open: set[http.client.HTTPConnection] = set()
 
     def post(self, path: str, body: bytes) -> bytes:
         """The answer's body.
@@ -78,6 +79,11 @@ class ManagerLink:
             raise Away(message, status=status)
         raise Refused(message, status=status)
 
+    def close(self) -> None:
+        """Close every thread's connection; nobody may be using them."""
+        while self._open:
+            self._open.pop().close()
+
     def _exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
         kept = getattr(self._of_thread, "connection", None)
         if kept is not None:
@@ -86,8 +92,10 @@ class ManagerLink:
             except (http.client.HTTPException, ConnectionError):
                 # The manager closes idle connections: the usual reason, and no
                 # reason to wait.
-                kept.close()
-        self._of_thread.connection = fresh = self._connect()
+                pass
+        fresh = self._connect()
+        self._open.add(fresh)
+        self._of_thread.connection = fresh
         return self._ask(fresh, path, body)
 
     def _ask(
@@ -99,6 +107,7 @@ class ManagerLink:
             return response.status, response.read()
         except BaseException:
             connection.close()
+            self._open.discard(connection)
             self._of_thread.connection = None
             raise
 

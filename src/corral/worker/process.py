@@ -84,10 +84,11 @@ def write_all(fd: int, data: bytes, timeout_s: float) -> None:
         TimeoutError: the pipe stayed full for `timeout_s`.
         OSError: the reader is gone.
     """
-    if sys.platform == "win32":
-        os.write(fd, data)
-        return
     view, deadline = memoryview(data), time.monotonic() + timeout_s
+    if sys.platform == "win32":
+        while view:  # a pipe there cannot be polled: no time limit
+            view = view[os.write(fd, view) :]
+        return
     os.set_blocking(fd, False)
     while view:
         try:

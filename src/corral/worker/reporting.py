@@ -92,6 +92,7 @@ class Reporter:
         self._notes = Notes()
         self._state: tuple[str, str | None] | None = None
         self._is_rung = False
+        self._thread = threading.Thread(target=self._mail, name="reporter", daemon=True)
 
     def register(self, pid: int, epoch: int) -> Registration:
         """Ask for an incarnation; waits for the manager while it is away.
@@ -103,7 +104,7 @@ class Reporter:
         answer = self._send("/register", body)
         registration = _decode_registration(answer)
         self._incarnation = registration.incarnation
-        threading.Thread(target=self._mail, name="reporter", daemon=True).start()
+        self._thread.start()
         return registration
 
     def finish(self, notes: Notes, *, wants_order: bool, error: str | None) -> Answer:
@@ -139,6 +140,10 @@ class Reporter:
         self._stopped.set()
         with self._waiting:
             self._waiting.notify()
+
+    def join(self) -> None:
+        """After `stop`: block until the last report under way is through."""
+        self._thread.join()
 
     def _mail(self) -> None:
         while True:

@@ -81,6 +81,7 @@ class Supervisor:
         self._told: tuple[str, str | None] | None = None
         self._tell_lock = threading.Lock()
         self._is_stopping = threading.Event()
+        self._is_consuming = False
 
     def run(self) -> int:
         """Serve until told to stop; the exit code."""
@@ -119,6 +120,7 @@ class Supervisor:
             without_heartbeat=True,
             loglevel="WARNING",
         )
+        self._is_consuming = True
         if not self._is_stopping.is_set():
             consumer.start()
 
@@ -148,6 +150,8 @@ class Supervisor:
         log.info("stopping")
         self._desk.close()
         self._desk.wait_empty()
+        if not self._is_consuming:
+            self._kill(0)
         celery_state = sys.modules.get("celery.worker.state")
         if celery_state is not None:
             celery_state.should_stop = 0  # type: ignore[attr-defined]

@@ -27,7 +27,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def refusal(status: int, code: str, message: str = "no") -> JSONResponse:
+def refusal(status: int, code: str, message: str = "no") -> Response:
+    """As the manager writes it; without a code as a proxy does."""
+    if not code:
+        return Response("<html>", status)
     return JSONResponse({"error": {"code": code, "message": message}}, status)
 
 

@@ -109,3 +109,18 @@ def test_a_node_the_manager_forgot_joins_again_with_its_token(
     manager.wait_for(lambda: manager.refused)
     manager.beat_refusal = None
     manager.wait_for(lambda: len(manager.joins) == 2 and manager.beats[-1]["seq"] < 3)
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_proxy_that_refuses_in_between_does_not_end_the_agent(
+    manager: StandInManager, config: AgentConfig, start: Start, status: int
+) -> None:
+    running = start(replace(config, beat_s=0.05))
+    manager.wait_for(lambda: manager.beats)
+    manager.beat_refusal = (status, "")
+    manager.wait_for(lambda: len(manager.refused) >= 2)
+    manager.beat_refusal = None
+    seen = len(manager.beats)
+    manager.wait_for(lambda: len(manager.beats) > seen)
+    assert running.thread.is_alive()
+    assert len(manager.registrations) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from corral import errors
@@ -76,8 +78,6 @@ def test_answer_of_another_program_says_so(manager: StandIn, client: Client) -> 
 def test_result_only_python_can_read_hinders_no_other(
     manager: StandIn, client: Client, value: bytes
 ) -> None:
-    import json
-
     good = json.dumps(task_out("a")).encode()
     odd = good.replace(b'{"echoed": "hi"}', value).replace(b'"a"', b'"b"')
     body = b'{"tasks":[' + good + b"," + odd + b'],"pending":[],"unknown":[]}'
@@ -93,3 +93,6 @@ def test_names_cannot_leave_their_place_in_the_path(
     with pytest.raises(errors.NotFound):
         client.get_task("../nodes?x=1")
     assert manager.seen[0].path == "/tasks/..%2Fnodes%3Fx%3D1"
+    with pytest.raises(errors.NotFound):
+        client.get_task("\udcff")
+    assert manager.seen[1].path == "/tasks/%3F"

@@ -67,3 +67,9 @@ def test_address_that_is_no_url_is_refused_with_its_name(url: str) -> None:
         find_target(url, "k")
     with pytest.raises(SettingsError):
         find_target(url)
+
+
+def test_key_that_cannot_be_sent_is_refused_without_showing_it() -> None:
+    with pytest.raises(SettingsError, match="CORRAL_API_KEY") as caught:
+        find_target("http://h:1", "corral_é\nX: y")
+    assert "é" not in caught.value.message

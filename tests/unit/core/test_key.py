@@ -1,3 +1,5 @@
+"""Keys: what one may do, how one is written, what is kept of it."""
+
 from __future__ import annotations
 
 import hashlib

@@ -1,3 +1,5 @@
+"""What becomes of a task when an attempt ends."""
+
 from __future__ import annotations
 
 from dataclasses import replace

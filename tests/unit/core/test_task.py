@@ -1,3 +1,5 @@
+"""The states of a task, priorities and names."""
+
 from __future__ import annotations
 
 import pytest

@@ -149,7 +149,7 @@ def test_sockets_of_a_plain_home_stay_inside(tmp_path: Path) -> None:
 def test_state_is_read_back_as_it_was_saved(folder: Folder) -> None:
     parent = mark(os.getpid())
     assert parent is not None
-    state = State(parent, "http://127.0.0.1:1", "1", True, {"redis": Mark(7, 8.5)})
+    state = State(parent, "http://h:1", "1", True, {"redis": Mark(7, 8.5)}, "/c.pem")
     save_state(folder, state)
     assert load_state(folder) == state
     assert state.is_running

@@ -208,6 +208,16 @@ class Fixable(Worker):
         return self.word
 
 
+class Scribbler(Worker):
+    """Leaves a mark for every payload it has seen."""
+
+    def run(self, payload: int) -> Any:
+        with open(self.params["file"], "a", encoding="utf-8") as file:
+            file.write(f"{payload}\n")
+        pause(0.0005)
+        return payload
+
+
 class Secretive(Worker):
     def run(self, payload: Any) -> Any:
         return sorted(name for name in os.environ if name.startswith("CORRAL_"))

@@ -34,9 +34,9 @@ class Office:
         self.manager = StandInManager()
         self.pool = RunnerPool(RunnerSpec(worker_class, {}), 1, lambda: None)
         self.fenced: list[str] = []
-        link = ManagerLink(self.manager.url, "key")
+        self.link = ManagerLink(self.manager.url, "key")
         self.reporter = Reporter(
-            link, WORKER, lambda o, d: self.desk.release(o, d), self.fenced.append
+            self.link, WORKER, lambda o, d: self.desk.release(o, d), self.fenced.append
         )
         self.desk = Desk(WORKER, self.pool, self.reporter, lambda: None)
         self.reporter.register(1, 1)
@@ -52,6 +52,8 @@ class Office:
         self.pool.kill()
         self.pool.join()
         self.reporter.stop()
+        self.reporter.join()
+        self.link.close()
         self.manager.close()
 
 
@@ -100,6 +102,7 @@ def test_order_that_is_not_for_us_is_dropped(office: Office, signed: object) -> 
     assert office.desk.held == []
 
 
+@pytest.mark.spec("C52")
 def test_one_attempt_runs_once_however_often_it_comes(office: Office) -> None:
     office.desk.serve(make_order(nap("a"), order_id="o1"))
     office.desk.serve(make_order(nap("a"), order_id="o1"))
@@ -123,7 +126,6 @@ def test_attempts_are_held_until_the_manager_has_answered(office: Office) -> Non
     assert office.desk.held == []
 
 
-@pytest.mark.spec("C48")
 def test_drop_in_an_answer_stops_the_running_task(office: Office) -> None:
     thread = office.serve_later(make_order(nap("a", 60.0)))
     office.manager.wait_for(lambda: [r for r in office.manager.reports if r["started"]])

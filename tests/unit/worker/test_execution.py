@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import threading
 import time
@@ -127,7 +128,6 @@ def test_children_of_a_killed_task_die_with_it(
         assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
-@pytest.mark.spec("C49")
 def test_dropped_running_task_is_killed_and_the_runner_comes_back(
     bench: MakeBench,
 ) -> None:
@@ -248,3 +248,24 @@ def test_batch_taken_whole_times_out_those_that_are_late(bench: MakeBench) -> No
     worker = bench("Batcher")
     outcomes = worker.run(item("long", timeout_s=0.2), item("patient", timeout_s=90))
     assert [o.kind for o in outcomes] == ["timed_out", "returned"]
+
+
+def test_what_is_handed_back_has_never_run(bench: MakeBench, tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    worker = bench("Scribbler", file=str(marks))
+    worker.warm()
+    luck = random.Random(5)
+    for _ in range(25):
+        marks.write_text("")
+        worker.told.clear()
+        batch = Batch([item(n) for n in range(30)])
+        timer = threading.Timer(luck.uniform(0, 0.03), batch.recall)
+        timer.start()
+        outcomes = worker.execute(batch).outcomes + worker.handed_back
+        timer.join()
+        fate = {o.task_id: o.kind for o in outcomes}
+        assert len(outcomes) == len(fate) == 30
+        ran = marks.read_text().split()
+        done = [i for i in batch.items if fate[i.task_id] == "completed"]
+        assert [bytes(i.payload).decode() for i in done] == ran
+        assert set(fate.values()) <= {"completed", "returned"}

@@ -47,6 +47,8 @@ def reporter(manager: StandInManager, desk: Desk) -> Iterator[Reporter]:
     made.register(pid=1, epoch=4)
     yield made
     made.stop()
+    made.join()
+    link.close()
 
 
 def done(task_id: str, result: Any = None) -> Outcome:
@@ -116,7 +118,6 @@ def test_report_is_sent_again_until_the_manager_takes_it(
     assert set(manager.outcomes()) == {("a", 1)}
 
 
-@pytest.mark.spec("C52")
 def test_report_whose_answer_got_lost_is_repeated_under_its_number(
     reporter: Reporter, manager: StandInManager
 ) -> None:
@@ -137,7 +138,8 @@ def test_report_whose_answer_got_lost_is_repeated_under_its_number(
 
 def test_results_wait_out_a_manager_that_is_away(desk: Desk) -> None:
     away = StandInManager()
-    reporter = Reporter(ManagerLink(away.url, "k"), WORKER, desk.on_answer, lambda _: 0)
+    link = ManagerLink(away.url, "k")
+    reporter = Reporter(link, WORKER, desk.on_answer, desk.fenced.append)
     reporter.register(1, 1)
     away.statuses = [503] * 3
     thread = threading.Thread(target=finish, args=(reporter, done("a")))
@@ -146,6 +148,8 @@ def test_results_wait_out_a_manager_that_is_away(desk: Desk) -> None:
     assert not thread.is_alive()
     assert desk.known == ["a"]
     reporter.stop()
+    reporter.join()
+    link.close()
     away.close()
 
 

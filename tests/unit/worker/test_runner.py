@@ -37,7 +37,6 @@ def test_one_failure_leaves_the_rest_of_the_batch_alone(bench: MakeBench) -> Non
     assert [o.kind for o in outcomes] == ["completed", "failed", "completed"]
 
 
-@pytest.mark.spec("E37")
 def test_parameters_and_start_come_before_the_first_task(bench: MakeBench) -> None:
     worker = bench("Parametrised", colour="red", size=3)
     [outcome] = worker.run(item(None))

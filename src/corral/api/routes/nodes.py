@@ -63,11 +63,10 @@ async def register(node_id: str, request: Request, who: OwnNode) -> Response:
         for w in said.workers
     ]
     facts = {
-        "hostname": said.hostname,
         "version": said.version,
         "address": said.address or who.ip,
         "labels": said.labels,
-        "capabilities": said.capabilities,
+        "capabilities": {"hostname": said.hostname, **said.capabilities},
     }
     link = await who.manager.registry.register(node_id, facts, specs)
     version, workers = await who.manager.registry.desired(node_id, -1, 0.0)

@@ -1,0 +1,138 @@
+"""Job types, nodes, workers, samples and keys: saved whole, read whole."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+
+from corral.core.job_type import JobType
+from corral.core.key import Key, Scope
+from corral.core.node import Node, NodeState, Sample
+from corral.core.worker import Worker, WorkerSpec, WorkerState
+from corral.store.base import Store
+from tests.contract.conftest import NOW, later
+
+NODE = Node(
+    id="n1",
+    hostname="box",
+    node_type="worker",
+    state=NodeState.ONLINE,
+    address="10.0.0.7:8002",
+    version="0.1.0",
+    epoch=2**40,
+    labels={"zone": "a\x00"},
+    capabilities={"gpus": [{"name": "H200", "memory_mb": 143771}], "nested": {"a": 1}},
+    joined_at=NOW,
+    last_heartbeat=later(5),
+)
+WORKER = Worker(
+    id="w1",
+    node_id="n1",
+    spec=WorkerSpec("echo", "corral:EchoWorker", ("echo", "b"), {"x": [1, None]}, 4),
+    wanted=True,
+    state=WorkerState.READY,
+    incarnation="i1",
+    pid=4_000_000_000,
+    error=None,
+    restarts=3,
+    started_at=NOW,
+    last_heartbeat=NOW,
+)
+
+
+def sample(node_id: str, at: datetime, cpu_percent: float = 12.5) -> Sample:
+    return Sample(
+        node_id=node_id,
+        at=at,
+        cpu_count=8,
+        cpu_percent=cpu_percent,
+        memory_total_mb=1024.5,
+        memory_used_mb=512.25,
+        disk_total_gb=100.0,
+        disk_used_gb=1.0,
+        network_rx_bytes=2**50,
+        network_tx_bytes=7,
+        load_1m=0.1,
+        load_5m=0.2,
+        load_15m=0.3,
+    )
+
+
+async def test_a_saved_job_type_replaces_the_former(store: Store) -> None:
+    first = JobType("echo", created_at=NOW)
+    await store.save_job_type(first)
+    await store.save_job_type(JobType("b", "workers", '{"type":"object"}', "{}", NOW))
+    better = replace(first, input_schema='{"a": 1}')
+    await store.save_job_type(better)
+    found = await store.job_types()
+    assert [job_type.name for job_type in found] == ["b", "echo"]
+    assert found[1] == better
+
+
+@pytest.mark.spec("A19")
+async def test_a_saved_node_comes_back_and_is_replaced(store: Store) -> None:
+    await store.save_node(NODE)
+    assert await store.nodes() == [NODE]
+    left = replace(NODE, state=NodeState.LEFT, left_at=later(9), capabilities={})
+    await store.save_node(left)
+    assert await store.nodes() == [left]
+
+
+async def test_a_saved_worker_comes_back_until_deleted(store: Store) -> None:
+    await store.save_worker(WORKER)
+    broken = replace(WORKER, id="w2", state=WorkerState.ERROR, error="no\x00module")
+    await store.save_worker(broken)
+    assert await store.workers() == [WORKER, replace(broken, error="no\ufffdmodule")]
+    await store.delete_worker("w1")
+    await store.delete_worker("w1")
+    assert [worker.id for worker in await store.workers()] == ["w2"]
+
+
+async def test_beats_stamp_nodes_and_their_workers_only(store: Store) -> None:
+    for name in ("n1", "n2"):
+        await store.save_node(replace(NODE, id=name))
+        await store.save_worker(replace(WORKER, id=f"w-{name}", node_id=name))
+    await store.save_beats(["n2", "unknown"], later(60), [])
+    assert [n.last_heartbeat for n in await store.nodes()] == [later(5), later(60)]
+    assert [w.last_heartbeat for w in await store.workers()] == [NOW, later(60)]
+
+
+@pytest.mark.spec("A20")
+async def test_samples_are_history_newest_first(store: Store) -> None:
+    mine = [sample("n1", later(n), cpu_percent=n) for n in range(5)]
+    await store.save_beats(["n1"], NOW, [*mine[:3], sample("n2", later(1))])
+    await store.save_beats(["n1"], NOW, [*mine[2:]])
+    assert await store.samples("n1", NOW) == mine[::-1]
+    assert await store.samples("n1", later(3)) == mine[:2:-1]
+    assert await store.samples("n1", NOW, limit=1) == [mine[-1]]
+    assert await store.samples("n3", NOW) == []
+
+
+async def test_a_limited_key_is_spent_exactly_as_often_as_it_allows(
+    store: Store,
+) -> None:
+    key = Key("k1", "d" * 64, Scope.JOIN, "join", None, NOW, later(60), None, 3)
+    await store.save_key(key)
+    spent = await asyncio.gather(*(store.use_key("k1", NOW) for _ in range(8)))
+    assert sum(spent) == 3
+    assert [k.uses_left for k in await store.keys()] == [0]
+
+
+async def test_a_key_without_a_limit_is_never_spent(store: Store) -> None:
+    key = Key("k1", "d" * 64, Scope.NODE, "node", "n1", NOW)
+    await store.save_key(key)
+    assert await store.use_key("k1", NOW)
+    assert await store.keys() == [key]
+
+
+async def test_a_key_that_is_not_valid_cannot_be_used(store: Store) -> None:
+    key = Key("k1", "d" * 64, Scope.JOIN, created_at=NOW, uses_left=3)
+    await store.save_key(replace(key, id="old", expires_at=later(10)))
+    await store.save_key(replace(key, id="gone", revoked_at=NOW))
+    assert await store.use_key("old", later(9))
+    assert not await store.use_key("old", later(10))
+    assert not await store.use_key("gone", NOW)
+    assert not await store.use_key("nobody", NOW)

@@ -1,0 +1,61 @@
+"""A store that can be cut off, held up, or lose its answer; the rest is the real twin.
+
+What it does is what a database does to its clients: no answer (`is_down`), an answer
+lost after the commit (`loses_answer`), a slow commit (`hold`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from corral.errors import StoreUnavailable
+from corral.store.base import Store
+from corral.store.memory import MemoryStore
+
+
+class FaultyStore:
+    def __init__(self, inner: MemoryStore) -> None:
+        self.inner = inner
+        self.is_down = False
+        self.calls: list[tuple[str, int]] = []
+        self._loses: set[str] = set()
+        self._gates: dict[str, asyncio.Event] = {}
+        self._reached: dict[str, asyncio.Event] = {}
+
+    def loses_answer(self, name: str) -> None:
+        """The next call of `name` is carried out, and its caller is told nothing."""
+        self._loses.add(name)
+
+    def hold(self, name: str) -> tuple[asyncio.Event, asyncio.Event]:
+        """Calls of `name` set the first event and wait for the second, then go on."""
+        self._reached[name], self._gates[name] = asyncio.Event(), asyncio.Event()
+        return self._reached[name], self._gates[name]
+
+    def seam(self) -> Store:
+        return cast(Store, self)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        call = getattr(self.inner, name)
+
+        async def through(*args: Any, **more: Any) -> Any:
+            rows = next((len(a) for a in args if isinstance(a, list | tuple)), 0)
+            self.calls.append((name, rows))
+            self._check()
+            if (gate := self._gates.get(name)) is not None:
+                self._reached[name].set()
+                await gate.wait()
+                self._gates.pop(name, None)
+            self._check()
+            result = await call(*args, **more)
+            if name in self._loses:
+                self._loses.discard(name)
+                raise StoreUnavailable("the answer was lost on its way")
+            return result
+
+        return through
+
+    def _check(self) -> None:
+        if self.is_down:
+            raise StoreUnavailable("the store is switched off")

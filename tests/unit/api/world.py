@@ -1,0 +1,303 @@
+"""The real application and manager on the twins of store and engine, and a node and
+workers that speak the wire as agents and supervisors do."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from corral.api.app import around, build
+from corral.core.key import Scope
+from corral.engine.envelope import verify
+from corral.engine.inline import InlineDispatcher
+from corral.manager.clock import Clock
+from corral.manager.manager import Manager, ManagerConfig
+from corral.store.memory import MemoryStore
+from tests.unit.api.faulty import FaultyStore
+
+SECRET = b"the secret of the cluster"
+CONFIG = ManagerConfig(SECRET)
+Json = dict[str, Any]
+
+
+class StepClock(Clock):
+    """Time that passes when told."""
+
+    def __init__(self) -> None:
+        self._passed = 0.0
+        self._start = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=self._passed)
+
+    def monotonic(self) -> float:
+        return 1000.0 + self._passed
+
+    def step(self, seconds: float) -> None:
+        self._passed += seconds
+
+
+async def quiet(turns: int = 200) -> None:
+    """Let every coroutine go as far as it can; nothing here waits for the outside."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+class Caller:
+    """A client with one key (or none)."""
+
+    def __init__(self, http: httpx.AsyncClient, key: str | None) -> None:
+        self._http = http
+        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+
+    async def send(self, method: str, path: str, **more: Any) -> httpx.Response:
+        headers = {**self.headers, **more.pop("headers", {})}
+        return await self._http.request(method, path, headers=headers, **more)
+
+    async def get(self, path: str, **query: Any) -> httpx.Response:
+        return await self.send("GET", path, params=query)
+
+    async def post(self, path: str, body: Any = None, **more: Any) -> httpx.Response:
+        if isinstance(body, bytes):
+            return await self.send("POST", path, content=body, **more)
+        return await self.send("POST", path, json=body or {}, **more)
+
+    async def delete(self, path: str) -> httpx.Response:
+        return await self.send("DELETE", path)
+
+    async def ask(self, path: str, **query: Any) -> Json:
+        return said(await self.get(path, **query))
+
+    async def tell(self, path: str, body: Any = None) -> Json:
+        return said(await self.post(path, body))
+
+    async def submit(self, task_type: str = "echo", **more: Any) -> str:
+        """Submit one task; its id."""
+        task: Json = {"task_type": task_type, **more}
+        return str((await self.tell("/tasks", task))["task_id"])
+
+    async def task(self, task_id: str) -> Json:
+        return await self.ask(f"/tasks/{task_id}")
+
+    async def status(self, task_id: str) -> str:
+        return str((await self.task(task_id))["status"])
+
+
+def said(answer: httpx.Response) -> Json:
+    assert answer.is_success, f"{answer.status_code}: {answer.text}"
+    found: Json = answer.json()
+    return found
+
+
+def fault(answer: httpx.Response, status: int, code: str) -> Json:
+    """The one error shape, checked; what stands in it."""
+    assert answer.status_code == status, f"{answer.status_code}: {answer.text}"
+    body = answer.json()
+    assert set(body) == {"error"}
+    error: Json = body["error"]
+    assert set(error) == {"code", "message", "details", "request_id", "timestamp"}
+    assert error["code"] == code, error
+    assert error["message"]
+    assert error["request_id"] == answer.headers["x-request-id"]
+    datetime.fromisoformat(error["timestamp"])
+    return error
+
+
+class FakeWorker:
+    """A supervisor: registers, takes orders from its queue, reports."""
+
+    def __init__(self, node: FakeNode, worker_id: str) -> None:
+        self.node = node
+        self.id = worker_id
+        self.pid = 4000
+        self.incarnation = self.secret = self.queue = ""
+        self._numbers = itertools.count(1)
+
+    async def register(self, pid: int | None = None) -> Json:
+        self.pid = pid or self.pid
+        body = {"pid": self.pid, "epoch": self.node.epoch}
+        told = await self.node.caller.tell(f"/workers/{self.id}/register", body)
+        self.incarnation, self.secret = told["incarnation"], told["secret"]
+        self.queue = told["queue"]
+        return told
+
+    async def report(self, report_id: str | None = None, **more: Any) -> httpx.Response:
+        number = report_id or str(next(self._numbers))
+        body = {"incarnation": self.incarnation, "report_id": number, **more}
+        answer = await self.node.caller.post(f"/workers/{self.id}/reports", body)
+        await quiet()
+        return answer
+
+    async def start(self) -> FakeWorker:
+        """Register and say ready."""
+        await self.register()
+        said(await self.report(state="ready"))
+        return self
+
+    def read(self, signed: Any) -> Json:
+        """An order, once its signature is ours."""
+        body = verify(signed, self.secret)
+        assert body is not None, "the signature is wrong"
+        order: Json = json.loads(body)
+        assert order["worker_id"] == self.id
+        assert order["incarnation"] == self.incarnation
+        return order
+
+    def orders(self) -> list[Json]:
+        """Take everything off the queue."""
+        sent = self.node.world.engine.sent.pop(self.queue, [])
+        return [self.read(signed) for signed in sent]
+
+    def take(self) -> list[Json]:
+        """Take the items of all orders off the queue."""
+        return [item for order in self.orders() for item in order["items"]]
+
+    def take_one(self) -> Json:
+        (item,) = self.take()
+        return item
+
+    async def finish(self, item: Json, result: Any = None, **more: Any) -> Json:
+        return said(await self.report(outcomes=[outcome(item, result)], **more))
+
+    async def fail(self, item: Json, message: str = "it broke", **more: Any) -> Json:
+        error = {"kind": "exception", "message": message, "traceback": "Traceback: x"}
+        ended = outcome(item, kind="failed", error=error)
+        return said(await self.report(outcomes=[ended], **more))
+
+    async def begin(self, item: Json) -> None:
+        at = self.node.world.clock.now().timestamp()
+        await self.report(started=[[item["task_id"], item["attempt"], at]])
+
+    def word(self, *items: Json, state: str = "ready", **more: Any) -> Json:
+        """What the agent says of this worker in a beat."""
+        return {
+            "worker_id": self.id,
+            "incarnation": self.incarnation,
+            "state": state,
+            "pid": self.pid,
+            "held": [[item["task_id"], item["attempt"]] for item in items],
+            **more,
+        }
+
+
+def outcome(item: Json, result: Any = None, **more: Any) -> Json:
+    base = {"task_id": item["task_id"], "attempt": item["attempt"]}
+    if "kind" not in more:
+        more = {"kind": "completed", "result": result, **more}
+    return {**base, "started_at": time.time(), "duration_s": 0.5, **more}
+
+
+@dataclass(slots=True)
+class FakeNode:
+    """An agent: joined with a token, registered, beating when told."""
+
+    world: World
+    id: str
+    caller: Caller
+    epoch: int = 0
+    workers: dict[str, FakeWorker] = field(default_factory=dict)
+
+    async def register(self, *declared: Json) -> Json:
+        body = {"hostname": f"host-{self.id}", "workers": list(declared)}
+        told = await self.caller.tell(f"/nodes/{self.id}/register", body)
+        self.epoch = told["epoch"]
+        for row in told["desired"]["workers"]:
+            self.workers[row["name"]] = FakeWorker(self, row["worker_id"])
+        return told
+
+    async def beat(self, *words: Json, **more: Any) -> Json:
+        answer = said(await self.try_beat(*words, **more))
+        await quiet()
+        return answer
+
+    async def try_beat(self, *words: Json, **more: Any) -> httpx.Response:
+        body = {"epoch": self.epoch, "workers": list(words), **more}
+        return await self.caller.post(f"/nodes/{self.id}/beat", body)
+
+
+def declared(name: str, *job_types: str, concurrency: int = 1) -> Json:
+    return {
+        "name": name,
+        "worker_class": "corral.worker.builtin:EchoWorker",
+        "job_types": list(job_types) or ["echo"],
+        "concurrency": concurrency,
+    }
+
+
+@dataclass(slots=True)
+class World:
+    """One manager with everything around it."""
+
+    store: FaultyStore
+    engine: InlineDispatcher
+    clock: StepClock
+    manager: Manager
+    app: FastAPI
+    http: httpx.AsyncClient
+    admin: Caller
+    operate: Caller
+    submit: Caller
+    read: Caller
+    nobody: Caller
+
+    async def node(self, *workers: Json) -> FakeNode:
+        """A machine joins and registers."""
+        token = (await self.admin.tell("/join-tokens", {"uses": 1}))["token"]
+        joiner = Caller(self.http, token)
+        told = await joiner.tell("/nodes/join", {"hostname": "host"})
+        node = FakeNode(self, told["node_id"], Caller(self.http, told["key"]))
+        await node.register(*workers)
+        return node
+
+    async def worker(self, *job_types: str, concurrency: int = 1) -> FakeWorker:
+        """A machine with one worker that is ready."""
+        node = await self.node(declared("one", *job_types, concurrency=concurrency))
+        return await node.workers["one"].start()
+
+    async def step(self, seconds: float, *keep: FakeNode) -> None:
+        """Let time pass, in which the nodes of `keep` go on beating."""
+        self.clock.step(seconds)
+        for node in keep:
+            await node.beat(*(w.word() for w in node.workers.values()))
+        await self.manager.rescue.step()
+        self.manager.dispatching.kick()
+        await quiet()
+
+
+async def callers(manager: Manager, http: httpx.AsyncClient) -> list[Caller]:
+    scopes = (Scope.ADMIN, Scope.OPERATE, Scope.SUBMIT, Scope.READ)
+    keys = [(await manager.access.create(scope, str(scope)))[1] for scope in scopes]
+    return [Caller(http, key) for key in (*keys, None)]
+
+
+@asynccontextmanager
+async def running(
+    config: ManagerConfig = CONFIG,
+    inner: MemoryStore | None = None,
+    clock: StepClock | None = None,
+    engine: InlineDispatcher | None = None,
+    **limits: Any,
+) -> AsyncIterator[World]:
+    """A manager that serves, until the block ends."""
+    clock, engine = clock or StepClock(), engine or InlineDispatcher()
+    store = FaultyStore(inner or MemoryStore())
+    manager = Manager(store.seam(), engine, config, clock)
+    app = build(around(manager), **limits)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://corral") as http,
+    ):
+        made: Sequence[Caller] = await callers(manager, http)
+        yield World(store, engine, clock, manager, app, http, *made)
+        store.is_down = engine.is_down = False

@@ -1,0 +1,34 @@
+"""Any command line ends with an exit code and a message, never with a traceback."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from corral.cli.main import Root
+from tests.unit.cli.conftest import Corral
+from tests.unit.client.stand_in import Answer, StandIn
+
+# Those start or stop processes, or belong to other files.
+OTHERS = {"up", "down", "join", "manager", "agent"}
+COMMANDS = [[name] for name in sorted(set(Root.table) - OTHERS)]
+COMMANDS += [["job-type", "add"], ["worker", "launch"], ["worker", "stop"], []]
+WORDS = [
+    *("list", "add", "create", "launch", "stop", "--json", "--limit", "--label"),
+    *("--file", "--priority", "--timeout", "--url", "--debug", "-f", "-d", "--", "-"),
+    *("", "0", "-1", "1e999", "nan", "{}", "[", "@", "@nowhere", "a=b", "=", "\x00"),
+    *("\ud800", "é" * 300, "../..", "ftp://x", "{" * 2000),
+]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_words_end_in_order(corral: Corral, manager: StandIn, seed: int) -> None:
+    luck = random.Random(seed)
+    manager.on("GET /workers", Answer(b"[]"), Answer(b"<html>", 502), {"workers": []})
+    for _ in range(30):
+        words = luck.choice(COMMANDS) + luck.choices(WORDS, k=luck.randint(0, 4))
+        ran = corral(*words, stdin="{}\n")
+        assert ran.code in (0, 1, 2, 3), (words, ran)
+        if "--debug" not in words:
+            assert "Traceback" not in ran.err, (words, ran)
