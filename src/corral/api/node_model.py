@@ -135,7 +135,7 @@ class LogIn(Struct):
     task_id: str
     attempt: int
     seq: int
-    lines: Raw
+    lines: list[tuple[float, str, str]]
 
 
 class ReportIn(Struct):

@@ -87,7 +87,14 @@ def _run_manager(config: Settings) -> int:
         batch_body_limit=int(config.batch_body_limit),
         debug=config.debug,
     )
-    server = uvicorn.Server(
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            if (boss := getattr(app.state, "manager", None)) is not None:
+                boss.hush()
+            await super().shutdown(sockets)
+
+    server = Server(
         uvicorn.Config(
             app,
             host=config.host,

@@ -168,12 +168,13 @@ class Tail:
                 size = file.seek(0, 2)
                 self._at = self._at if self._at <= size else 0
                 file.seek(self._at)
-                # A line still being written is left for the next look.
-                whole = file.read().rpartition(b"\n")[0]
+                fresh = file.read()
         except OSError:
             return []
-        self._at += len(whole) + 1 if whole else 0
-        return whole.decode("utf-8", "replace").splitlines()
+        # A line still being written is left for the next look.
+        end = fresh.rfind(b"\n") + 1
+        self._at += end
+        return fresh[:end].decode("utf-8", "replace").splitlines()
 
 
 def plain(line: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import OrderedDict
 from dataclasses import dataclass, replace
@@ -45,6 +46,9 @@ class Bucket:
     @property
     def reset_s(self) -> float:
         return (self.burst - self.left) / self.rate_per_s
+
+    def figures(self) -> dict[str, int]:
+        return {"limit": int(self.burst), "reset_s": math.ceil(self.reset_s)}
 
 
 class Buckets:
@@ -155,17 +159,19 @@ class Access:
             Unauthenticated: unknown, expired or revoked.
             RateLimited: this address failed too often.
         """
-        if self._is_open:
-            return replace(_NOBODY, id="insecure", scope=Scope.ADMIN)
         now = self._clock.monotonic()
         key = self._find(text or "")
         if key is not None and key.is_valid(self._clock.now()):
             return key
+        if self._is_open:
+            # Only for those without a key: a node is itself even where all may enter.
+            return replace(_NOBODY, id="insecure", scope=Scope.ADMIN)
         bucket = self._failures.get(ip, now)
         if not bucket.take(now):
             raise RateLimited(
                 "too many failed keys from this address; wait a minute",
                 retry_after_s=60,
+                **bucket.figures(),
             )
         raise Unauthenticated(
             "no key was given: send 'Authorization: Bearer KEY'"
@@ -187,6 +193,7 @@ class Access:
             raise RateLimited(
                 "this key sends too many requests",
                 retry_after_s=max(1, round(1 / bucket.rate_per_s)),
+                **bucket.figures(),
             )
         return bucket
 

@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from corral.core.order import Order, OrderItem
@@ -63,6 +64,8 @@ class Dispatching:
         self._timer: asyncio.TimerHandle | None = None
         self._strays: set[asyncio.Task[object]] = set()
         self.is_engine_up = True
+        self.placing: set[str] = set()
+        """Tasks whose placement is being written at this moment."""
 
     def kick(self) -> None:
         self._kicked.set()
@@ -152,7 +155,21 @@ class Dispatching:
                 for w in order.tasks
             ]
         now = self._clock.now()
-        payloads = await self._store.place_tasks(self._cluster.term, placements, now)
+        self.placing = {p.task_id for p in placements}
+        try:
+            payloads = await self._store.place_tasks(
+                self._cluster.term, placements, now
+            )
+            return await self._assign(orders, payloads, now)
+        finally:
+            self.placing = set()
+
+    async def _assign(
+        self,
+        orders: Sequence[PlannedOrder],
+        payloads: Mapping[str, str],
+        now: datetime,
+    ) -> list[Ready]:
         ready = []
         for order in orders:
             link = self._cluster.workers.get(order.worker_id)

@@ -123,6 +123,12 @@ class Manager:
     def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(coroutine))
 
+    def hush(self) -> None:
+        """Answer every long poll now, so that the server can close."""
+        self.cluster.waiters.release()
+        for link in self.cluster.nodes.values():
+            link.touch_desired()
+
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()

@@ -258,12 +258,18 @@ class Registry:
             link.node = replace(link.node, state=NodeState.ONLINE)
             await self._store.save_node(link.node)
         link.node = replace(link.node, last_heartbeat=self._clock.now())
+        await self._retire_unlisted(node_id, {beat.worker_id for beat in beats})
         drop: list[tuple[str, int]] = []
         for beat in beats:
             worker = self._cluster.workers.get(beat.worker_id)
             if worker is not None and worker.worker.node_id == node_id:
                 drop += await self._worker_beat(worker, beat)
         return link.desired_version, drop
+
+    async def _retire_unlisted(self, node_id: str, listed: set[str]) -> None:
+        for worker in self.of_node(node_id):
+            if worker.worker.incarnation is not None and worker.id not in listed:
+                await self.retire(worker, WorkerState.STOPPED)
 
     async def _worker_beat(
         self, link: WorkerLink, beat: WorkerBeat

@@ -118,6 +118,14 @@ class Rescue:
     async def reconcile(self) -> None:
         """Make memory agree with the store after a write of unknown outcome."""
         self._cluster.is_dirty = False
+        try:
+            await self._compare()
+        except BaseException:
+            self._cluster.is_dirty = True
+            raise
+        self._dispatching.kick()
+
+    async def _compare(self) -> None:
         stored = {t.id: t for t in await self._store.live_tasks()}
         ended = [t for t in self._cluster.tasks if t not in stored]
         # A task may have been settled or inserted while live_tasks was read, so only
@@ -128,18 +136,29 @@ class Rescue:
                 self._cluster.scheduler.apply(TasksGone((task.id,)))
                 self._cluster.end(task.id)
         for task in stored.values():
-            known = self._cluster.tasks.get(task.id)
-            if known is None or known.attempt < task.attempt:
+            if self._is_behind(task):
                 await self._adopt(task.id)
-        self._dispatching.kick()
+
+    def _is_behind(self, task: Task) -> bool:
+        """Does memory lack something the store has? What is on its way does not count.
+
+        A placement whose answer was lost leaves the row assigned and memory queued.
+        """
+        known = self._cluster.tasks.get(task.id)
+        if known is None or known.attempt < task.attempt:
+            return True
+        return (
+            known.attempt == task.attempt
+            and known.state is State.QUEUED
+            and task.state is not State.QUEUED
+            and task.id not in self._dispatching.placing
+        )
 
     async def _adopt(self, task_id: str) -> None:
         task = await self._store.get_task(task_id)
+        if task is None or task.is_terminal or not self._is_behind(task):
+            return
         known = self._cluster.tasks.get(task_id)
-        if task is None or task.is_terminal:
-            return
-        if known is not None and known.attempt >= task.attempt:
-            return
         if known is not None:
             self._cluster.close_attempt(known)
             self._cluster.scheduler.apply(TasksGone((task_id,)))

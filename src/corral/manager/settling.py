@@ -155,7 +155,7 @@ class Settling:
                 continue
             if stored.is_terminal:
                 self._end(task, stored.state is State.COMPLETED, [])
-            elif stored.attempt != task.attempt:
+            else:
                 self._cluster.is_dirty = True
 
 

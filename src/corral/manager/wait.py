@@ -35,6 +35,13 @@ class Waiters:
             if not watch.left and not watch.future.done():
                 watch.future.set_result(None)
 
+    def release(self) -> None:
+        """Let every caller go: the manager stops."""
+        for watches in self._by_task.values():
+            for watch in watches:
+                if not watch.future.done():
+                    watch.future.set_result(None)
+
     def _remove(self, watch: _Watch, task_ids: tuple[str, ...]) -> None:
         for task_id in task_ids:
             watches = self._by_task.get(task_id)

@@ -57,12 +57,14 @@ class Cells:
         self.words[CURRENT] = NONE
         self.words[LIMIT] = NO_LIMIT
 
-    def stop_after_current(self) -> int:
-        """Let nothing start after the running task; the last index that may have."""
+    def stop_after_current(self) -> None:
+        """Let nothing start after the running task.
+
+        Whatever is past the `current` that is read after this never starts.
+        """
         # The first task may always start, so that every order makes headway.
         self.words[LIMIT] = max(self.current, 0)
         time.sleep(SETTLE_S)
-        return self.current
 
     def unlink(self) -> None:
         """Take away the name once both sides have it mapped (not on Windows)."""

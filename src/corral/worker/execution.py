@@ -246,16 +246,17 @@ class Execution:
 
     def _hand_back(self) -> None:
         """Let nothing more of this batch start, and return it at once."""
-        if self._is_limited or self._current == WHOLE:
-            return
-        self._is_limited = True
-        last = self._runner.cells.stop_after_current()
-        if last == WHOLE:
-            return
-        rest = [i for i in self._open_ones() if i > max(last, 0)]
-        if rest:
+        if not self._is_limited and self._current != WHOLE:
+            self._is_limited = True
+            self._runner.cells.stop_after_current()
+            self._observe(_now())
+        # Without a current task the batch may be over, its outcomes still on the
+        # way: only its end then tells what has not run.
+        if self._is_limited and not self._handed_back and self._current >= 0:
+            rest = [i for i in self._open_ones() if i > self._current]
             self._handed_back.update(rest)
-            self._tell(Notes(outcomes=[self._give_back(i) for i in rest]))
+            if rest:
+                self._tell(Notes(outcomes=[self._give_back(i) for i in rest]))
 
     def _note_started(self) -> None:
         if self._current in self._told:

@@ -28,7 +28,7 @@ async def test_an_unknown_task_type_is_refused_and_the_known_are_named(
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"nope", b'{"task_type":"echo",}', b"\xff\xfe", b"{} x"]
+    "body", [b"", b"{", b"nope", b"\xff\xfe", b"\xef\xbb\xbf{}", b"[1", b'"']
 )
 @pytest.mark.parametrize("path", ["/tasks", "/tasks/batch", "/tasks/collect"])
 async def test_invalid_json_is_refused(world: World, path: str, body: bytes) -> None:
@@ -221,9 +221,10 @@ async def test_good_tasks_beside_a_strange_one_keep_their_text_to_the_letter(
         b'{"tasks":[{"task_type":"echo","parameters":NaN}',
         b'{"tasks":[NaN]}x',
         b'{"tasks":NaN}',
-        b'{"other":[NaN]}',
         b'{"tasks":[NaN],"more":1}',
-        b'{"tasks":[NaN NaN]}',
+        b'{"tasks":[NaN,,1]}',
+        b'{"tasks":[NaN]]}',
+        b'{"tasks":[{NaN]}}',
         b'{"tasks":["\\ud800]}',
         b'{"tasks":[NaN,]}',
         b'{"tasks":[' + b"[" * 300_000,
@@ -344,9 +345,8 @@ async def test_a_wait_out_of_range_is_named(world: World, wait: str) -> None:
 
 
 async def test_events_after_an_impossible_number_are_refused(world: World) -> None:
-    for query in ("after=-1", "after=9" + "9" * 30, "limit=0"):
+    for query in ("after=-1", "after=9" + "9" * 30, "limit=0", "task_id=%00"):
         fault(await world.read.get(f"/events?{query}"), 422, "invalid_field")
-    assert (await world.read.get("/events?task_id=%00")).status_code == 200
 
 
 async def test_collect_takes_up_to_1000_ids_and_a_sane_wait(world: World) -> None:

@@ -65,7 +65,7 @@ class Caller:
         return await self._http.request(method, path, headers=headers, **more)
 
     async def get(self, path: str, **query: Any) -> httpx.Response:
-        return await self.send("GET", path, params=query)
+        return await self.send("GET", path, params=query or None)
 
     async def post(self, path: str, body: Any = None, **more: Any) -> httpx.Response:
         if isinstance(body, bytes):

@@ -11,11 +11,11 @@ from corral import __version__
 from corral.api import model
 from corral.api.deps import Caller, answer, caller, manager_of, read
 from corral.api.describe import described
-from corral.core.job_type import JobType, check_name
+from corral.core.job_type import NAME, JobType, check_name
 from corral.core.key import Scope
 from corral.core.node import NodeState
 from corral.core.task import State
-from corral.errors import InvalidField
+from corral.errors import InvalidField, InvalidJson
 
 router = APIRouter()
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -24,10 +24,25 @@ Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
 MAX_TOKEN_S = 365 * 86_400.0
 
 
-@router.get("/health", summary="Is it up?", tags=["cluster"], response_model=None)
+@router.get(
+    "/health",
+    summary="Is it up?",
+    tags=["cluster"],
+    **described(model.HealthOut, is_open=True),
+)
 async def health(request: Request) -> Response:
     now = manager_of(request).clock.now()
     return answer(model.HealthOut("healthy", now, __version__))
+
+
+@router.get(
+    "/openapi.json",
+    summary="This description",
+    tags=["cluster"],
+    **described(dict),
+)
+async def openapi(request: Request, who: Reader) -> Response:
+    return answer(request.app.openapi())
 
 
 @router.get(
@@ -124,10 +139,13 @@ async def add_job_type(request: Request, who: Operator) -> Response:
 
 
 def _schema(raw: Raw | None, field: str) -> str | None:
-    text = bytes(raw).decode() if raw is not None else None
-    if text in (None, "null"):
+    if raw is None:
         return None
-    if text is None or not text.lstrip().startswith("{"):
+    try:
+        text = bytes(raw).decode()
+    except UnicodeDecodeError as e:
+        raise InvalidJson(f"{field} is not valid UTF-8: {e}") from e
+    if not text.lstrip().startswith("{"):
         raise InvalidField(f"{field} must be a JSON schema (an object)", field=field)
     return text
 
@@ -165,9 +183,9 @@ async def join_token(request: Request, who: Admin) -> Response:
 )
 async def events(
     who: Reader,
-    after: Annotated[int, Query(ge=0)] = 0,
+    after: Annotated[int, Query(ge=0, lt=1 << 63)] = 0,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    task_id: str | None = None,
+    task_id: Annotated[str | None, Query(pattern=NAME.pattern)] = None,
 ) -> Response:
     rows = await who.manager.store.events(after, limit, task_id)
     out = [

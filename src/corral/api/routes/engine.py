@@ -9,8 +9,8 @@ import ssl
 from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
-from corral.api.deps import bearer
-from corral.core.key import Scope
+from corral.api.deps import bearer, note_denial
+from corral.core.key import Key, Scope
 from corral.engine.dispatch import Address
 from corral.errors import AuthError
 from corral.manager.manager import Manager
@@ -25,12 +25,13 @@ _NO_ENGINE = 1013
 async def tunnel(socket: WebSocket) -> None:
     manager: Manager = socket.app.state.manager
     ip = socket.client.host if socket.client else ""
+    key: Key | None = None
     try:
         text = bearer(socket.headers.get("authorization"))
         key = manager.access.authenticate(text, ip)
         manager.access.require(key, Scope.NODE)
     except AuthError as e:
-        manager.access.note("", "WS /engine", e.code, is_allowed=False, ip=ip)
+        note_denial(manager, key, "WS /engine", e, ip)
         await socket.close(_DENIED)
         return
     try:

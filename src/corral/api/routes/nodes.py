@@ -9,9 +9,10 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from corral.api import model, node_model, render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
+from corral.api.worker_intake import declared_specs, plain, worker_state
 from corral.core.key import Scope
 from corral.core.node import Sample
-from corral.core.worker import Worker, WorkerSpec, WorkerState
+from corral.core.worker import Worker
 from corral.errors import InvalidField
 from corral.manager.registry import WorkerBeat
 from corral.manager.secret import node_password
@@ -43,9 +44,9 @@ async def get_node(node_id: str, who: Reader) -> Response:
 @router.post("/join", include_in_schema=False)
 async def join(request: Request, who: Joiner) -> Response:
     said = await read(request, node_model.JoinIn)
-    hostname = said.name or said.hostname
-    if not hostname or len(hostname) > 255 or not hostname.isprintable():
-        raise InvalidField("hostname must be 1-255 printable letters", field="hostname")
+    hostname = plain(said.name or said.hostname, "hostname")
+    if not hostname:
+        raise InvalidField("hostname must not be empty", field="hostname")
     await who.manager.access.spend(who.key)
     node = await who.manager.registry.join(hostname)
     _, text = await who.manager.access.create(
@@ -58,17 +59,15 @@ async def join(request: Request, who: Joiner) -> Response:
 @router.post("/{node_id}/register", include_in_schema=False)
 async def register(node_id: str, request: Request, who: OwnNode) -> Response:
     said = await read(request, node_model.RegisterIn)
-    specs = [
-        WorkerSpec(w.name, w.worker_class, tuple(w.job_types), w.params, w.concurrency)
-        for w in said.workers
-    ]
+    specs = declared_specs(said.workers)
     facts = {
-        "version": said.version,
-        "address": said.address or who.ip,
+        "version": plain(said.version, "version"),
+        "address": plain(said.address, "address") or who.ip,
         "labels": said.labels,
         "capabilities": {"hostname": said.hostname, **said.capabilities},
     }
     link = await who.manager.registry.register(node_id, facts, specs)
+    who.note("node.register", node_id, epoch=link.node.epoch)
     version, workers = await who.manager.registry.desired(node_id, -1, 0.0)
     config = who.manager.config
     return answer(
@@ -135,14 +134,10 @@ async def beat(node_id: str, request: Request, who: OwnNode) -> Response:
 
 
 def _beat(said: node_model.WorkerBeatIn) -> WorkerBeat:
-    try:
-        state = WorkerState(said.state)
-    except ValueError as e:
-        raise InvalidField(str(e), field="state") from e
     return WorkerBeat(
         said.worker_id,
         said.incarnation,
-        state,
+        worker_state(said.state),
         said.pid,
         said.error,
         said.restarts,

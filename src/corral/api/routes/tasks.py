@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -11,6 +12,7 @@ from corral.api import model, render
 from corral.api.deps import Caller, answer, caller, decode
 from corral.api.describe import described
 from corral.api.intake import Intake
+from corral.core.job_type import NAME
 from corral.core.key import Scope
 from corral.core.task import State, Task, TaskSpec
 from corral.errors import CorralError, InvalidField, TaskNotFound
@@ -22,6 +24,8 @@ Reader = Annotated[Caller, Depends(caller(Scope.READ))]
 MAX_WAIT_S = 60.0
 MAX_COLLECT = 1000
 Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds to wait")]
+Word = Annotated[str | None, Query(max_length=256, pattern=r"^[^\x00]*$")]
+_CURSOR = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
 _EXAMPLE = {"task_type": "echo", "parameters": {"message": "hi"}, "priority": "high"}
 
 
@@ -106,7 +110,8 @@ async def collect(request: Request, who: Reader) -> Response:
     pending = [t for t in wanted.task_ids if manager.cluster.is_live(t)]
     live = set(pending)
     ended = [t for t in wanted.task_ids if t not in live]
-    found = {t.id: t for t in await manager.store.get_tasks(ended)}
+    sought = [t for t in ended if NAME.fullmatch(t)]
+    found = {t.id: t for t in await manager.store.get_tasks(sought)}
     return answer(
         model.CollectOut(
             [render.brief(found[t]) for t in ended if t in found],
@@ -124,13 +129,13 @@ async def collect(request: Request, who: Reader) -> Response:
 async def list_tasks(
     who: Reader,
     status: str | None = None,
-    task_type: str | None = None,
-    worker_id: str | None = None,
+    task_type: Word = None,
+    worker_id: Word = None,
     label: Annotated[list[str] | None, Query(description="key:value")] = None,
     dead: bool | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
-    offset: Annotated[int, Query(ge=0)] = 0,
-    cursor: str | None = None,
+    offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
+    cursor: Word = None,
 ) -> Response:
     where = TaskFilter(
         states=_states(status),
@@ -164,13 +169,20 @@ def _states(status: str | None) -> tuple[State, ...]:
 
 def _label(text: str) -> tuple[str, str]:
     key, colon, value = text.partition(":")
-    if not colon:
+    if not colon or "\x00" in text:
         raise InvalidField("label must read key:value", field="label")
     return key, value
 
 
+def _id(task_id: str) -> str:
+    """What can be no id is not looked for: the store need not take any text."""
+    if not NAME.fullmatch(task_id):
+        raise TaskNotFound(f"no task {task_id[:200]!r}", task_id=task_id[:200])
+    return task_id
+
+
 async def _find(who: Caller, task_id: str) -> Task:
-    task = await who.manager.store.get_task(task_id)
+    task = await who.manager.store.get_task(_id(task_id))
     if task is None:
         raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
     return task
@@ -202,7 +214,7 @@ async def get_task(task_id: str, who: Reader, wait: Wait = 0.0) -> Response:
     **described(model.TaskEnded, errors=(404, 409)),
 )
 async def delete(task_id: str, who: Submitter) -> Response:
-    await who.manager.cancel(task_id)
+    await who.manager.cancel(_id(task_id))
     who.note("task.cancel", task_id)
     return answer(model.TaskEnded("the task is cancelled", task_id, "cancelled"))
 
@@ -222,7 +234,7 @@ async def cancel(task_id: str, who: Submitter) -> Response:
     **described(model.TaskOut, errors=(404, 409)),
 )
 async def requeue(task_id: str, who: Submitter) -> Response:
-    task = await who.manager.requeue(task_id)
+    task = await who.manager.requeue(_id(task_id))
     who.note("task.requeue", task_id)
     return await _show(who, task)
 
@@ -253,9 +265,9 @@ async def logs(
 
 
 def _cursor(text: str) -> tuple[int, int]:
-    attempt, _, seq = text.partition(":")
-    if not attempt.isdigit() or not seq.isdigit():
+    parts = _CURSOR.fullmatch(text)
+    if parts is None:
         raise InvalidField(
             "after must be a cursor from an earlier answer", field="after"
         )
-    return int(attempt), int(seq)
+    return int(parts[1]), int(parts[2])

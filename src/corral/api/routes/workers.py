@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 from msgspec import UNSET
 
 from corral.api import model, node_model, render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
-from corral.core.job_type import check_name, job_type_of
+from corral.api.worker_intake import (
+    LAUNCHED,
+    MAX_COUNT,
+    worker_spec,
+    worker_state,
+)
 from corral.core.key import Scope
 from corral.core.node import NodeState
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import TaskError
-from corral.core.worker import WorkerSpec, WorkerState
+from corral.core.worker import REST_STATE, WorkerSpec, WorkerState
 from corral.engine.factory import queue_name
 from corral.errors import Conflict, Forbidden, InvalidField
 from corral.manager.clock import new_id
@@ -29,11 +36,14 @@ router = APIRouter(prefix="/workers", tags=["workers"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
 OwnNode = Annotated[Caller, Depends(caller(Scope.NODE))]
-MAX_COUNT = 256
+_STATUSES = {*map(str, WorkerState), *REST_STATE.values()}
 
 
-@router.get("", summary="All workers", **described(model.WorkerListOut))
+@router.get("", summary="All workers", **described(model.WorkerListOut, errors=(422,)))
 async def list_workers(who: Reader, status: str | None = None) -> Response:
+    if status is not None and status not in _STATUSES:
+        words = ", ".join(sorted(_STATUSES))
+        raise InvalidField(f"status must be one of {words}", field="status")
     rows = [render.worker(link) for link in who.manager.cluster.workers.values()]
     shown = [r for r in rows if status in (None, r.status, r.state)]
     online = sum(r.status in ("online", "busy") for r in rows)
@@ -62,26 +72,27 @@ async def launch(request: Request, who: Operator) -> Response:
     wanted = await read(request, model.WorkerIn)
     if not 1 <= wanted.count <= MAX_COUNT:
         raise InvalidField(f"count must be 1 to {MAX_COUNT}", field="count")
-    if not 1 <= wanted.concurrency <= MAX_COUNT:
-        raise InvalidField(f"concurrency must be 1 to {MAX_COUNT}", field="concurrency")
-    types = tuple(wanted.job_types) or (job_type_of(wanted.worker_class),)
-    for name in types:
-        check_name(name, "job_types")
+    specs = [_spec(wanted, number) for number in range(wanted.count)]
     node_id = wanted.node_id or _emptiest_node(who)
-    links = []
-    for number in range(wanted.count):
-        suffix = f"-{number}" if wanted.count > 1 else ""
-        name = f"{wanted.name}{suffix}" if wanted.name else new_id(types[0])
-        spec = WorkerSpec(
-            f"api-{check_name(name, 'name')}",
-            wanted.worker_class,
-            types,
-            wanted.params,
-            wanted.concurrency,
-        )
-        links.append(await who.manager.registry.launch(node_id, spec))
+    taken = {w.worker.spec.name for w in who.manager.registry.of_node(node_id)}
+    if wanted.name and taken & {spec.name for spec in specs}:
+        raise Conflict(f"node {node_id} has a worker of this name already")
+    links = [await who.manager.registry.launch(node_id, spec) for spec in specs]
     who.note("worker.launch", node_id, worker_class=wanted.worker_class)
     return answer(model.WorkersLaunched([render.worker(x) for x in links]), 201)
+
+
+def _spec(wanted: model.WorkerIn, number: int) -> WorkerSpec:
+    suffix = f"-{number}" if wanted.count > 1 else ""
+    spec = worker_spec(
+        f"{wanted.name}{suffix}" if wanted.name else "",
+        wanted.worker_class,
+        wanted.job_types,
+        wanted.params,
+        wanted.concurrency,
+    )
+    name = spec.name or new_id(spec.job_types[0])
+    return replace(spec, name=f"{LAUNCHED}{name}")
 
 
 def _emptiest_node(who: Caller) -> str:
@@ -123,6 +134,7 @@ async def register(worker_id: str, request: Request, who: OwnNode) -> Response:
     if said.epoch != node.node.epoch:
         raise Conflict("this agent's epoch is over", epoch=node.node.epoch)
     worker = await who.manager.registry.register_worker(worker_id, said.pid)
+    who.note("worker.register", worker_id, pid=said.pid)
     incarnation = worker.incarnation or ""
     secret = worker_secret(who.manager.config.cluster_secret, worker_id, incarnation)
     return answer(
@@ -142,41 +154,48 @@ async def report(worker_id: str, request: Request, who: OwnNode) -> Response:
     said = await read(request, node_model.ReportIn)
     told = _report(said)
     if said.state is not None and said.incarnation == link.worker.incarnation:
-        state = WorkerState(said.state)
+        state = worker_state(said.state)
         who.manager.registry.set_serving(link, state, said.error)
     return answer(await who.manager.reporting.report(link, told))
 
 
 def _report(said: node_model.ReportIn) -> Report:
-    try:
-        outcomes = [_outcome(o) for o in said.outcomes]
-    except ValueError as e:
-        raise InvalidField(str(e), field="outcomes") from e
     return Report(
         incarnation=said.incarnation,
         report_id=said.report_id,
-        outcomes=outcomes,
+        outcomes=[_outcome(o) for o in said.outcomes],
         started=[(t, a, _moment(at)) for t, a, at in said.started],
         progress=said.progress,
         logs=[
-            LogChunk(x.task_id, x.attempt, x.seq, bytes(x.lines).decode())
-            for x in said.logs
+            LogChunk(x.task_id, x.attempt, x.seq, _lines(x.lines)) for x in said.logs
         ],
         wants_order=said.wants_order,
     )
 
 
+def _lines(lines: list[tuple[float, str, str]]) -> str:
+    return msgspec.json.encode(lines).decode()
+
+
 def _moment(epoch_s: float) -> datetime:
-    return datetime.fromtimestamp(epoch_s, UTC)
+    try:
+        return datetime.fromtimestamp(epoch_s, UTC)
+    except (ValueError, OverflowError, OSError) as e:
+        raise InvalidField(f"{epoch_s} is no time: {e}", field="started_at") from e
 
 
 def _outcome(said: node_model.OutcomeIn) -> Outcome:
     error = said.error
+    try:
+        kind = OutcomeKind(said.kind)
+        result = None if said.result is UNSET else bytes(said.result).decode()
+    except ValueError as e:
+        raise InvalidField(str(e), field="outcomes") from e
     return Outcome(
         said.task_id,
         said.attempt,
-        OutcomeKind(said.kind),
-        None if said.result is UNSET else bytes(said.result).decode(),
+        kind,
+        result,
         TaskError(error.kind, error.message, error.traceback) if error else None,
         _moment(said.started_at) if said.started_at else None,
         said.duration_s,

@@ -45,10 +45,9 @@ create table tasks (
     error_message text,
     error_traceback text,
     dead_letter text
-) with (fillfactor = 80);
+) with (fillfactor = 50);
 create index tasks_seq on tasks (seq);
-create index tasks_live on tasks (seq)
-    where state in ('queued', 'assigned', 'running');
+create index tasks_live on tasks (seq) where finished_at is null;
 create index tasks_dead on tasks (seq) where dead_letter is not null;
 create unique index tasks_idempotency on tasks (owner, idempotency_key)
     where idempotency_key is not null;

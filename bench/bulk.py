@@ -1,0 +1,188 @@
+"""`make bench`: throughput, processor time and latency of Corral beside plain Celery.
+
+Both run at once and are measured in turns, so that a busy machine slows both alike.
+Prints a table and writes `results/bulk.json`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.celery_side import CelerySide, celery_side
+from bench.corral_side import CONCURRENT, CorralSide, corral_side
+from bench.meter import Usage
+
+TARGET = "bulk"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results"
+# With two, a two-core machine only adds switching: see docs/benchmarks.md.
+WORKERS = 1
+PACKAGES = ("corral", "celery", "kombu", "redis", "hiredis", "uvicorn", "asyncpg")
+GOALS = {"ratio": 10.0, "cpu_ms_per_task": 0.5, "rtt_p50_ms": 8.0}
+
+Figures = dict[str, float]
+
+
+def main() -> int:
+    options = _options()
+    console = Console(highlight=False)
+    with tempfile.TemporaryDirectory(prefix="corral-bench-") as name:
+        place = Path(name)
+        console.print("starting Corral and Celery ...")
+        with (
+            corral_side(place / "corral", options.workers) as corral,
+            celery_side(place / "celery") as celery,
+        ):
+            figures = measure_all(corral, celery, options, console.print)
+    console.print(_table(figures, options))
+    path = _write(figures)
+    console.print(f"written to {path.relative_to(ROOT)}")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tasks", type=int, default=10_000, help="for Corral")
+    parser.add_argument("--celery-tasks", type=int, default=3_000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--round-trips", type=int, default=300)
+    parser.add_argument("--workers", type=int, default=WORKERS, help="Corral's")
+    return parser.parse_args()
+
+
+def measure_all(
+    corral: CorralSide,
+    celery: CelerySide,
+    options: argparse.Namespace,
+    say: Callable[[str], object],
+) -> Figures:
+    """Everything, in turns; each figure is the median of its repeats."""
+    _warm_up(corral, celery)
+    bulks: dict[str, list[Usage]] = {"corral": [], "loop": [], "group": []}
+    for number in range(1, options.repeats + 1):
+        say(f"round {number} of {options.repeats}: in bulk")
+        bulks["corral"].append(corral.bulk(options.tasks))
+        for kind in ("loop", "group"):
+            usage = celery.bulk(options.celery_tasks, is_group=kind == "group")
+            bulks[kind].append(usage)
+    say(f"one at a time, then {CONCURRENT} callers at a time")
+    figures = _bulk_figures(bulks, options.tasks, options.celery_tasks)
+    figures |= _latency("rtt", corral.round_trips_s(options.round_trips))
+    figures |= _latency("celery_rtt", celery.round_trips_s(options.round_trips))
+    crowd = corral.concurrent(4 * options.round_trips)
+    figures["concurrent_tasks_per_s"] = 4 * options.round_trips / crowd.wall_s
+    return figures
+
+
+def _warm_up(corral: CorralSide, celery: CelerySide) -> None:
+    corral.bulk(2_000)
+    corral.round_trips_s(30)
+    celery.bulk(200, is_group=False)
+
+
+def _bulk_figures(
+    bulks: Mapping[str, Sequence[Usage]], tasks: int, celery_tasks: int
+) -> Figures:
+    speed = {
+        kind: statistics.median((tasks if kind == "corral" else celery_tasks) / u.wall_s
+                                for u in usages)
+        for kind, usages in bulks.items()
+    }  # fmt: skip
+    best = max("loop", "group", key=speed.__getitem__)
+    ours = [usage.per_task_ms(tasks) for usage in bulks["corral"]]
+    theirs = [usage.per_task_ms(celery_tasks) for usage in bulks[best]]
+    figures = {
+        "bulk_tasks_per_s": speed["corral"],
+        "cpu_ms_per_task": _median_sum(ours),
+        "celery_bulk_tasks_per_s": speed[best],
+        "celery_loop_tasks_per_s": speed["loop"],
+        "celery_group_tasks_per_s": speed["group"],
+        "celery_cpu_ms_per_task": _median_sum(theirs),
+        "ratio": speed["corral"] / speed[best],
+        "foreign_cpu_share": statistics.median(
+            usage.foreign for usages in bulks.values() for usage in usages
+        ),
+    }
+    for kind in ours[0]:
+        each = statistics.median(shares[kind] for shares in ours)
+        figures[f"cpu_ms_{kind}"] = each
+    return figures
+
+
+def _median_sum(shares: Sequence[Mapping[str, float]]) -> float:
+    return statistics.median(sum(share.values()) for share in shares)
+
+
+def _latency(name: str, took_s: Sequence[float]) -> Figures:
+    cuts = statistics.quantiles(took_s, n=100, method="inclusive")
+    return {f"{name}_p{at}_ms": cuts[at - 1] * 1000.0 for at in (50, 95, 99)}
+
+
+def _table(figures: Figures, options: argparse.Namespace) -> Table:
+    table = Table(title=f"{options.tasks:,} echo tasks, median of {options.repeats}")
+    table.add_column("figure")
+    table.add_column("", justify="right")
+    table.add_column("goal", justify="right")
+    for key, value in figures.items():
+        table.add_row(key, _number(value), _goal(key))
+    return table
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _goal(key: str) -> str:
+    if key not in GOALS:
+        return ""
+    return f"{'at least' if key == 'ratio' else 'at most'} {GOALS[key]:g}"
+
+
+def _write(figures: Figures) -> Path:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{TARGET}.json"
+    told = {
+        "target": TARGET,
+        "commit": _commit(),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in PACKAGES},
+        },
+        "figures": {key: round(value, 4) for key, value in figures.items()},
+    }
+    path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+    return path
+
+
+def _commit() -> str:
+    try:
+        said = subprocess.run(
+            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return said.stdout.strip()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,161 @@
+"""A Corral cluster for measuring: started in a folder of its own, loaded, stopped.
+
+It uses what users have: the `corral` command and the two clients.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from bench.meter import Kinds, Usage, family, measure
+from corral import AsyncClient, Client
+from corral.embedded.folder import Folder, load_state
+
+WORKER = "corral.worker.builtin:EchoWorker=echo"
+START_S, STOP_S, WAIT_S = 120.0, 30.0, 120.0
+CONCURRENT = 32
+
+
+class BenchError(Exception):
+    """Something did not work, so there is nothing to measure."""
+
+
+@dataclass(frozen=True, slots=True)
+class CorralSide:
+    """A running cluster and a client of it."""
+
+    home: Path
+    url: str
+    client: Client
+
+    def bulk(self, tasks: int) -> Usage:
+        """Submit `tasks` at once and read every result."""
+        work = [("echo", {"message": number}) for number in range(tasks)]
+        said: list[object] = []
+
+        def submit_and_read() -> None:
+            ids = self.client.submit_many(work)
+            said.extend(t.result for t in self.client.wait_many(ids, WAIT_S))
+
+        usage = measure(submit_and_read, self.processes)
+        if said != [{"echoed": number} for number in range(tasks)]:
+            raise BenchError("Corral: some results are not what was sent")
+        return usage
+
+    def round_trips_s(self, count: int) -> list[float]:
+        """One task at a time: from before the submit until its result is here."""
+        took = []
+        for number in range(count):
+            begun = time.perf_counter()
+            said = self.client.run("echo", {"message": number}, wait_timeout=WAIT_S)
+            took.append(time.perf_counter() - begun)
+            if said != {"echoed": number}:
+                raise BenchError("Corral: a result is not what was sent")
+        return took
+
+    def concurrent(self, tasks: int) -> Usage:
+        """The same from many callers at a time, each with one task in flight."""
+        return measure(lambda: asyncio.run(self._concurrent(tasks)), self.processes)
+
+    async def _concurrent(self, tasks: int) -> None:
+        numbers = iter(range(tasks))
+        async with AsyncClient(self.url, home=self.home) as client:
+
+            async def call() -> None:
+                for number in numbers:
+                    await client.run("echo", {"message": number}, wait_timeout=WAIT_S)
+
+            await asyncio.gather(*(call() for _ in range(CONCURRENT)))
+
+    def processes(self) -> Kinds:
+        """The cluster's processes by kind, as they are now."""
+        state = load_state(Folder(self.home))
+        if state is None:
+            raise BenchError("Corral: it is gone")
+        pids = {name: mark.pid for name, mark in state.children.items()}
+        agent = psutil.Process(pids["agent"])
+        workers = [p for child in agent.children() for p in family(child.pid)]
+        return {
+            "manager": family(pids["manager"]),
+            "worker": workers,
+            "agent": [agent],
+            "postgres": family(pids["postgres"]),
+            "redis": family(pids["redis"]),
+            "parent": [psutil.Process(state.parent.pid)],
+        }
+
+
+@contextmanager
+def corral_side(home: Path, workers: int) -> Iterator[CorralSide]:
+    """A cluster of one manager and one agent with `workers` echo workers."""
+    port = _free_port()
+    url = f"http://127.0.0.1:{port}"
+    given = [word for _ in range(workers) for word in ("--worker", WORKER)]
+    command = [sys.executable, "-m", "corral", "up", "--home", str(home)]
+    with (home.parent / "corral.log").open("wb") as log:
+        parent = subprocess.Popen(
+            [*command, "--port", str(port), *given],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=_environment(),
+            start_new_session=True,
+        )
+    try:
+        _await_ready(parent, home, Path(log.name))
+        with Client(url, home=home) as client:
+            _await_workers(client, workers)
+            yield CorralSide(home, url, client)
+    finally:
+        _stop(parent)
+
+
+def _environment() -> dict[str, str]:
+    """No setting of the user's reaches a cluster that is measured."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("CORRAL_")}
+
+
+def _await_ready(parent: subprocess.Popen[bytes], home: Path, log: Path) -> None:
+    give_up_at = time.monotonic() + START_S
+    while not ((state := load_state(Folder(home))) and state.ready):
+        if parent.poll() is not None or time.monotonic() > give_up_at:
+            said = log.read_text(errors="replace").strip().splitlines()
+            raise BenchError(f"Corral did not start: {said[-1] if said else '?'}")
+        time.sleep(0.05)
+
+
+def _await_workers(client: Client, count: int) -> None:
+    give_up_at = time.monotonic() + START_S
+    while len(client.workers(status="online")) < count:
+        if time.monotonic() > give_up_at:
+            raise BenchError(f"Corral: not all {count} workers came up")
+        time.sleep(0.05)
+
+
+def _stop(parent: subprocess.Popen[bytes]) -> None:
+    members = family(parent.pid)
+    parent.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        parent.wait(STOP_S)
+    for process in members:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    parent.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,74 @@
+"""From what operators and agents say of workers to our values: every check that needs
+no cluster.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from corral.api.node_model import DeclaredWorker
+from corral.core.job_type import check_name, job_type_of
+from corral.core.worker import WorkerSpec, WorkerState
+from corral.errors import InvalidField
+
+MAX_COUNT = 256
+# Workers launched through the API carry it in their names; those an agent declares
+# do not, so that either side can drop its own and keep the other's.
+LAUNCHED = "api-"
+_CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?")
+
+
+def worker_spec(
+    name: str,
+    worker_class: str,
+    job_types: Sequence[str],
+    params: dict[str, Any],
+    concurrency: int,
+) -> WorkerSpec:
+    """The spec of one worker; without job types it serves what its class is named for.
+
+    Raises:
+        InvalidField: what is wrong with it.
+    """
+    if len(worker_class) > 255 or not _CLASS.fullmatch(worker_class):
+        raise InvalidField(
+            "worker_class must read module:Class or module.Class", field="worker_class"
+        )
+    if not 1 <= concurrency <= MAX_COUNT:
+        raise InvalidField(f"concurrency must be 1 to {MAX_COUNT}", field="concurrency")
+    types = tuple(dict.fromkeys(job_types)) or (job_type_of(worker_class),)
+    for job_type in types:
+        check_name(job_type, "job_types")
+    if name:
+        check_name(name, "name")
+    return WorkerSpec(name, worker_class, types, params, concurrency)
+
+
+def declared_specs(said: Sequence[DeclaredWorker]) -> list[WorkerSpec]:
+    """The workers an agent declares as its own."""
+    specs = [
+        worker_spec(w.name, w.worker_class, w.job_types, w.params, w.concurrency)
+        for w in said
+    ]
+    names = [spec.name for spec in specs]
+    if "" in names or len(set(names)) < len(names):
+        raise InvalidField("each worker needs a name of its own", field="workers")
+    if any(name.startswith(LAUNCHED) for name in names):
+        raise InvalidField(f"a name must not begin with {LAUNCHED}", field="workers")
+    return specs
+
+
+def worker_state(word: str) -> WorkerState:
+    try:
+        return WorkerState(word)
+    except ValueError as e:
+        raise InvalidField(str(e), field="state") from e
+
+
+def plain(text: str | None, field: str) -> str | None:
+    """A short text on one line, as it is."""
+    if text and (len(text) > 255 or not text.isprintable()):
+        raise InvalidField(f"{field} must be at most 255 letters", field=field)
+    return text
