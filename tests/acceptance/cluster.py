@@ -22,6 +22,7 @@ from corral.client import Client
 
 ECHO = "corral.worker.builtin:EchoWorker=echo"
 SLEEP = "corral.worker.builtin:SleepWorker=sleep"
+ROOT = Path(__file__).resolve().parents[2]
 CORRAL = (sys.executable, "-m", "corral")
 
 
@@ -46,7 +47,8 @@ def until(what: str, check: Callable[[], Any], timeout_s: float = 30.0) -> Any:
 def clean_environment(**extra: str) -> dict[str, str]:
     """This process's environment without any setting of Corral."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("CORRAL_")}
-    return {**kept, **extra}
+    path = os.pathsep.join(filter(None, (str(ROOT), kept.get("PYTHONPATH"))))
+    return {**kept, "PYTHONPATH": path, **extra}
 
 
 def _spawn(

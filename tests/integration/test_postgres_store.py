@@ -52,7 +52,7 @@ def url(server: PostgresServer) -> str:
 
 @pytest.fixture
 async def store(url: str, tmp_path: Path) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url, object_dir=tmp_path)
+    store = PostgresStore(url, object_dir=tmp_path / "objects")
     await store.open()
     yield store
     await store.close()
@@ -306,20 +306,20 @@ async def test_log_chunks_are_files_in_the_object_folder(
     await store.settle_tasks(term, [settlement("one")])
     await store.add_logs([LogChunk("one", 1, 1, '["a"]'), LogChunk("one", 1, 2, "[]")])
     await store.add_logs([LogChunk("../../up", 1, 1, "[]")])
-    assert names(tmp_path, "logs/??/one/*") == ["1-1.json", "1-2.json"]
-    assert len(names(tmp_path.parent, "**/*.json")) == 3
+    assert names(tmp_path, "objects/logs/??/one/*") == ["1-1.json", "1-2.json"]
+    assert len(names(tmp_path, "**/*.json")) == 3
     assert (
         await aside.fetchval("select count(*) from log_chunks where lines is null") == 3
     )
     await store.prune(later(99), Retention(1, 1, 1, 1))
-    assert not names(tmp_path, "logs/??/one")
+    assert not names(tmp_path, "objects/logs/??/one")
 
 
 async def test_a_log_file_that_was_removed_reads_as_empty(
     store: PostgresStore, tmp_path: Path
 ) -> None:
     await store.add_logs([LogChunk("one", 1, 1, '["a"]')])
-    remove(tmp_path, "logs/??/one/*")
+    remove(tmp_path, "objects/logs/??/one/*")
     assert await store.logs("one") == [LogChunk("one", 1, 1, "[]")]
 
 

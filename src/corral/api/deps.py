@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -120,11 +121,17 @@ def decode(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as e:
-        text = str(e)
-        where = text.rpartition("`$")[2].rstrip("`").lstrip(".") or "body"
-        raise InvalidField(text, field=where) from e
+        raise wrong_field(e, "body") from e
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
         raise InvalidJson(f"the body is not valid JSON: {e}") from e
+
+
+def wrong_field(error: msgspec.ValidationError, whole: str) -> InvalidField:
+    """The complaint with the field it names; `whole` when it names none."""
+    text = str(error)
+    place = text.rpartition("`$")[2].rstrip("`").lstrip(".") if "`$" in text else ""
+    missing = re.search(r"(?:required|unknown) field `([^`]*)`", text)
+    return InvalidField(text, field=missing[1] if missing else place or whole)
 
 
 async def read(request: Request, kind: type[T]) -> T:

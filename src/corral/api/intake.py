@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from corral.api.deps import wrong_field
 from corral.api.model import BatchIn, TaskIn
 from corral.api.salvage import split_rows
 from corral.core.job_type import check_name
@@ -54,7 +55,7 @@ class Intake:
         try:
             rows = _batch_decoder.decode(body).tasks
         except msgspec.ValidationError as e:
-            raise InvalidField(str(e), field="tasks") from e
+            raise wrong_field(e, "tasks") from e
         except (msgspec.DecodeError, RecursionError):
             rows = split_rows(body)
         if len(rows) > MAX_BATCH:
@@ -151,8 +152,7 @@ def _decode_task(body: bytes | msgspec.Raw) -> TaskIn:
     try:
         return _decoder.decode(body)
     except msgspec.ValidationError as e:
-        where = str(e).rpartition("`$")[2].rstrip("`").lstrip(".") or "task"
-        raise InvalidField(str(e), field=where) from e
+        raise wrong_field(e, "task") from e
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
         raise InvalidJson(f"the task is not valid JSON: {e}") from e
 

@@ -246,8 +246,8 @@ class DrainOut(Struct):
 
 class JobTypeIn(Struct, forbid_unknown_fields=True):
     name: str
-    input_schema: Raw | None = None
-    output_schema: Raw | None = None
+    input_schema: Raw | UnsetType = UNSET
+    output_schema: Raw | UnsetType = UNSET
 
 
 class JobTypeOut(Struct):

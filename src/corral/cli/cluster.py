@@ -101,7 +101,7 @@ def run_cluster(options: Options) -> int:
     """
     settings = options.load()
     settings.require_loopback_or_tls()
-    folder = Folder(settings.home)
+    folder = Folder(settings.home.absolute())
     folder.make()
     lock = Lock(folder)
     lock.take()
@@ -150,15 +150,17 @@ class Cluster:
                 return INTERRUPTED
             finally:
                 self._supervisor.stop()
+                self._folder.drop_sockets()
                 clear_state(self._folder)
 
     def _start(self) -> None:
         self._start_manager(self._start_stores())
         if self._options.workers:
             self._start_agent()
+        # Before the state says so: whoever started us detached shows what we said.
+        typer.echo(address.banner(self._settings, self._url))
         self._is_ready = True
         self._save()
-        typer.echo(address.banner(self._settings, self._url))
 
     def _start_stores(self) -> dict[str, str]:
         """Start those that were not given; what the manager must know of them."""
@@ -247,7 +249,7 @@ class Cluster:
         return Command(self._options.agent_argv, env)
 
     def _variables(self) -> dict[str, str]:
-        given = {**self._options.flags(), "home": self._folder.home.absolute()}
+        given = {**self._options.flags(), "home": self._folder.home}
         return {
             f"CORRAL_{name.upper()}": str(value).lower()
             if isinstance(value, bool)

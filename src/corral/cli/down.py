@@ -37,7 +37,7 @@ def down(
     from corral import settings
 
     config = settings.load(home=home or reach_of(ctx).home)
-    folder = Folder(config.home)
+    folder = Folder(config.home.absolute())
     state = load_state(folder)
     if state is None or not state.is_running:
         raise NotFound(f"nothing runs on {config.home}")

@@ -101,7 +101,7 @@ def start_detached(options: Options) -> int:
     """Start the same in the background, wait until it is ready or has failed."""
     from corral.embedded.folder import Folder, load_state
 
-    folder = Folder(options.load().home)
+    folder = Folder(options.load().home.absolute())
     folder.make()
     log = folder.logs / DETACHED_LOG
     with log.open("ab") as file:

@@ -5,6 +5,7 @@ Whoever holds the lock is the one parent on this folder; everybody else only rea
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -117,14 +118,27 @@ class Folder:
             str(self.run)
         ):
             return self.run
-        note = self.run / "sockets"
-        if note.exists():
-            known = Path(note.read_text(encoding="utf-8"))
-            if _is_private(known):
-                return known
+        known = self._sockets_elsewhere()
+        if known is not None and _is_private(known):
+            return known
         made = Path(tempfile.mkdtemp(prefix="corral-", dir=_short_temp()))
-        write_private(note, str(made))
+        write_private(self.run / "sockets", str(made))
         return made
+
+    def drop_sockets(self) -> None:
+        """After a clean stop: leave nothing outside of the data folder."""
+        known = self._sockets_elsewhere()
+        if known is None:
+            return
+        with contextlib.suppress(OSError):
+            known.rmdir()
+        (self.run / "sockets").unlink(missing_ok=True)
+
+    def _sockets_elsewhere(self) -> Path | None:
+        try:
+            return Path((self.run / "sockets").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
 
 
 def _short_temp() -> str:

@@ -22,7 +22,7 @@ from corral.manager.loop import Loop
 from corral.manager.monitor import Monitor, Prune
 from corral.manager.registry import Registry
 from corral.manager.reporting import Reporting
-from corral.manager.rescue import Liveness, Rescue
+from corral.manager.rescue import WATCH_S, Liveness, Rescue
 from corral.manager.settling import Settling
 from corral.manager.state import Cluster, NodeLink, WorkerLink
 from corral.manager.submitting import Submitting
@@ -113,6 +113,7 @@ class Manager:
         self._spawn(self._schedule())
         deposed = self.deposed.set
         self._spawn(Loop("rescue", 1.0, self.rescue.step, deposed).run())
+        self._spawn(Loop("nodes", WATCH_S, self.rescue.watch_nodes, deposed).run())
         self._spawn(Loop("monitor", 1.0, self.monitor.step, deposed).run())
         self._spawn(Loop("prune", 600.0, self.prune.step, deposed).run())
         self.dispatching.kick()

@@ -22,6 +22,7 @@ from corral.scheduler.value import TasksGone, TasksQueued
 from corral.store.base import Event, Store
 
 log = logging.getLogger(__name__)
+WATCH_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,6 @@ class Rescue:
         await self._watch_engine()
         if self._cluster.is_dirty:
             await self.reconcile()
-        await self._watch_nodes()
 
     async def _watch_engine(self) -> None:
         try:
@@ -82,14 +82,16 @@ class Rescue:
             self._dispatching.is_engine_up = True
             self._dispatching.kick()
 
-    async def _watch_nodes(self) -> None:
+    async def watch_nodes(self) -> None:
+        """Declare silent nodes suspect, then lost: never later than the setting."""
         now = self._clock.monotonic()
         online = [
             n
             for n in self._cluster.nodes.values()
             if n.node.state in (NodeState.ONLINE, NodeState.SUSPECT)
         ]
-        silent = [n for n in online if now - n.seen >= self._liveness.lost_s]
+        limit_s = self._liveness.lost_s - WATCH_S
+        silent = [n for n in online if now - n.seen >= limit_s]
         if await self._is_mass_loss(len(silent), len(online)):
             return
         for link in silent:

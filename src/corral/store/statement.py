@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 
 from corral.core.task import Task, TaskSpec
+from corral.store.schema import LIVE
 
 _NESTED = {
     "spec": tuple(field.name for field in fields(TaskSpec)),
@@ -127,6 +128,11 @@ select id, seq from made
 """
 
 BY_ID = f"select {', '.join(TASK_COLUMNS)} from tasks where id = any($1::text[])"
+
+LIVE_AFTER = f"""
+select {", ".join("''" if name == "payload" else name for name in TASK_COLUMNS)}
+from tasks where {LIVE} and seq > $1 order by seq limit $2
+"""
 
 BY_IDEMPOTENCY_KEY = f"""
 select {_prefixed("t", TASK_COLUMNS)}

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, literal, select, text
+from sqlalchemy import ColumnElement, func, select, text
 
 from corral.core.task import LIVE as LIVE_STATES
 from corral.core.task import Attempt, State, Task
@@ -15,15 +14,11 @@ from corral.store.connection import Lane, Pool
 from corral.store.cursor import read_cursor, write_cursor
 from corral.store.record import attempt_of, task_of
 from corral.store.schema import LIVE, attempts, tasks
-from corral.store.statement import BY_ID, TASK_COLUMNS
+from corral.store.statement import BY_ID, LIVE_AFTER, TASK_COLUMNS
 from corral.store.text import clean, is_storable
 
 _LIVE_PAGE = 5000
 _TASK = [tasks.c[name] for name in TASK_COLUMNS]
-_BARE = [
-    literal("").label(name) if name == "payload" else tasks.c[name]
-    for name in TASK_COLUMNS
-]
 
 
 class TaskRead:
@@ -68,7 +63,7 @@ class TaskRead:
         found: list[Task] = []
         last = 0
         while True:
-            rows = await self._pool.fetch(_live_after(last))
+            rows = await self._lookups.fetch(LIVE_AFTER, last, _LIVE_PAGE)
             found.extend(map(task_of, rows))
             if len(rows) < _LIVE_PAGE:
                 return found
@@ -81,15 +76,6 @@ class TaskRead:
             .order_by(attempts.c.attempt)
         )
         return [attempt_of(row) for row in rows]
-
-
-def _live_after(seq: int) -> Select[Any]:
-    return (
-        select(*_BARE)
-        .where(text(LIVE), tasks.c.seq > seq)
-        .order_by(tasks.c.seq)
-        .limit(_LIVE_PAGE)
-    )
 
 
 def _conditions(where: TaskFilter) -> list[ColumnElement[bool]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -27,10 +28,8 @@ def kill_group(pid: int) -> None:
         command = ["taskkill", "/T", "/F", "/PID", str(pid)]
         subprocess.run(command, check=False, capture_output=True)
         return
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def end_own_group() -> None:
@@ -49,7 +48,8 @@ def await_exit(child: subprocess.Popen[bytes]) -> None:
     if sys.platform == "win32" or not hasattr(os, "waitid"):
         child.wait()
         return
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    with contextlib.suppress(ChildProcessError):  # someone else has collected it
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
 
 
 def die_with_parent(parent: int) -> None:

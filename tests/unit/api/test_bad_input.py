@@ -28,7 +28,7 @@ async def test_an_unknown_task_type_is_refused_and_the_known_are_named(
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"nope", b"\xff\xfe", b"\xef\xbb\xbf{}", b"[1", b'"']
+    "body", [b"", b"{", b"nope", b"\xff\xfe", b"\xef\xbb\xbf{}", b'"']
 )
 @pytest.mark.parametrize("path", ["/tasks", "/tasks/batch", "/tasks/collect"])
 async def test_invalid_json_is_refused(world: World, path: str, body: bytes) -> None:

@@ -136,7 +136,8 @@ def test_sockets_of_an_awkward_home_go_to_a_short_private_folder(
         sockets.chmod(0o755)
         another = folder.socket_folder()
         assert another != sockets
-        another.rmdir()
+        folder.drop_sockets()
+        assert not another.exists()
     finally:
         sockets.rmdir()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from msgspec import Raw
+from msgspec import Raw, UnsetType
 
 from corral import __version__
 from corral.api import model
@@ -138,8 +138,8 @@ async def add_job_type(request: Request, who: Operator) -> Response:
     return answer(_job_type(row), 201)
 
 
-def _schema(raw: Raw | None, field: str) -> str | None:
-    if raw is None:
+def _schema(raw: Raw | UnsetType, field: str) -> str | None:
+    if isinstance(raw, UnsetType) or bytes(raw) == b"null":
         return None
     try:
         text = bytes(raw).decode()

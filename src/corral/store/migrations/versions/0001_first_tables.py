@@ -45,7 +45,7 @@ create table tasks (
     error_message text,
     error_traceback text,
     dead_letter text
-) with (fillfactor = 50);
+) with (fillfactor = 70);
 create index tasks_seq on tasks (seq);
 create index tasks_live on tasks (seq) where finished_at is null;
 create index tasks_dead on tasks (seq) where dead_letter is not null;

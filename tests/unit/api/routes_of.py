@@ -1,0 +1,58 @@
+"""Every route of the application, and a request that reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute, APIWebSocketRoute
+
+from corral.core.key import Scope
+
+OPEN = {("GET", "/health")}
+# What a route asks for; those not named here ask for `read`.
+SCOPES = {
+    ("POST", "/tasks"): Scope.SUBMIT,
+    ("POST", "/tasks/batch"): Scope.SUBMIT,
+    ("DELETE", "/tasks/{task_id}"): Scope.SUBMIT,
+    ("POST", "/tasks/{task_id}/cancel"): Scope.SUBMIT,
+    ("POST", "/tasks/{task_id}/requeue"): Scope.SUBMIT,
+    ("POST", "/workers"): Scope.OPERATE,
+    ("DELETE", "/workers/{worker_id}"): Scope.OPERATE,
+    ("POST", "/job-types"): Scope.OPERATE,
+    ("POST", "/join-tokens"): Scope.ADMIN,
+    ("POST", "/cluster/drain"): Scope.ADMIN,
+    ("POST", "/nodes/join"): Scope.JOIN,
+    ("POST", "/nodes/{node_id}/register"): Scope.NODE,
+    ("POST", "/nodes/{node_id}/beat"): Scope.NODE,
+    ("GET", "/nodes/{node_id}/desired"): Scope.NODE,
+    ("POST", "/workers/{worker_id}/register"): Scope.NODE,
+    ("POST", "/workers/{worker_id}/reports"): Scope.NODE,
+}
+
+
+def walk(routes: Iterable[Any]) -> Iterator[Any]:
+    """All routes; FastAPI may keep those of a router under one that stands for it."""
+    for route in routes:
+        inner = getattr(route, "original_router", None)
+        yield from walk(inner.routes) if inner is not None else [route]
+
+
+def calls(app: FastAPI) -> list[tuple[str, str]]:
+    """(method, path) of every HTTP route."""
+    return [
+        (method, route.path)
+        for route in walk(app.routes)
+        if isinstance(route, APIRoute)
+        for method in sorted(route.methods)
+    ]
+
+
+def sockets(app: FastAPI) -> list[str]:
+    return [r.path for r in walk(app.routes) if isinstance(r, APIWebSocketRoute)]
+
+
+def fill(path: str, **ids: str) -> str:
+    names = {"task_id": "t", "worker_id": "w", "node_id": "n", **ids}
+    return path.format(**names)

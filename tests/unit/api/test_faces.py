@@ -1,0 +1,197 @@
+"""One error shape everywhere, the request id, and the description of the API."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from corral.api.errors import STATUS
+from corral.errors import CorralError
+from tests.unit.api.routes_of import walk
+from tests.unit.api.world import World, fault, running
+
+BODIES = {"post", "put", "patch"}
+
+
+async def test_an_unknown_address_has_the_one_shape(world: World) -> None:
+    answer = await world.read.get("/nothing/here")
+    assert "/openapi.json" in fault(answer, 404, "not_found")["message"]
+
+
+async def test_a_wrong_method_has_the_one_shape_and_names_the_right_one(
+    world: World,
+) -> None:
+    answer = await world.read.send("PUT", "/tasks")
+    fault(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"]
+
+
+async def test_a_wrong_query_has_the_one_shape(world: World) -> None:
+    answer = await world.read.get("/tasks?limit=many")
+    error = fault(answer, 422, "invalid_field")
+    assert error["details"] == {"field": "limit"}
+
+
+async def test_a_mistake_of_ours_has_the_one_shape_and_tells_no_secret(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    @world.app.get("/broken")
+    async def broken() -> None:
+        raise RuntimeError("the secret is 42")
+
+    answer = await world.read.get("/broken")
+    error = fault(answer, 500, "internal_error")
+    assert "42" not in answer.text
+    assert "the secret is 42" in caplog.text
+    assert error["request_id"] in caplog.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_every_exception_of_ours_has_a_status() -> None:
+    def all_of(kind: type[CorralError]) -> set[type[CorralError]]:
+        return {kind}.union(*(all_of(sub) for sub in kind.__subclasses__()))
+
+    for kind in all_of(CorralError):
+        assert any(issubclass(kind, known) for known, _ in STATUS)
+
+
+@pytest.mark.parametrize("path", ["/health", "/tasks", "/nothing"])
+async def test_a_request_id_is_echoed(world: World, path: str) -> None:
+    headers = {"X-Request-ID": "abc.DEF-1_2"}
+    answer = await world.read.send("GET", path, headers=headers)
+    assert answer.headers.get_list("x-request-id") == ["abc.DEF-1_2"]
+    if answer.is_error:
+        assert answer.json()["error"]["request_id"] == "abc.DEF-1_2"
+
+
+@pytest.mark.parametrize("wrong", ["a b", "x" * 65, "ä", "<script>", ""])
+async def test_a_request_id_of_another_shape_is_replaced(
+    world: World, wrong: str
+) -> None:
+    headers = {"X-Request-ID": wrong.encode()}
+    answer = await world.read.send("GET", "/health", headers=headers)
+    assert re.fullmatch(r"[0-9a-f]{32}", answer.headers["x-request-id"])
+
+
+async def test_every_answer_tells_browsers_to_be_careful(world: World) -> None:
+    for path in ("/health", "/tasks", "/nothing"):
+        headers = (await world.read.get(path)).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert "default-src 'self'" in headers["content-security-policy"]
+
+
+@pytest.mark.spec("C1", "C2")
+async def test_health_answers_without_a_key(world: World) -> None:
+    answer = await world.nobody.get("/health")
+    assert answer.status_code == 200
+    assert answer.json()["status"] == "healthy"
+    assert set(answer.json()) == {"status", "timestamp", "version"}
+
+
+async def test_the_description_is_served_to_those_with_a_key(world: World) -> None:
+    fault(await world.nobody.get("/openapi.json"), 401, "unauthenticated")
+    document = await world.read.ask("/openapi.json")
+    assert document["openapi"].startswith("3.")
+    assert document["info"]["title"] == "Corral"
+
+
+async def test_every_public_call_is_described_with_example_and_error_codes(
+    world: World,
+) -> None:
+    document = await world.read.ask("/openapi.json")
+    assert {"/tasks", "/tasks/{task_id}", "/workers", "/nodes"} <= set(
+        document["paths"]
+    )
+    for path, methods in document["paths"].items():
+        for method, call in methods.items():
+            name = f"{method} {path}"
+            assert call.get("summary"), name
+            assert call.get("tags"), name
+            _check_answers(name, call["responses"], is_open=path == "/health")
+            if (body := call.get("requestBody")) is not None:
+                content = body["content"]["application/json"]
+                assert content["example"], name
+                assert {"400", "413", "422"} <= set(call["responses"]), name
+            if "{" in path:
+                assert "404" in call["responses"], name
+
+
+def _check_answers(name: str, answers: dict[str, object], is_open: bool) -> None:
+    statuses = set(answers)
+    assert statuses & {"200", "201"}, name
+    assert "500" in statuses, name
+    if not is_open:
+        assert {"401", "403", "429", "503"} <= statuses, name
+    for status, answer in answers.items():
+        assert isinstance(answer, dict)
+        schema = answer["content"]["application/json"]["schema"]
+        if int(status) >= 400:
+            assert schema == {"$ref": "#/components/schemas/ProblemOut"}, name
+            example = answer["content"]["application/json"]["example"]
+            assert set(example["error"]) == {
+                "code",
+                "message",
+                "details",
+                "request_id",
+                "timestamp",
+            }
+
+
+async def test_every_reference_of_the_description_leads_somewhere(
+    world: World,
+) -> None:
+    answer = await world.read.get("/openapi.json")
+    known = set(answer.json()["components"]["schemas"])
+    used = set(re.findall(r'"#/components/schemas/([^"]+)"', answer.text))
+    assert used
+    assert used <= known
+    assert not {"HTTPValidationError", "ValidationError"} & known
+
+
+async def test_examples_of_the_description_are_accepted_as_they_stand(
+    world: World,
+) -> None:
+    await world.worker("echo")
+    document = await world.read.ask("/openapi.json")
+    for path, methods in document["paths"].items():
+        for method, call in methods.items():
+            if "requestBody" in call:
+                content = call["requestBody"]["content"]["application/json"]
+                answer = await world.admin.send(
+                    method.upper(), path, json=content["example"]
+                )
+                assert answer.is_success, f"{method} {path}: {answer.text}"
+
+
+async def test_a_closed_description_hides_no_call_but_those_of_nodes(
+    world: World,
+) -> None:
+    document = await world.read.ask("/openapi.json")
+    hidden = {
+        route.path
+        for route in walk(world.app.routes)
+        if route.path not in document["paths"]
+    }
+    assert hidden == {
+        "/engine",
+        "/nodes/join",
+        "/nodes/{node_id}/beat",
+        "/nodes/{node_id}/desired",
+        "/nodes/{node_id}/register",
+        "/workers/{worker_id}/register",
+        "/workers/{worker_id}/reports",
+    }
+
+
+async def test_a_manager_in_debug_mode_shows_tracebacks_and_others_do_not() -> None:
+    async with running(debug=True) as world:
+
+        @world.app.get("/broken")
+        async def broken() -> None:
+            raise RuntimeError("look here")
+
+        answer = await world.read.get("/broken")
+        assert answer.status_code == 500
+        assert "look here" in answer.text
