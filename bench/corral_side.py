@@ -6,6 +6,7 @@ It uses what users have: the `corral` command and the two clients.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -15,12 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from bench.meter import Kinds, Usage, family, measure
 from corral import AsyncClient, Client
-from corral.embedded.folder import Folder, load_state
 
 WORKER = "corral.worker.builtin:EchoWorker=echo"
 START_S, STOP_S, WAIT_S = 120.0, 30.0, 120.0
@@ -80,10 +81,10 @@ class CorralSide:
 
     def processes(self) -> Kinds:
         """The cluster's processes by kind, as they are now."""
-        state = load_state(Folder(self.home))
-        if state is None:
+        state = _state(self.home)
+        if not state:
             raise BenchError("Corral: it is gone")
-        pids = {name: mark.pid for name, mark in state.children.items()}
+        pids = {name: mark["pid"] for name, mark in state["children"].items()}
         agent = psutil.Process(pids["agent"])
         workers = [p for child in agent.children() for p in family(child.pid)]
         return {
@@ -92,7 +93,7 @@ class CorralSide:
             "agent": [agent],
             "postgres": family(pids["postgres"]),
             "redis": family(pids["redis"]),
-            "parent": [psutil.Process(state.parent.pid)],
+            "parent": [psutil.Process(state["parent"]["pid"])],
         }
 
 
@@ -121,6 +122,15 @@ def corral_side(home: Path, workers: int) -> Iterator[CorralSide]:
         _stop(parent)
 
 
+def _state(home: Path) -> dict[str, Any]:
+    """What `corral up` says of itself; nothing while it is not there."""
+    try:
+        told: dict[str, Any] = json.loads((home / "state.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return told
+
+
 def _environment() -> dict[str, str]:
     """No setting of the user's reaches a cluster that is measured."""
     return {k: v for k, v in os.environ.items() if not k.startswith("CORRAL_")}
@@ -128,7 +138,7 @@ def _environment() -> dict[str, str]:
 
 def _await_ready(parent: subprocess.Popen[bytes], home: Path, log: Path) -> None:
     give_up_at = time.monotonic() + START_S
-    while not ((state := load_state(Folder(home))) and state.ready):
+    while not _state(home).get("ready"):
         if parent.poll() is not None or time.monotonic() > give_up_at:
             said = log.read_text(errors="replace").strip().splitlines()
             raise BenchError(f"Corral did not start: {said[-1] if said else '?'}")

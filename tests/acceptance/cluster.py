@@ -91,6 +91,7 @@ class Cluster:
     """`corral up` in a folder of its own; `client` has its admin key."""
 
     home: Path
+    host: str
     port: int
     process: subprocess.Popen[bytes]
     environment: dict[str, str]
@@ -103,6 +104,7 @@ class Cluster:
         workers: Sequence[str] = (ECHO,),
         *options: str,
         port: int | None = None,
+        host: str = "127.0.0.1",
         **environment: str,
     ) -> Cluster:
         port = port or free_port()
@@ -113,7 +115,7 @@ class Cluster:
         home.mkdir(parents=True, exist_ok=True)
         command = [*CORRAL, "up", "--port", str(port), *chosen, *options]
         process = _spawn(command, env, home, home / "up.log")
-        cluster = cls(home, port, process, env)
+        cluster = cls(home, host, port, process, env)
         try:
             cluster.wait_ready()
         except BaseException:
@@ -128,7 +130,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def state(self) -> dict[str, Any]:
         try:

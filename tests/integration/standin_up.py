@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 from corral.cli import fault
-from corral.cli.cluster import Options, run_cluster
+from corral.cli.cluster import run_cluster
+from corral.cli.options import Options
 from corral.errors import CorralError
 
 HERE = Path(__file__).parent

@@ -148,6 +148,10 @@ def worker(link: WorkerLink) -> WorkerOut:
     )
 
 
+def _percent(used: float, total: float) -> float | None:
+    return 100 * used / total if total > 0 else None
+
+
 def node(link: NodeLink, workers: int) -> NodeOut:
     row: Node = link.node
     sample: Sample | None = link.sample
@@ -165,10 +169,10 @@ def node(link: NodeLink, workers: int) -> NodeOut:
         workers=workers,
         cpu_percent=sample.cpu_percent if sample else None,
         memory_percent=(
-            100 * sample.memory_used_mb / sample.memory_total_mb if sample else None
+            _percent(sample.memory_used_mb, sample.memory_total_mb) if sample else None
         ),
         disk_percent=(
-            100 * sample.disk_used_gb / sample.disk_total_gb if sample else None
+            _percent(sample.disk_used_gb, sample.disk_total_gb) if sample else None
         ),
         load_1m=sample.load_1m if sample else None,
     )

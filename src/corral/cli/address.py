@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shlex
 import socket
 import sys
 from typing import TYPE_CHECKING
@@ -60,12 +61,15 @@ def banner(settings: Settings, url: str) -> str:
         "first task": """corral run echo '{"message": "hi"}'""",
         "exposed": exposure(settings),
         "logs": settings.home / "logs",
-        "stop": "Ctrl-C here, or corral down",
+        "stop": "corral down, or Ctrl-C where it runs",
     }
     lines = [f"Corral {__version__} is ready at {url}"]
     flags = [n for n in _FOR_OTHERS if settings.origin(n) == "flag"]
     if flags:
-        words = [f"CORRAL_{n.upper()}={getattr(settings, n)}" for n in flags]
+        words = [
+            f"CORRAL_{n.upper()}={shlex.quote(str(getattr(settings, n)))}"
+            for n in flags
+        ]
         rows["other shells"] = f"export {' '.join(words)}"
     return "\n".join(lines + [f"  {name:<13}{value}" for name, value in rows.items()])
 

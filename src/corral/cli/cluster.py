@@ -8,11 +8,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -22,6 +19,7 @@ from corral.agent.config import AgentConfig
 from corral.cli import address
 from corral.cli.child import Plan
 from corral.cli.local import LocalManager
+from corral.cli.options import Options
 from corral.cli.supervise import Bell, Interrupted, Supervisor
 from corral.embedded.folder import (
     Folder,
@@ -44,51 +42,6 @@ AGENT_HURRY_S, AGENT_STOP_S, MANAGER_STOP_S, STORE_STOP_S = 2.0, 5.0, 6.0, 10.0
 NODE_NAME = "local"
 CREDENTIAL = "credential.json"
 INTERRUPTED = 130
-_OWN_FIELDS = ("workers", "drain", "verbose", "manager_argv", "agent_argv")
-_CORRAL = (sys.executable, "-m", "corral")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What was asked for on the command line; None where the settings decide."""
-
-    home: Path | None = None
-    host: str | None = None
-    port: int | None = None
-    ssl_cert_path: Path | None = None
-    ssl_key_path: Path | None = None
-    allow_plaintext: bool | None = None
-    insecure: bool | None = None
-    log_format: str | None = None
-    workers: tuple[str, ...] = ()
-    drain: bool = False
-    verbose: bool = False
-    manager_argv: tuple[str, ...] = (*_CORRAL, "manager", "serve")
-    agent_argv: tuple[str, ...] = (*_CORRAL, "agent", "serve")
-
-    def flags(self) -> dict[str, object]:
-        """The settings among them that were given."""
-        names = [f.name for f in fields(self) if f.name not in _OWN_FIELDS]
-        return {n: getattr(self, n) for n in names if getattr(self, n) is not None}
-
-    def load(self) -> Settings:
-        from corral import settings
-
-        return settings.load(**self.flags())
-
-    def arguments(self) -> list[str]:
-        """The command line that asks for the same, in the foreground."""
-        given: list[str] = []
-        for name in ("home", "host", "port", "log_format"):
-            if (value := getattr(self, name)) is not None:
-                given += [f"--{name.replace('_', '-')}", str(value)]
-        if self.ssl_cert_path and self.ssl_key_path:
-            given += ["--tls", str(self.ssl_cert_path), str(self.ssl_key_path)]
-        for name in ("allow_plaintext", "insecure", "drain", "verbose"):
-            if getattr(self, name):
-                given.append(f"--{name.replace('_', '-')}")
-        given += [word for text in self.workers for word in ("--worker", text)]
-        return given if self.workers else [*given, "--no-agent"]
 
 
 def run_cluster(options: Options) -> int:

@@ -15,8 +15,9 @@ from typing import Annotated
 
 import typer
 
-from corral.cli.cluster import Options, run_cluster
+from corral.cli.cluster import run_cluster
 from corral.cli.connect import reach_of
+from corral.cli.options import Options
 from corral.errors import CorralError
 
 DEFAULT_WORKER = "corral.worker.builtin:EchoWorker=echo"

@@ -81,7 +81,8 @@ class RunnerPool:
 
     def release(self, runner: RunnerProcess) -> None:
         with self._changed:
-            if runner in self._live:
+            # Its end has been seen by whoever had it: nobody else would see it.
+            if runner in self._live and not runner.is_dead:
                 self._idle.append(runner)
                 self._changed.notify_all()
 
@@ -147,7 +148,7 @@ class RunnerPool:
             log.warning("runner %d %s", runner.pid, say_exit(code))
         if not runner.is_ready:
             ended = f"the runner {say_exit(code)} while it was starting"
-            self._fail(runner.fault or ended)
+            self._fail(runner.fault or ended, runner.trace)
         self._on_change()
         return runner.is_ready and runner.was_used
 
@@ -159,8 +160,11 @@ class RunnerPool:
             self._changed.notify_all()
         self._on_change()
 
-    def _fail(self, message: str) -> None:
+    def _fail(self, message: str, trace: str | None = None) -> None:
         with self._changed:
+            is_news = message != self._error
             self._error = message
             self._changed.notify_all()
+        if is_news:
+            log.error("the worker class cannot start: %s", trace or message)
         self._on_change()

@@ -80,6 +80,7 @@ class RunnerProcess:
         self.cells = Cells.create()
         self.events: SimpleQueue[Event] = SimpleQueue()
         self.fault: str | None = None
+        self.trace: str | None = None
         self.is_ready = False
         self.is_dead = False
         self.was_used = False
@@ -130,6 +131,7 @@ class RunnerProcess:
         with self._kill_lock:
             if not self._is_reaped:
                 process.kill_group(self.pid)
+        self.cells.unlink()
 
     def reap(self) -> int:
         """Block until the process has ended, sweep its group; the exit code."""
@@ -166,7 +168,6 @@ class RunnerProcess:
             self.is_ready = True
             self._on_ready(self)
         elif isinstance(frame, Broken):
-            self.fault = frame.message
-            log.error("worker class cannot start: %s", frame.traceback or frame.message)
+            self.fault, self.trace = frame.message, frame.traceback
         else:
             self.events.put(frame)

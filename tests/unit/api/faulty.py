@@ -21,12 +21,17 @@ class FaultyStore:
         self.is_down = False
         self.calls: list[tuple[str, int]] = []
         self._loses: set[str] = set()
+        self._left: dict[str, int] = {}
         self._gates: dict[str, asyncio.Event] = {}
         self._reached: dict[str, asyncio.Event] = {}
 
     def loses_answer(self, name: str) -> None:
         """The next call of `name` is carried out, and its caller is told nothing."""
         self._loses.add(name)
+
+    def fails_after(self, name: str, count: int) -> None:
+        """`count` calls of `name` pass; with the next the store goes down."""
+        self._left[name] = count
 
     def hold(self, name: str) -> tuple[asyncio.Event, asyncio.Event]:
         """Calls of `name` set the first event and wait for the second, then go on."""
@@ -42,6 +47,7 @@ class FaultyStore:
         async def through(*args: Any, **more: Any) -> Any:
             rows = next((len(a) for a in args if isinstance(a, list | tuple)), 0)
             self.calls.append((name, rows))
+            self._count(name)
             self._check()
             if (gate := self._gates.get(name)) is not None:
                 self._reached[name].set()
@@ -55,6 +61,13 @@ class FaultyStore:
             return result
 
         return through
+
+    def _count(self, name: str) -> None:
+        if name in self._left:
+            self._left[name] -= 1
+            if self._left[name] < 0:
+                del self._left[name]
+                self.is_down = True
 
     def _check(self) -> None:
         if self.is_down:

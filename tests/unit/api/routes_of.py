@@ -45,7 +45,7 @@ def calls(app: FastAPI) -> list[tuple[str, str]]:
         (method, route.path)
         for route in walk(app.routes)
         if isinstance(route, APIRoute)
-        for method in sorted(route.methods)
+        for method in sorted(route.methods or ())
     ]
 
 

@@ -158,7 +158,6 @@ async def test_a_key_expires_and_can_be_revoked(world: World) -> None:
     fault(await Caller(world.http, text).get("/tasks"), 401, "unauthenticated")
 
 
-@pytest.mark.spec("D3")
 async def test_the_bootstrap_key_of_any_shape_opens_as_admin(world: World) -> None:
     for text in ("a plain old API_KEY", "corral_abc_def"):
         await world.manager.access.ensure(text, Scope.ADMIN, "bootstrap")
@@ -260,7 +259,6 @@ async def test_a_key_that_asks_too_often_is_told_to_wait() -> None:
             answer = await world.read.get("/job-types")
             assert answer.headers["x-ratelimit-limit"] == "3"
             assert answer.headers["x-ratelimit-remaining"] == left
-        assert answer.headers["x-ratelimit-reset"] == "6"
         answer = await world.read.get("/job-types")
         fault(answer, 429, "rate_limited")
         assert answer.headers["retry-after"] == "2"

@@ -38,12 +38,12 @@ async def test_a_mistake_of_ours_has_the_one_shape_and_tells_no_secret(
 ) -> None:
     @world.app.get("/broken")
     async def broken() -> None:
-        raise RuntimeError("the secret is 42")
+        raise RuntimeError("the secret is swordfish")
 
     answer = await world.read.get("/broken")
     error = fault(answer, 500, "internal_error")
-    assert "42" not in answer.text
-    assert "the secret is 42" in caplog.text
+    assert "swordfish" not in answer.text
+    assert "the secret is swordfish" in caplog.text
     assert error["request_id"] in caplog.text
     assert answer.headers["x-content-type-options"] == "nosniff"
 
@@ -82,7 +82,7 @@ async def test_every_answer_tells_browsers_to_be_careful(world: World) -> None:
         assert "default-src 'self'" in headers["content-security-policy"]
 
 
-@pytest.mark.spec("C1", "C2")
+@pytest.mark.spec("C2")
 async def test_health_answers_without_a_key(world: World) -> None:
     answer = await world.nobody.get("/health")
     assert answer.status_code == 200

@@ -275,6 +275,7 @@ class World:
         for node in keep:
             await node.beat(*(w.word() for w in node.workers.values()))
         await self.manager.rescue.step()
+        await self.manager.rescue.watch_nodes()
         self.manager.dispatching.kick()
         await quiet()
 
