@@ -1,6 +1,6 @@
 """`make demo`: a cluster on this machine at work, and what happens when a part dies.
 
-One manager and two agents run a few hundred tasks of five kinds; in the middle one
+One manager and two agents run a few hundred tasks of four kinds; in the middle one
 worker is killed. It uses what any user has: the `corral` command and `corral.Client`.
 Nothing it starts outlives it.
 """
@@ -194,6 +194,7 @@ class Display:
 
     def __init__(self, console: Console, totals: Counter[str]) -> None:
         self._console = console
+        self.say = console.print
         self._total = totals.total()
         self._done = self._told = 0
         columns = (TextColumn("{task.description:>8}"), BarColumn(40))
@@ -238,19 +239,20 @@ def run_all(
             raise Broken(f"{lost} of {len(ids)} tasks did not end")
         pending = found.pending
         if killed is None and len(ended) >= KILL_AT * len(ids):
-            killed = kill_worker(client)
+            killed = kill_worker(client, show.say)
     if killed is None:
         raise Broken("there was no worker to kill")
     return ended, killed
 
 
-def kill_worker(client: Client) -> Killed | None:
+def kill_worker(client: Client, say: Callable[[str], object]) -> Killed | None:
     """kill -9 of a worker that has tasks in hand; None when none has right now."""
     nodes = {node.node_id for node in client.nodes() if node.hostname == SECOND}
     for worker in client.workers():
         is_at_it = "sleep" in worker.job_types and worker.current_tasks
         if worker.node_id in nodes and is_at_it and worker.pid:
             os.kill(worker.pid, signal.SIGKILL)
+            say(f"kill -9 of worker {worker.worker_id} on {SECOND!r}, pid {worker.pid}")
             return Killed(worker, datetime.now(UTC))
     return None
 

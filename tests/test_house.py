@@ -36,6 +36,7 @@ PUBLIC_API = {
 }
 # Files that may sleep, with the reason; a test itself waits on a signal.
 SLEEPERS = {
+    "tests/acceptance/cluster.py": "polls a cluster from outside",
     "tests/unit/agent/conftest.py": "polls a process that has no signal to give",
     "tests/unit/agent/standin.py": "polls a process that has no signal to give",
     "tests/unit/agent/standin_supervisor.py": "is a process that hangs on purpose",

@@ -152,6 +152,7 @@ class Settings(BaseSettings):
     home: Place = setting(_user_home)
     cluster_name: alias.Name = setting("corral")
     node_name: alias.Name | None = setting(None)
+    agent_workers: str = setting("[]")
 
     # Manager
     host: alias.Host = setting("127.0.0.1", "CLUSTER_MANAGER_HOST", "API_HOST")

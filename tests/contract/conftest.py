@@ -172,14 +172,13 @@ async def empty(url: str) -> None:
     await connection.close()
 
 
-@pytest.fixture(params=["memory", "postgres", "postgres, logs in a folder"])
+@pytest.fixture(params=["memory", "postgres"])
 def unopened(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "memory":
         return MemoryStore()
     url = request.getfixturevalue("database_url")
-    return PostgresStore(
-        url, object_dir=tmp_path if "folder" in request.param else None
-    )
+    folder = None if request.param == "logs in rows" else tmp_path
+    return PostgresStore(url, object_dir=folder)
 
 
 @pytest.fixture

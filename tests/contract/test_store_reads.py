@@ -11,6 +11,9 @@ from corral.store.base import LogChunk, Store, TaskFilter
 from tests.contract.conftest import Insert, assigned, make_task, settlement
 
 ALL = TaskFilter()
+wherever_logs_are = pytest.mark.parametrize(
+    "unopened", ["memory", "postgres", "logs in rows"], indirect=True
+)
 
 
 async def test_unknown_ids_are_simply_not_found(store: Store, insert: Insert) -> None:
@@ -115,6 +118,7 @@ async def test_live_tasks_come_in_order_without_their_payload(
     assert live[0].worker_id == "w1"
 
 
+@wherever_logs_are
 async def test_log_chunks_come_back_in_order_after_a_place(store: Store) -> None:
     chunks = [
         LogChunk("one", attempt, seq, f'[[1.5, "stdout", "{attempt}.{seq} ü"]]')
@@ -130,6 +134,7 @@ async def test_log_chunks_come_back_in_order_after_a_place(store: Store) -> None
     assert await store.logs("nobody") == []
 
 
+@wherever_logs_are
 async def test_a_log_chunk_sent_again_changes_nothing(store: Store) -> None:
     chunk = LogChunk("one", 1, 1, '[[1, "stdout", "first"]]')
     await store.add_logs([chunk])

@@ -273,7 +273,7 @@ def serve_agent(name: str = "local") -> None:
                 home=Path(config.home),
                 name=config.node_name or name or socket.gethostname(),
                 join_token=token.get_secret_value() if token else None,
-                workers=parse_all(json.loads(os.environ.get(WORKERS, "[]"))),
+                workers=parse_all(_worker_options(config.agent_workers)),
                 direct_url=None,
                 die_with_parent=True,
             )
@@ -281,4 +281,13 @@ def serve_agent(name: str = "local") -> None:
     )
 
 
-WORKERS = "CORRAL_AGENT_WORKERS"
+def _worker_options(text: str) -> list[str]:
+    try:
+        told = json.loads(text)
+    except ValueError:
+        told = None
+    if not isinstance(told, list) or not all(isinstance(x, str) for x in told):
+        raise SettingsError(
+            f"CORRAL_AGENT_WORKERS={text}: allowed is a JSON list of worker options"
+        )
+    return told

@@ -74,6 +74,18 @@ def _find_our_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}{os.pathsep}{ROOT}")
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine must not turn a test of something else into an overrun."""
+    monkeypatch.setattr("corral.worker.execution.OVERRUN_S", 30.0)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The overrun rule as it really is."""
+    monkeypatch.setattr("corral.worker.execution.OVERRUN_S", 0.05)
+
+
 @pytest.fixture
 def bench() -> Iterator[Callable[..., Bench]]:
     made: list[Bench] = []

@@ -44,21 +44,17 @@ def test_task_over_its_timeout_is_killed_and_the_rest_goes_back(
     began = time.monotonic()
     outcomes = worker.run(first, late, rest)
     assert time.monotonic() - began < 2.2
-    assert [o.kind for o in outcomes] == ["completed", "timed_out"]
+    assert [o.kind for o in outcomes] == ["completed", "timed_out", "returned"]
     assert outcomes[1].error is not None
     assert outcomes[1].error.kind == "timeout"
     assert "0.2 s" in outcomes[1].error.message
     assert 0.2 <= outcomes[1].duration_s < 1.0
-    assert [(o.task_id, o.kind) for o in worker.handed_back] == [
-        (rest.task_id, "returned")
-    ]
 
 
 def test_timeout_counts_from_the_start_of_its_own_task(bench: MakeBench) -> None:
     worker = bench(SLEEPER)
-    outcomes = worker.run(*(item(nap(0.01), timeout_s=0.04) for _ in range(4)))
-    assert {o.kind for o in outcomes + worker.handed_back} <= {"completed", "returned"}
-    assert outcomes[0].kind == "completed"
+    outcomes = worker.run(*(item(nap(0.4), timeout_s=1.5) for _ in range(4)))
+    assert [o.kind for o in outcomes] == ["completed"] * 4
 
 
 @pytest.mark.parametrize("which", ["Hog", "Deaf"])
@@ -170,9 +166,10 @@ def test_dropped_task_that_has_not_started_never_does(bench: MakeBench) -> None:
     }
 
 
+@pytest.mark.usefixtures("impatient")
 def test_order_that_overruns_hands_back_what_has_not_started(bench: MakeBench) -> None:
     worker = bench(SLEEPER)
-    items = [item(nap(0.12)) for _ in range(4)]
+    items = [item(nap(1.0)) for _ in range(4)]
     told_at: list[float] = []
     worker.on_tell = lambda notes: told_at.append(time.monotonic() - began)
     worker.warm()
@@ -180,7 +177,7 @@ def test_order_that_overruns_hands_back_what_has_not_started(bench: MakeBench) -
     outcomes = worker.run(*items)
     assert [o.kind for o in outcomes] == ["completed"]
     assert [o.kind for o in worker.handed_back] == ["returned"] * 3
-    assert told_at[0] < 0.12
+    assert told_at[0] < 1.0
 
 
 def test_quick_order_is_never_handed_back(bench: MakeBench) -> None:
