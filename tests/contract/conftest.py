@@ -125,8 +125,10 @@ class PostgresServer:
         psutil.wait_procs(family, timeout=10)
 
     def stop(self) -> None:
-        self._run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", self._data)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            self._run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", self._data)
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://corral:{PASSWORD}@/{database}?host={self.folder}"

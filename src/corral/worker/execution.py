@@ -47,12 +47,14 @@ class Execution:
         tell: Callable[[Notes], None],
         *,
         solo: bool = False,
+        overrun_s: float = OVERRUN_S,
     ) -> None:
         self._batch = batch
         self._items = batch.items
         self._runner = runner
         self._tell = tell
         self._solo = solo
+        self._overrun_s = overrun_s
         self._index = {item.key: i for i, item in enumerate(batch.items)}
         self._outcomes: dict[int, Outcome] = {}
         self._handed_back: set[int] = set()
@@ -156,7 +158,7 @@ class Execution:
             return LOOK_S
         wakes = [now + IDLE_S]
         if not self._is_limited and 0 <= self._current < len(self._items) - 1:
-            wakes.append(self._began + OVERRUN_S)
+            wakes.append(self._began + self._overrun_s)
         if self._current not in self._told:
             wakes.append(self._since + STARTED_S)
         if self._kill_at is not None:
@@ -173,7 +175,7 @@ class Execution:
             return
         self._check_drops(now)
         self._check_limits(now)
-        if self._batch.is_recalled or now - self._began >= OVERRUN_S:
+        if self._batch.is_recalled or now - self._began >= self._overrun_s:
             self._hand_back()
         if now - self._since >= STARTED_S:
             self._note_started()

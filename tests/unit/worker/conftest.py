@@ -44,6 +44,8 @@ class Bench:
         self.pool.start()
         self.told: list[Notes] = []
         self.on_tell: Callable[[Notes], None] = lambda _: None
+        # A busy machine must not turn a test of something else into an overrun.
+        self.overrun_s = 30.0
 
     def warm(self) -> None:
         """Wait until the runner has started."""
@@ -55,7 +57,8 @@ class Bench:
     def execute(self, batch: Batch) -> Notes:
         runner = self.pool.acquire()
         try:
-            return Execution(batch, runner, self._tell).run()
+            execution = Execution(batch, runner, self._tell, overrun_s=self.overrun_s)
+            return execution.run()
         finally:
             self.pool.release(runner)
 
@@ -72,18 +75,6 @@ class Bench:
 def _find_our_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}{os.pathsep}{ROOT}")
-
-
-@pytest.fixture(autouse=True)
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine must not turn a test of something else into an overrun."""
-    monkeypatch.setattr("corral.worker.execution.OVERRUN_S", 30.0)
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The overrun rule as it really is."""
-    monkeypatch.setattr("corral.worker.execution.OVERRUN_S", 0.05)
 
 
 @pytest.fixture

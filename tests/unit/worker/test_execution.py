@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from corral.worker.batch import Batch
-from corral.worker.execution import Execution
+from corral.worker.execution import OVERRUN_S, Execution
 from corral.worker.notes import Notes
 from tests.unit.worker.conftest import Bench, item, value
 
@@ -166,9 +166,9 @@ def test_dropped_task_that_has_not_started_never_does(bench: MakeBench) -> None:
     }
 
 
-@pytest.mark.usefixtures("impatient")
 def test_order_that_overruns_hands_back_what_has_not_started(bench: MakeBench) -> None:
     worker = bench(SLEEPER)
+    worker.overrun_s = OVERRUN_S
     items = [item(nap(1.0)) for _ in range(4)]
     told_at: list[float] = []
     worker.on_tell = lambda notes: told_at.append(time.monotonic() - began)
