@@ -77,6 +77,14 @@ test: system lint ## lint, then every test
 bench: setup ## measure throughput and cost per task, beside plain Celery
 	@$(BIN)/python bench/bulk.py
 
+.PHONY: load
+load: setup-dev ## users on the API for a minute, with locust
+	@LOAD_SECONDS=60 LOAD_USERS=32 $(PYTEST) -s tests/load
+
+.PHONY: show-pythons
+show-pythons: setup-dev ## the embedded stores on every CPython found here
+	@$(BIN)/python tests/integration/pythons.py
+
 .PHONY: spec
 spec: setup-dev ## which items of docs/spec.md are shown, by which tests
 	@$(BIN)/python tests/spec_report.py

@@ -66,7 +66,7 @@ install_lock() {
     say "installing $lock"
     if [ -x "$folder/bin/uv" ] || install_uv; then
         "$folder/bin/uv" pip install --quiet --python "$python" \
-            --require-hashes --no-deps -r "$lock" && return
+            --compile-bytecode --require-hashes --no-deps -r "$lock" && return
         say "uv could not install $lock; trying pip"
     fi
     "$python" -m pip install --quiet --disable-pip-version-check \
@@ -94,4 +94,5 @@ fi
 rm -f "$stamp"
 install_lock
 install_self
+"$python" -m compileall -q src || true
 printf '%s\n' "$wanted" >"$stamp"

@@ -17,7 +17,7 @@ import typer
 from corral import __version__
 from corral.agent.config import AgentConfig
 from corral.cli import address
-from corral.cli.child import Plan
+from corral.cli.child import Child, Plan
 from corral.cli.local import LocalManager
 from corral.cli.options import Options
 from corral.cli.supervise import Bell, Interrupted, Supervisor
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 STORE_START_S, MANAGER_START_S, WORKER_START_S = 300.0, 60.0, 15.0
 STORE_DEATHS = 4
+STORES = ("postgres", "redis")
 AGENT_HURRY_S, AGENT_STOP_S, MANAGER_STOP_S, STORE_STOP_S = 2.0, 5.0, 6.0, 10.0
 NODE_NAME = "local"
 CREDENTIAL = "credential.json"
@@ -107,7 +108,16 @@ class Cluster:
                 clear_state(self._folder)
 
     def _start(self) -> None:
-        self._start_manager(self._start_stores())
+        stores = self._add_stores()
+        started = list(self._supervisor.children)
+        # The manager waits for its stores by itself: its imports take as long as they.
+        manager = self._add_manager(stores)
+        for child in started:
+            self._supervisor.await_ready(
+                child, STORE_START_S, deaths_allowed=STORE_DEATHS
+            )
+        patience = self._settings.wait_for_stores_s + MANAGER_START_S
+        self._supervisor.await_ready(manager, patience)
         if self._options.workers:
             self._start_agent()
         # Before the state says so: whoever started us detached shows what we said.
@@ -115,7 +125,7 @@ class Cluster:
         self._is_ready = True
         self._save()
 
-    def _start_stores(self) -> dict[str, str]:
+    def _add_stores(self) -> dict[str, str]:
         """Start those that were not given; what the manager must know of them."""
         told: dict[str, str] = {}
         server: Server
@@ -132,10 +142,8 @@ class Cluster:
             server = open_redis(self._folder)
             self._add_store(server)
             told["CORRAL_REDIS_URL"] = server.url
-        for child in list(self._supervisor.children):
-            self._supervisor.await_ready(
-                child, STORE_START_S, deaths_allowed=STORE_DEATHS
-            )
+        if len(told) == len(STORES):
+            told["CORRAL_WAIT_FOR_STORES_S"] = str(STORE_START_S)
         return told
 
     def _add_store(self, server: Server) -> None:
@@ -151,10 +159,10 @@ class Cluster:
             )
         )
 
-    def _start_manager(self, stores: Mapping[str, str]) -> None:
+    def _add_manager(self, stores: Mapping[str, str]) -> Child:
         env = {**os.environ, **self._variables(), **stores}
         command = Command(self._options.manager_argv, env)
-        child = self._supervisor.add(
+        return self._supervisor.add(
             Plan(
                 "manager",
                 lambda deaths: command,
@@ -162,8 +170,6 @@ class Cluster:
                 stop_s=MANAGER_STOP_S,
             )
         )
-        patience = self._settings.wait_for_stores_s + MANAGER_START_S
-        self._supervisor.await_ready(child, patience)
 
     def _start_agent(self) -> None:
         plan = Plan(

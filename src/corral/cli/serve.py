@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -144,12 +144,15 @@ async def _open(config: Settings, files: Files) -> Manager:
     return boss
 
 
-async def _wait_for(what: str, knock: object, limit_s: float) -> None:
+async def _wait_for(
+    what: str, knock: Callable[[], Awaitable[object]], limit_s: float
+) -> None:
     loop = asyncio.get_running_loop()
-    end = loop.time() + limit_s
+    begun = loop.time()
+    quiet_until, end = begun + 3.0, begun + limit_s
     while True:
         try:
-            await knock()  # type: ignore[operator]
+            await knock()
             return
         except Unavailable as e:
             left = end - loop.time()
@@ -157,8 +160,11 @@ async def _wait_for(what: str, knock: object, limit_s: float) -> None:
                 raise type(e)(
                     f"{what} did not answer within {limit_s:.0f} s: {e.message}"
                 ) from e
-            log.warning("waiting for %s (%.0f s left): %s", what, left, e.message)
-            await asyncio.sleep(min(1.0, left))
+            pause_s = 0.1
+            if loop.time() >= quiet_until:
+                log.warning("waiting for %s (%.0f s left): %s", what, left, e.message)
+                pause_s = 1.0
+            await asyncio.sleep(min(pause_s, left))
 
 
 def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
@@ -274,7 +280,7 @@ def serve_agent(name: str = "local") -> None:
                 name=config.node_name or name or socket.gethostname(),
                 join_token=token.get_secret_value() if token else None,
                 workers=parse_all(_worker_options(config.agent_workers)),
-                direct_url=None,
+                ca_file=config.ssl_cert_path,
                 die_with_parent=True,
             )
         )

@@ -7,11 +7,14 @@ machine, or to the one the settings name: never to an address somebody typed.
 from __future__ import annotations
 
 import ipaddress
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from corral.errors import SettingsError
+
+STATE = "state.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +51,25 @@ def find_target(
     from corral.settings import load
 
     settings = load(manager_url=url, home=home)
+    ca_file = str(settings.ssl_cert_path) if settings.ssl_cert_path else None
+    if settings.origin("manager_url") == "default":
+        told = _running_here(settings.home)
+        url, ca_file = told.get("url") or url, told.get("certificate") or ca_file
     address = _check_url(url or str(settings.manager_url))
     if api_key is None and settings.api_key is not None:
         api_key = settings.api_key.get_secret_value()
     if api_key is None and (url is None or home or _is_this_machine(address)):
         api_key = _read_key(settings.admin_key_path)
-    # A manager of this machine may have signed its certificate itself.
-    ca_file = str(settings.ssl_cert_path) if settings.ssl_cert_path else None
     return Target(address, _check_key(api_key), ca_file)
+
+
+def _running_here(home: Path) -> dict[str, str | None]:
+    """What `corral up` on this folder says of itself: its address and certificate."""
+    try:
+        told = json.loads((home / STATE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return told if isinstance(told, dict) else {}
 
 
 def _read_key(path: Path) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from corral.core.task import Overlap
+
 
 @dataclass(frozen=True, slots=True)
 class OrderItem:
@@ -16,6 +18,9 @@ class OrderItem:
     payload: str
     timeout_s: float | None = None
     inputs: Mapping[str, str] | None = None
+    labels: Mapping[str, str] | None = None
+    overlap: Overlap = Overlap.ALLOWED
+    model: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from typing import Any
 import msgspec
 from celery import Celery
 
-from corral.core.order import Order
+from corral.core.order import Order, OrderItem
+from corral.core.task import Overlap
 from corral.engine.factory import ORDER_TASK
 
 
@@ -49,7 +50,7 @@ def signed_order(order: Order, secret: str) -> dict[str, str]:
     return {"body": body, "signature": sign(body, secret)}
 
 
-def _item(item: Any) -> dict[str, Any]:
+def _item(item: OrderItem) -> dict[str, Any]:
     out: dict[str, Any] = {
         "task_id": item.task_id,
         "attempt": item.attempt,
@@ -60,6 +61,12 @@ def _item(item: Any) -> dict[str, Any]:
         out["timeout_s"] = item.timeout_s
     if item.inputs:
         out["inputs"] = {k: msgspec.Raw(v.encode()) for k, v in item.inputs.items()}
+    if item.labels:
+        out["labels"] = dict(item.labels)
+    if item.overlap is not Overlap.ALLOWED:
+        out["overlap"] = str(item.overlap)
+    if item.model is not None:
+        out["model"] = item.model
     return out
 
 

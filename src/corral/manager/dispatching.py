@@ -261,6 +261,9 @@ class Dispatching:
                 payload=t.spec.payload or ready.payloads[t.id],
                 timeout_s=_time_left(t, now.timestamp()),
                 inputs={d: outputs.get(d, "null") for d in t.spec.depends_on} or None,
+                labels=t.spec.labels,
+                overlap=t.spec.overlap,
+                model=t.spec.model,
             )
             for t in ready.tasks
         )

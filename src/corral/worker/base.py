@@ -28,7 +28,9 @@ class Channel(Protocol):
 class Context:
     """The running task as its worker sees it, in `self.context`."""
 
-    __slots__ = ("_channel", "_inputs", "attempt", "job_type", "labels", "task_id")
+    __slots__ = (
+        "_channel", "_inputs", "attempt", "job_type", "labels", "model", "task_id",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -38,6 +40,7 @@ class Context:
         job_type: str = "",
         inputs: Any = None,
         labels: Mapping[str, str] | None = None,
+        model: str | None = None,
     ) -> None:
         self._channel = channel
         self._inputs = inputs
@@ -45,6 +48,7 @@ class Context:
         self.attempt = attempt
         self.job_type = job_type
         self.labels = labels or {}
+        self.model = model
 
     @property
     def inputs(self) -> dict[str, Any]:

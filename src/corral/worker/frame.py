@@ -24,6 +24,7 @@ class Item(Struct, omit_defaults=True):
     inputs: Raw | UnsetType = UNSET
     labels: dict[str, str] | None = None
     overlap: str = "allowed"
+    model: str | None = None
 
     @property
     def key(self) -> tuple[str, int]:

@@ -183,10 +183,13 @@ def run_one(call: Callable[[Any], Any], item: Item) -> tuple[Outcome, int]:
     return outcome, len(raw)
 
 
-def run_whole(worker: Any, items: list[Item]) -> list[tuple[Outcome, int]] | None:
+def run_whole(
+    worker: Any, items: list[Item], prepare: Callable[[], None] = lambda: None
+) -> list[tuple[Outcome, int]] | None:
     """Do all with `run_batch`; None when it failed and each must be tried alone."""
     started, begin = time.time(), _clock()
     try:
+        prepare()
         outputs = worker.run_batch([decode_payload(item.payload) for item in items])
         if not isinstance(outputs, list | tuple) or len(outputs) != len(items):
             return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -30,6 +31,7 @@ from corral.worker.frame import (
 )
 from corral.worker.load import load_worker_class
 from corral.worker.process import die_with_parent, end_own_group
+from corral.worker.shelf import Shelf
 from corral.worker.text import clean
 
 INIT_FAILED = 3
@@ -47,6 +49,7 @@ class Runner:
         self._worker: Any = None
         self._call: Any = None
         self._takes_batches = False
+        self._shelf = Shelf(None)
         reader = threading.Thread(target=self._read, args=(frames_in,), daemon=True)
         reader.start()
 
@@ -82,6 +85,7 @@ class Runner:
             self._worker = load_worker_class(init.worker_class)(**init.params)
             self._call = invoke.bind(self._worker)
             self._takes_batches = invoke.has_batch(self._worker)
+            self._shelf = Shelf(self._worker)
             if callable(start := getattr(self._worker, "start", None)):
                 start()
         except BaseException as error:  # user code: whatever it is, it is reported
@@ -112,7 +116,8 @@ class Runner:
                 continue
             self._show(item)
             emit.open_task(item.task_id, item.attempt)
-            outcome, size = invoke.run_one(call, item)
+            does = partial(self._with_model, item.model) if item.model else call
+            outcome, size = invoke.run_one(does, item)
             emit.close_task()
             emit.add(outcome, size)
             if flush_each:  # one of these has killed a runner before
@@ -122,17 +127,34 @@ class Runner:
         self._words[CURRENT] = WHOLE
         if self._words[LIMIT] < len(items) - 1 or self._cancelled:
             return False
+        model = items[0].model
+        if any(item.model != model for item in items):
+            return False
         self._show(items[0])
         self._emit.open_task(items[0].task_id, items[0].attempt)
-        done = invoke.run_whole(self._worker, items)
+        done = invoke.run_whole(self._worker, items, partial(self._have, model))
         self._emit.close_task()
         for outcome, size in done or ():
             self._emit.add(outcome, size)
         return done is not None
 
+    def _have(self, model: str | None) -> None:
+        if model:
+            self._shelf.need(model)
+
+    def _with_model(self, model: str, payload: Any) -> Any:
+        self._have(model)
+        return self._call(payload)
+
     def _show(self, item: Item) -> None:
         self._worker.context = Context(
-            self, item.task_id, item.attempt, item.job_type, item.inputs, item.labels
+            self,
+            item.task_id,
+            item.attempt,
+            item.job_type,
+            item.inputs,
+            item.labels,
+            item.model,
         )
 
     def progress(self, task_id: str, attempt: int, fraction: float, text: str) -> None:

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from corral.store.base import Placement
-from tests.unit.api.world import World, declared, fault, quiet, said
+from tests.unit.api.world import World, declared, fault, outcome, quiet, said
 
 
 async def test_a_queued_task_is_cancelled_and_never_starts(world: World) -> None:
@@ -112,24 +111,16 @@ async def test_a_task_can_be_cancelled_while_it_is_being_stored(world: World) ->
 async def test_a_cancel_the_store_does_not_agree_with_ends_with_an_answer(
     world: World,
 ) -> None:
-    """Memory and store apart for good must not turn a cancel into an endless loop."""
-    await world.operate.tell("/job-types", {"name": "echo"})
+    """Memory and store apart must not turn a cancel into an endless loop."""
+    worker = await world.worker("echo")
     task_id = await world.submit.submit()
-    placement = Placement(task_id, 1, "w", "i", "n")
-    term = world.manager.cluster.term
-    await world.store.inner.place_tasks(term, [placement], world.clock.now())
-    world.store.inner._tasks[task_id] = _next(world, task_id)
+    world.store.loses_answer("settle_tasks")
+    ended = outcome(worker.take_one(), kind="returned")
+    fault(await worker.report(outcomes=[ended]), 503, "store_unavailable")
     async with asyncio.timeout(10):
-        answer = await world.submit.delete(f"/tasks/{task_id}")
-    fault(answer, 503, "store_unavailable")
-    await world.step(1)
+        fault(await world.submit.delete(f"/tasks/{task_id}"), 503, "store_unavailable")
+    await world.step(1, worker.node)
     said(await world.submit.delete(f"/tasks/{task_id}"))
-
-
-def _next(world: World, task_id: str):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
-    return replace(world.store.inner._tasks[task_id], attempt=7)
 
 
 # why it waits ----------------------------------------------------------------

@@ -1,0 +1,118 @@
+"""Group commit without timers, and callers that wait for tasks to end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from corral.errors import StoreUnavailable
+from corral.manager.commit import GroupCommit
+from corral.manager.wait import Waiters
+from tests.unit.api.world import World, quiet
+
+
+class Slow:
+    """A commit that waits to be let through."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = asyncio.Event()
+
+    async def __call__(self, items: Sequence[int]) -> list[int]:
+        self.batches.append(list(items))
+        await self.gate.wait()
+        if 13 in items:
+            raise StoreUnavailable("unlucky")
+        return [item * 10 for item in items]
+
+
+async def test_what_arrives_during_a_commit_joins_the_next() -> None:
+    slow = Slow()
+    group: GroupCommit[int, int] = GroupCommit(slow)
+    puts = [asyncio.create_task(group.put(1))]
+    await quiet(5)
+    puts += [asyncio.create_task(group.put(n)) for n in (2, 3, 4)]
+    await quiet(5)
+    assert slow.batches == [[1]]
+    slow.gate.set()
+    assert await asyncio.gather(*puts) == [10, 20, 30, 40]
+    assert slow.batches == [[1], [2, 3, 4]]
+
+
+async def test_a_failed_commit_fails_its_own_batch_only() -> None:
+    slow = Slow()
+    group: GroupCommit[int, int] = GroupCommit(slow)
+    first = asyncio.create_task(group.put(13))
+    await quiet(5)
+    second = asyncio.create_task(group.put(2))
+    slow.gate.set()
+    with pytest.raises(StoreUnavailable):
+        await first
+    assert await second == 20
+
+
+async def test_a_caller_that_gives_up_does_not_hurt_its_batch() -> None:
+    slow = Slow()
+    group: GroupCommit[int, int] = GroupCommit(slow)
+    puts = [asyncio.create_task(group.put(n)) for n in (1, 2)]
+    await quiet(5)
+    puts[0].cancel()
+    slow.gate.set()
+    assert await puts[1] == 20
+
+
+async def test_submits_of_many_callers_share_a_commit(world: World) -> None:
+    await world.operate.tell("/job-types", {"name": "echo"})
+    reached, release = world.store.hold("insert_tasks")
+    submits = [asyncio.create_task(world.submit.submit())]
+    await reached.wait()
+    submits += [asyncio.create_task(world.submit.submit()) for _ in range(20)]
+    await quiet()
+    release.set()
+    ids = await asyncio.gather(*submits)
+    assert len(set(ids)) == 21
+    sizes = [rows for name, rows in world.store.calls if name == "insert_tasks"]
+    assert sizes == [1, 20]
+
+
+async def test_a_caller_is_told_accepted_only_after_the_commit(world: World) -> None:
+    worker = await world.worker("echo")
+    reached, release = world.store.hold("insert_tasks")
+    submit = asyncio.create_task(world.submit.submit())
+    await reached.wait()
+    await quiet()
+    assert not submit.done()
+    assert worker.take() == [], "and nothing is sent before it"
+    release.set()
+    assert worker.take() == []
+    task_id = await submit
+    assert worker.take_one()["task_id"] == task_id
+
+
+async def test_waiting_ends_when_the_last_of_many_has_ended() -> None:
+    waiters, live = Waiters(), {"a", "b"}
+    wait = asyncio.create_task(waiters.wait(["a", "b", "c"], live.__contains__, 60))
+    await quiet(5)
+    live.discard("a")
+    waiters.ended("a")
+    await quiet(5)
+    assert not wait.done()
+    waiters.ended("b")
+    await wait
+
+
+async def test_waiting_ends_with_its_time_and_leaves_nothing_behind() -> None:
+    waiters = Waiters()
+    await waiters.wait(["a"], lambda _: True, 0.001)
+    assert waiters._by_task == {}
+
+
+async def test_a_manager_that_stops_lets_waiting_callers_go(world: World) -> None:
+    await world.operate.tell("/job-types", {"name": "echo"})
+    task_id = await world.submit.submit()
+    poll = asyncio.create_task(world.read.ask(f"/tasks/{task_id}", wait=60))
+    await quiet()
+    world.manager.hush()
+    assert (await poll)["status"] == "queued"
