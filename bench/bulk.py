@@ -61,6 +61,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--celery-tasks", type=int, default=3_000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--round-trips", type=int, default=300)
+    parser.add_argument("--crowd-tasks", type=int, default=1_000)
     parser.add_argument("--workers", type=int, default=WORKERS, help="Corral's")
     return parser.parse_args()
 
@@ -80,12 +81,17 @@ def measure_all(
         for kind in ("loop", "group"):
             usage = celery.bulk(options.celery_tasks, is_group=kind == "group")
             bulks[kind].append(usage)
-    say(f"one at a time, then {CONCURRENT} callers at a time")
+    say(f"one at a time, then {CONCURRENT} clients at a time")
     figures = _bulk_figures(bulks, options.tasks, options.celery_tasks)
     figures |= _latency("rtt", corral.round_trips_s(options.round_trips))
     figures |= _latency("celery_rtt", celery.round_trips_s(options.round_trips))
-    crowd = corral.concurrent(4 * options.round_trips)
-    figures["concurrent_tasks_per_s"] = 4 * options.round_trips / crowd.wall_s
+    crowd = [corral.concurrent(options.crowd_tasks) for _ in range(options.repeats)]
+    figures["concurrent_tasks_per_s"] = statistics.median(
+        options.crowd_tasks / usage.wall_s for usage in crowd
+    )
+    figures["concurrent_cpu_ms_per_task"] = _median_sum(
+        [usage.per_task_ms(options.crowd_tasks) for usage in crowd]
+    )
     return figures
 
 

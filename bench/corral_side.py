@@ -1,19 +1,20 @@
 """A Corral cluster for measuring: started in a folder of its own, loaded, stopped.
 
-It uses what users have: the `corral` command and the two clients.
+It uses what users have: the `corral` command and the client.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import psutil
 
 from bench.meter import Kinds, Usage, family, measure
-from corral import AsyncClient, Client
+from corral import Client
 
 WORKER = "corral.worker.builtin:EchoWorker=echo"
 START_S, STOP_S, WAIT_S = 120.0, 30.0, 120.0
@@ -66,18 +67,24 @@ class CorralSide:
         return took
 
     def concurrent(self, tasks: int) -> Usage:
-        """The same from many callers at a time, each with one task in flight."""
-        return measure(lambda: asyncio.run(self._concurrent(tasks)), self.processes)
-
-    async def _concurrent(self, tasks: int) -> None:
+        """The same from many clients at a time, each with one task in flight."""
         numbers = iter(range(tasks))
-        async with AsyncClient(self.url, home=self.home) as client:
+        turn = threading.Lock()
 
-            async def call() -> None:
-                for number in numbers:
-                    await client.run("echo", {"message": number}, wait_timeout=WAIT_S)
+        def call(client: Client) -> None:
+            while True:
+                with turn:
+                    number = next(numbers, None)
+                if number is None:
+                    return
+                client.run("echo", {"message": number}, wait_timeout=WAIT_S)
 
-            await asyncio.gather(*(call() for _ in range(CONCURRENT)))
+        # A client keeps its connections in a list it walks for every call: 32 of
+        # their own, as 32 programs would have, measure the cluster and not that.
+        with ExitStack() as stack, ThreadPoolExecutor(CONCURRENT) as threads:
+            opened = [Client(self.url, home=self.home) for _ in range(CONCURRENT)]
+            clients = [stack.enter_context(client) for client in opened]
+            return measure(lambda: list(threads.map(call, clients)), self.processes)
 
     def processes(self) -> Kinds:
         """The cluster's processes by kind, as they are now."""

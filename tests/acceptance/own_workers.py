@@ -18,5 +18,5 @@ class TalkWorker(Worker):
     """Prints what it is told."""
 
     def run(self, payload: Any) -> Any:
-        print(payload["say"])
+        print(payload["say"])  # noqa: T201
         return len(payload["say"])

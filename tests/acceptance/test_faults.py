@@ -75,9 +75,7 @@ def test_nothing_is_lost_when_a_supervisor_is_killed(
     victim = cluster.worker_pids("sleep")[0]
     os.kill(victim, signal.SIGKILL)
     killed_at = time.monotonic()
-    until(
-        "the agent notices", lambda: victim not in cluster.worker_pids("sleep"), 10
-    )
+    until("the agent notices", lambda: victim not in cluster.worker_pids("sleep"), 10)
     assert time.monotonic() - killed_at < 2.0
     check_exactly_once(cluster.client, ids)
     cluster.serving("sleep", 2)

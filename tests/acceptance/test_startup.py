@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from corral.client import Client, Patience
+from corral.errors import Unreachable
 from tests.acceptance.cluster import (
     CORRAL,
     ECHO,
@@ -18,6 +20,7 @@ from tests.acceptance.cluster import (
     free_port,
     until,
 )
+from tests.integration.test_embedded_child import make_certificate
 
 
 @pytest.mark.spec("A10", "A11")
@@ -149,3 +152,27 @@ def test_nothing_but_the_manager_listens(shared: Cluster) -> None:
     assert ports == {shared.port}
     with socket.create_connection(("127.0.0.1", shared.port)):
         pass
+
+
+def test_a_cluster_behind_tls_serves_its_agent_and_the_command_line(
+    tmp_path: Path,
+) -> None:
+    certificate, key = make_certificate(tmp_path, "ours")
+    options = ("--tls", str(certificate), str(key))
+    cluster = Cluster.start(tmp_path / "home", [ECHO], *options)
+    try:
+        env = {"CORRAL_HOME": str(cluster.home)}
+        told = subprocess.run(
+            [*CORRAL, "run", "echo", '{"message": "safe"}'],
+            env=clean_environment(**env),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (told.returncode, told.stdout) == (0, '{"echoed": "safe"}\n'), told
+        url = cluster.url.replace("http:", "https:")
+        with pytest.raises(Unreachable):
+            Client(url, api_key="", patience=Patience(0, 0)).health()
+    finally:
+        cluster.stop()

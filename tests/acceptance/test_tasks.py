@@ -96,9 +96,7 @@ def test_a_task_that_kills_its_runner_three_times_is_poison(shared: Cluster) -> 
 
 def test_a_task_reads_the_outputs_of_those_it_depends_on(shared: Cluster) -> None:
     client = shared.client
-    launched = client.launch_worker(
-        f"{WORKERS}:JoinWorker", job_types=["join-outputs"]
-    )
+    launched = client.launch_worker(f"{WORKERS}:JoinWorker", job_types=["join-outputs"])
     first = client.submit("echo", {"message": "one"}).task_id
     second = client.submit("sleep", {"seconds": 0.3}).task_id
     last = client.submit("join-outputs", {}, depends_on=[first, second]).task_id
@@ -152,11 +150,13 @@ def test_a_class_that_does_not_import_shows_as_error_and_its_tasks_say_why(
 def test_one_bad_task_among_a_hundred_good_ones_is_the_only_one_refused(
     shared: Cluster,
 ) -> None:
-    good = [{"task_type": "echo", "parameters": {"message": f"{i}"}} for i in range(100)]
+    good = [
+        {"task_type": "echo", "parameters": {"message": f"{i}"}} for i in range(100)
+    ]
     text = json.dumps(good)[:-1]
     for bad in ('"\\u0000"', '"\\ud800"', "NaN", "1e400000"):
-        row = '{"task_type": "echo", "parameters": {"message": %s}}' % bad
-        body = '{"tasks": %s, %s]}' % (text, row)
+        row = '{"task_type": "echo", "parameters": {"message": ' + bad + "}}"
+        body = f'{{"tasks": {text}, {row}]}}'
         ids = post_batch(shared, body)
         assert None not in ids[:100]
         done = shared.client.wait_many([t for t in ids if t], timeout=60)

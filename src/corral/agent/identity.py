@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from corral.agent.backoff import Backoff
 from corral.agent.config import AgentConfig
-from corral.agent.link import Link, is_loopback
+from corral.agent.link import Link
 from corral.errors import (
     CorralError,
     Forbidden,
@@ -23,6 +23,7 @@ from corral.errors import (
     Unauthenticated,
     Unavailable,
 )
+from corral.trust import is_this_machine
 
 LOG = logging.getLogger("corral.agent")
 CREDENTIAL = "credential.json"
@@ -143,6 +144,6 @@ def is_refusal(error: CorralError) -> bool:
 
 
 def _same_host(one: str, other: str) -> bool:
-    if is_loopback(one) and is_loopback(other):
+    if is_this_machine(one) and is_this_machine(other):
         return True
     return urlsplit(one).hostname == urlsplit(other).hostname

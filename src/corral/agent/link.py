@@ -5,16 +5,14 @@ It retries nothing by itself; whoever calls knows whether waiting makes sense.
 
 from __future__ import annotations
 
-import ipaddress
-import ssl
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
 from corral import errors
+from corral.trust import is_this_machine, tls_context
 
 TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 
@@ -36,24 +34,6 @@ _BY_STATUS: dict[int, type[errors.CorralError]] = {
 }
 
 
-def is_loopback(url: str) -> bool:
-    """Is the manager on this machine? Then no proxy of the environment applies."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def tls_context(url: str, ca_file: Path | None) -> ssl.SSLContext:
-    """How to check the manager's certificate."""
-    if urlsplit(url).scheme == "https":
-        return ssl.create_default_context(cafile=ca_file)
-    # Nothing is verified on a plain URL, and loading the system's certificates
-    # costs a start some 30 ms; this one trusts nobody.
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-
 class Link:
     """One manager, one credential. Safe to use from several threads."""
 
@@ -66,7 +46,7 @@ class Link:
             headers={"Authorization": f"Bearer {key}"},
             timeout=TIMEOUT,
             verify=tls_context(manager_url, ca_file),
-            trust_env=not is_loopback(manager_url),
+            trust_env=not is_this_machine(manager_url),
         )
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Literal
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-from corral.agent.link import is_loopback, tls_context
+from corral.trust import is_this_machine, tls_context
 
 LOG = logging.getLogger("corral.agent")
 SOCKET = "engine.sock"
@@ -41,7 +41,9 @@ class Tunnel:
         self._key = key
         self._folder = folder
         self._tls = tls_context(manager_url, ca_file)
-        self._proxy: Literal[True] | None = None if is_loopback(manager_url) else True
+        self._proxy: Literal[True] | None = (
+            None if is_this_machine(manager_url) else True
+        )
         self._lock = threading.Lock()
         self._open: set[_Pipe] = set()
         self._closed = False

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from corral.errors import Unauthenticated, Unreachable
+from corral.trust import tls_context
 
 _TIMEOUT_S = 5.0
 _TOKEN_TTL_S = 600
@@ -69,10 +69,7 @@ class LocalManager:
         host = place.hostname or "127.0.0.1"
         if place.scheme != "https":
             return http.client.HTTPConnection(host, place.port, timeout=timeout_s)
-        trust = ssl.create_default_context(cafile=self.certificate)
-        # Exactly the certificate we were given, whatever names stand in it.
-        trust.check_hostname = False
-        trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        trust = tls_context(self.url, self.certificate)
         return http.client.HTTPSConnection(
             host, place.port, timeout=timeout_s, context=trust
         )

@@ -6,7 +6,6 @@ This is the only place where the client's two colours differ.
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from corral.client.endpoint import Awaiting, Blocking
 from corral.client.exchange import Flow, Items, Lost, Pause, Request, Response, Stream
 from corral.client.persistence import Outcome, Patience, Persistence, Step
 from corral.client.target import Target, find_target
+from corral.trust import tls_context
 
 T = TypeVar("T")
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
@@ -55,7 +55,7 @@ class _Face:
         return {
             "base_url": target.url,
             "headers": _headers(target),
-            "verify": _trust(target, self._ca_file or target.ca_file),
+            "verify": tls_context(target.url, self._ca_file or target.ca_file),
             # A proxy of the environment never sits between us and this machine.
             "trust_env": not target.is_local,
             # Less than servers keep an idle connection, so that none dies in use.
@@ -197,12 +197,3 @@ def _headers(target: Target) -> dict[str, str]:
     if target.api_key:
         headers["Authorization"] = f"Bearer {target.api_key}"
     return headers
-
-
-def _trust(target: Target, ca_file: str | Path | None) -> ssl.SSLContext | bool:
-    if not target.url.startswith("https:"):
-        return False  # reading the system's certificates costs more than a call
-    context = ssl.create_default_context()
-    if ca_file:
-        context.load_verify_locations(cafile=ca_file)
-    return context

@@ -6,13 +6,13 @@ machine, or to the one the settings name: never to an address somebody typed.
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from corral.errors import SettingsError
+from corral.trust import is_this_machine
 
 STATE = "state.json"
 
@@ -25,7 +25,7 @@ class Target:
 
     @property
     def is_local(self) -> bool:
-        return _is_this_machine(self.url)
+        return is_this_machine(self.url)
 
 
 def find_target(
@@ -58,7 +58,7 @@ def find_target(
     address = _check_url(url or str(settings.manager_url))
     if api_key is None and settings.api_key is not None:
         api_key = settings.api_key.get_secret_value()
-    if api_key is None and (url is None or home or _is_this_machine(address)):
+    if api_key is None and (url is None or home or is_this_machine(address)):
         api_key = _read_key(settings.admin_key_path)
     return Target(address, _check_key(api_key), ca_file)
 
@@ -98,11 +98,3 @@ def _check_url(url: str) -> str:
             "(CORRAL_MANAGER_URL or --url)"
         )
     return url.rstrip("/")
-
-
-def _is_this_machine(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")

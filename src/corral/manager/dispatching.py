@@ -7,6 +7,7 @@ the engine.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
@@ -64,8 +65,8 @@ class Dispatching:
         self._timer: asyncio.TimerHandle | None = None
         self._strays: set[asyncio.Task[object]] = set()
         self.is_engine_up = True
-        self.placing: set[str] = set()
-        """Tasks whose placement is being written at this moment."""
+        self.in_hand: set[str] = set()
+        """Tasks that were planned and whose order is not open yet."""
 
     def kick(self) -> None:
         self._kicked.set()
@@ -81,8 +82,13 @@ class Dispatching:
         orders = [*self._stored, *self.plan().orders]
         self._stored.clear()
         self._release_replies(orders)
-        if not orders:
-            return
+        if orders:
+            try:
+                await self._hand_over(orders)
+            finally:
+                self.let_go(orders)
+
+    async def _hand_over(self, orders: Sequence[PlannedOrder]) -> None:
         try:
             ready = await self._place(orders)
         except CorralError as e:
@@ -97,10 +103,9 @@ class Dispatching:
 
     def plan(self) -> Plan:
         """Ask the scheduler; ends expired tasks and arms the next wake-up."""
-        if not self.is_engine_up:
-            return Plan()
         now = self._clock.now().timestamp()
-        plan = self._cluster.scheduler.plan(now)
+        plan = self._cluster.scheduler.plan(now, can_send=self.is_engine_up)
+        self.in_hand.update(w.task_id for order in plan.orders for w in order.tasks)
         if plan.expired:
             self._stray(self._settling.expire([w.task_id for w in plan.expired]))
         if self._timer is not None:
@@ -111,6 +116,10 @@ class Dispatching:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(min(delay, 3600.0), self.kick)
         return plan
+
+    def let_go(self, orders: Sequence[PlannedOrder]) -> None:
+        """These orders are open now, or their tasks wait again."""
+        self.in_hand.difference_update(w.task_id for o in orders for w in o.tasks)
 
     def later(self, orders: Sequence[PlannedOrder]) -> None:
         """Orders a submit planned for tasks that are stored as queued already."""
@@ -139,57 +148,63 @@ class Dispatching:
                 link.replies.clear()
 
     async def _place(self, orders: Sequence[PlannedOrder]) -> list[Ready]:
-        placements = []
-        for order in orders:
-            link = self._cluster.workers.get(order.worker_id)
-            if link is None or link.worker.incarnation is None:
-                continue
-            placements += [
-                Placement(
-                    w.task_id,
-                    w.attempt,
-                    link.id,
-                    link.worker.incarnation,
-                    link.worker.node_id,
-                )
-                for w in order.tasks
-            ]
+        due, placements = self._still_served(orders)
         now = self._clock.now()
-        self.placing = {p.task_id for p in placements}
-        try:
-            payloads = await self._store.place_tasks(
-                self._cluster.term, placements, now
-            )
-            return await self._assign(orders, payloads, now)
-        finally:
-            self.placing = set()
-
-    async def _assign(
-        self,
-        orders: Sequence[PlannedOrder],
-        payloads: Mapping[str, str],
-        now: datetime,
-    ) -> list[Ready]:
+        payloads = await self._store.place_tasks(self._cluster.term, placements, now)
+        incarnations = {p.worker_id: p.incarnation for p in placements}
         ready = []
-        for order in orders:
+        for order in due:
             link = self._cluster.workers.get(order.worker_id)
-            tasks = [
-                self._cluster.assign(task, link, now)
-                for w in order.tasks
-                if w.task_id in payloads
-                and link is not None
-                and (task := self._cluster.tasks.get(w.task_id)) is not None
-                and task.state is State.QUEUED
-                and task.attempt == w.attempt
-            ]
-            missed = [w.task_id for w in order.tasks if w.task_id not in payloads]
-            if missed:
-                await self._settling.sync(missed)
+            if link and link.worker.incarnation != incarnations[order.worker_id]:
+                link = None
+            tasks = self._assign(order, link, payloads, now)
+            await self._settling.sync(
+                [w.task_id for w in order.tasks if w.task_id not in payloads]
+            )
+            if link is None:
+                self._stray(self.give_up(tasks))
             if link is not None and tasks:
                 ready.append(Ready(link, tuple(tasks), payloads))
             else:
                 self._cluster.scheduler.apply(OrderClosed(order.worker_id))
         return ready
+
+    def _still_served(
+        self, orders: Sequence[PlannedOrder]
+    ) -> tuple[list[PlannedOrder], list[Placement]]:
+        """Orders whose worker is still there; the tasks of the others wait again."""
+        due: list[PlannedOrder] = []
+        placements: list[Placement] = []
+        for order in orders:
+            link = self._cluster.workers.get(order.worker_id)
+            if link is None or link.worker.incarnation is None:
+                self._give_back([order])
+                self.kick()
+                continue
+            due.append(order)
+            place = (link.id, link.worker.incarnation, link.worker.node_id)
+            placements += [Placement(w.task_id, w.attempt, *place) for w in order.tasks]
+        return due, placements
+
+    def _assign(
+        self,
+        order: PlannedOrder,
+        link: WorkerLink | None,
+        payloads: Mapping[str, str],
+        now: datetime,
+    ) -> list[Task]:
+        """The order's tasks that the store gave to its worker, and memory as well.
+
+        Without a link they are what must be taken back from a worker that is gone.
+        """
+        return [
+            self._cluster.assign(task, link, now) if link else task
+            for w in order.tasks
+            if w.task_id in payloads
+            and (task := self._cluster.tasks.get(w.task_id)) is not None
+            and task.state is State.QUEUED
+            and task.attempt == w.attempt
+        ]
 
     def _give_back(self, orders: Sequence[PlannedOrder]) -> None:
         for order in orders:
@@ -218,6 +233,9 @@ class Dispatching:
                 reply.set_result(signed)
                 return
         queue = queue_name(link.worker.node_id, link.id)
+        if not self.is_engine_up:
+            self._stray(self.give_up(ready.tasks))
+            return
         try:
             await self._engine.send(queue, order_id, signed)
         except EngineUnavailable as e:
@@ -238,6 +256,11 @@ class Dispatching:
         if homeless:
             self._stray(self.give_up(homeless))
         return Ready(ready.link, tuple(due), ready.payloads)
+
+    async def forget(self, link: WorkerLink) -> None:
+        """What still lies in the queue of a worker that is gone is nobody's."""
+        with contextlib.suppress(EngineUnavailable):
+            await self._engine.forget(queue_name(link.worker.node_id, link.id))
 
     async def give_up(self, tasks: Sequence[Task]) -> None:
         """Tasks that never reached their worker go back as a new attempt."""

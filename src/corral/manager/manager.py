@@ -14,7 +14,12 @@ from corral.core.report import Outcome, OutcomeKind
 from corral.core.retry import RetryPolicy
 from corral.core.task import State, Task, TaskError
 from corral.engine.base import Engine
-from corral.errors import Conflict, EngineUnavailable, TaskNotFound
+from corral.errors import (
+    Conflict,
+    EngineUnavailable,
+    StoreUnavailable,
+    TaskNotFound,
+)
 from corral.manager.access import Access, Limits
 from corral.manager.clock import Clock, new_id
 from corral.manager.dispatching import Dispatching
@@ -31,6 +36,7 @@ from corral.scheduler.value import Paused, Reason, TasksQueued
 from corral.store.base import Retention, Store
 
 log = logging.getLogger(__name__)
+_CANCEL_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,7 @@ class Manager:
             store,
             engine,
             self.registry,
+            self.settling,
             self.dispatching,
             self.clock,
             config.liveness,
@@ -143,13 +150,16 @@ class Manager:
         cluster.job_types = {j.name: j for j in await self.store.job_types()}
         for node in await self.store.nodes():
             # Every lease gets a fresh grace: silence was ours, not theirs.
-            cluster.nodes[node.id] = NodeLink(node, now)
+            # The former self's versions must not come again for another wish.
+            version = cluster.term << 20
+            cluster.nodes[node.id] = NodeLink(node, now, desired_version=version)
         for worker in await self.store.workers():
             cluster.workers[worker.id] = WorkerLink(worker)
         live = await self.store.live_tasks()
         cluster.tasks = {t.id: t for t in live}
         for task in live:
             await self.rescue.take_over(task)
+        await self.rescue.resolve()
         log.info("loaded %d live tasks, term %d", len(live), cluster.term)
 
     # verbs on one task -------------------------------------------------------
@@ -159,19 +169,25 @@ class Manager:
         Raises:
             TaskNotFound, Conflict: unknown, or it had ended already.
         """
-        task = self.cluster.tasks.get(task_id)
-        if task is None:
-            stored = await self._stored(task_id)
-            raise Conflict(
-                f"task {task_id} has already ended as {stored.state}",
-                status=str(stored.state),
-            )
-        error = TaskError("cancelled", "cancelled on request")
-        outcome = Outcome(task.id, task.attempt, OutcomeKind.CANCELLED, error=error)
-        if not await self.settling.settle([outcome]):
+        for _ in range(_CANCEL_TRIES):
+            task = self.cluster.tasks.get(task_id)
+            if task is None:
+                stored = await self._stored(task_id)
+                raise Conflict(
+                    f"task {task_id} has already ended as {stored.state}",
+                    status=str(stored.state),
+                )
+            error = TaskError("cancelled", "cancelled on request")
+            outcome = Outcome(task.id, task.attempt, OutcomeKind.CANCELLED, error=error)
+            if await self.settling.settle([outcome]):
+                await self._drop(task)
+                return
             # It moved on in the same moment: look again.
-            await self.cancel(task_id)
-            return
+        self.cluster.is_dirty = True
+        raise StoreUnavailable(f"task {task_id} is changing hands; try again")
+
+    async def _drop(self, task: Task) -> None:
+        """Tell the worker that has it, if one has, to stop."""
         link = self.cluster.link_of(task)
         if link is not None and link.worker.incarnation == task.incarnation:
             link.drops.add((task.id, task.attempt))
@@ -183,6 +199,8 @@ class Manager:
     async def requeue(self, task_id: str) -> Task:
         """Run an ended task again under the same id."""
         stored = await self._stored(task_id)
+        if stored.is_terminal:
+            await self._check_needs(stored)
         task = await self.store.requeue_task(
             self.cluster.term, task_id, self.clock.now()
         )
@@ -192,10 +210,20 @@ class Manager:
                 status=str(stored.state),
             )
         self.cluster.tasks[task.id] = task
-        waiting = (self.cluster.waiting(task),)
-        self.cluster.scheduler.apply(TasksQueued(waiting))
+        waiting = self.cluster.waiting(task, frozenset(task.spec.depends_on))
+        self.cluster.scheduler.apply(TasksQueued((waiting,)))
+        await self.settling.resolve(task.spec.depends_on)
         self.dispatching.kick()
         return task
+
+    async def _check_needs(self, task: Task) -> None:
+        for need in await self.store.get_tasks(task.spec.depends_on):
+            if need.is_terminal and need.state is not State.COMPLETED:
+                raise Conflict(
+                    f"task {need.id}, which it depends on, is {need.state}: "
+                    "requeue that one first",
+                    depends_on=need.id,
+                )
 
     async def _stored(self, task_id: str) -> Task:
         task = await self.store.get_task(task_id)

@@ -153,6 +153,7 @@ class Registry:
         await self._store.delete_worker(link.id)
         self._cluster.workers.pop(link.id, None)
         self._cluster.scheduler.apply(WorkerGone(link.id))
+        await self._dispatching.forget(link)
 
     async def ensure_job_types(self, names: Iterable[str]) -> None:
         for name in names:

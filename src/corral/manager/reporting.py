@@ -75,29 +75,49 @@ class Reporting:
 
     async def _carry_out(self, link: WorkerLink, report: Report) -> dict[str, Any]:
         if report.logs:
-            await self._store.add_logs(report.logs)
-        outcomes = [o for o in report.outcomes if self._is_current(link, o)]
+            await self._store.add_logs(await self._own_logs(link, report.logs))
+        outcomes = [
+            o for o in report.outcomes if self._is_current(link, o.task_id, o.attempt)
+        ]
         self._learn(link, outcomes)
         await self._settling.settle(outcomes)
         due = [s for s in report.started if self._is_due(link, s)]
         if due:
             await self._starts.put(due)
         for task_id, attempt, fraction, message in report.progress:
-            task = self._cluster.tasks.get(task_id)
-            if task is not None and task.attempt == attempt:
+            if self._is_current(link, task_id, attempt):
                 self._cluster.progress[task_id] = (fraction, message)
         order = await self._next_order(link) if report.wants_order else None
         if outcomes and not report.wants_order:
             self._dispatching.kick()
         return {"order": order, "drop": [list(d) for d in link.drops]}
 
-    def _is_current(self, link: WorkerLink, outcome: Outcome) -> bool:
-        task = self._cluster.tasks.get(outcome.task_id)
+    def _is_current(self, link: WorkerLink, task_id: str, attempt: int) -> bool:
+        task = self._cluster.tasks.get(task_id)
         return (
             task is not None
-            and task.attempt == outcome.attempt
+            and task.attempt == attempt
             and task.incarnation == link.worker.incarnation
         )
+
+    async def _own_logs(
+        self, link: WorkerLink, chunks: Sequence[LogChunk]
+    ) -> list[LogChunk]:
+        """Those of attempts this worker has or had; last words may come late."""
+        own: list[LogChunk] = []
+        late: list[LogChunk] = []
+        for chunk in chunks:
+            is_current = self._is_current(link, chunk.task_id, chunk.attempt)
+            (own if is_current else late).append(chunk)
+        had: set[tuple[str, int]] = set()
+        ids = sorted({chunk.task_id for chunk in late})
+        for task in await self._store.get_tasks(ids) if ids else ():
+            rows = [(task.attempt, task.worker_id)]
+            rows += [
+                (a.attempt, a.worker_id) for a in await self._store.attempts(task.id)
+            ]
+            had |= {(task.id, attempt) for attempt, owner in rows if owner == link.id}
+        return own + [chunk for chunk in late if (chunk.task_id, chunk.attempt) in had]
 
     def _is_due(self, link: WorkerLink, started: Started) -> bool:
         task = self._cluster.tasks.get(started[0])

@@ -17,6 +17,7 @@ from corral.manager.clock import Clock
 from corral.manager.dispatching import Dispatching
 from corral.manager.registry import Registry
 from corral.manager.secret import node_password
+from corral.manager.settling import Settling
 from corral.manager.state import Cluster, NodeLink, slim
 from corral.scheduler.value import TasksGone, TasksQueued
 from corral.store.base import Event, Store
@@ -41,6 +42,7 @@ class Rescue:
         store: Store,
         engine: Engine,
         registry: Registry,
+        settling: Settling,
         dispatching: Dispatching,
         clock: Clock,
         liveness: Liveness,
@@ -50,6 +52,7 @@ class Rescue:
         self._store = store
         self._engine = engine
         self._registry = registry
+        self._settling = settling
         self._dispatching = dispatching
         self._clock = clock
         self._liveness = liveness
@@ -72,7 +75,7 @@ class Rescue:
             return
         if server_id != self._server_id:
             # A Redis that started anew has forgotten the nodes' users.
-            for node_id in self._cluster.nodes:
+            for node_id in list(self._cluster.nodes):
                 await self._engine.grant(
                     node_id, node_password(self._cluster_secret, node_id)
                 )
@@ -132,14 +135,36 @@ class Rescue:
         ended = [t for t in self._cluster.tasks if t not in stored]
         # A task may have been settled or inserted while live_tasks was read, so only
         # what the store says about it now counts.
-        for task in await self._store.get_tasks(ended):
-            if task.is_terminal and task.id in self._cluster.tasks:
-                self._cluster.close_attempt(self._cluster.tasks[task.id])
-                self._cluster.scheduler.apply(TasksGone((task.id,)))
-                self._cluster.end(task.id)
+        await self._settling.follow(await self._store.get_tasks(ended))
         for task in stored.values():
             if self._is_behind(task):
                 await self._adopt(task.id)
+        await self._find_strays()
+        await self.resolve()
+
+    async def _find_strays(self) -> None:
+        """Tasks a broken-off hand-over left between the scheduler and a worker."""
+        workers = self._cluster.workers.values()
+        held = {task_id for link in workers for _, task_id in link.held()}
+        homeless = []
+        for task in self._cluster.tasks.values():
+            if task.id in held or task.id in self._dispatching.in_hand:
+                continue
+            if task.state is not State.QUEUED:
+                homeless.append(task)
+            elif not self._cluster.scheduler.knows(task.id):
+                self._queue(task)
+        if homeless:
+            await self._dispatching.give_up(homeless)
+
+    async def resolve(self) -> None:
+        """Look up what queued tasks depend on, where that is no longer live."""
+        await self._settling.resolve(
+            need
+            for task in self._cluster.tasks.values()
+            if task.state is State.QUEUED
+            for need in task.spec.depends_on
+        )
 
     def _is_behind(self, task: Task) -> bool:
         """Does memory lack something the store has? What is on its way does not count.
@@ -153,7 +178,7 @@ class Rescue:
             known.attempt == task.attempt
             and known.state is State.QUEUED
             and task.state is not State.QUEUED
-            and task.id not in self._dispatching.placing
+            and task.id not in self._dispatching.in_hand
         )
 
     async def _adopt(self, task_id: str) -> None:
@@ -166,16 +191,21 @@ class Rescue:
             self._cluster.scheduler.apply(TasksGone((task_id,)))
         await self.take_over(task)
 
+    def _queue(self, task: Task) -> None:
+        """Let it wait, for all it depends on; `resolve` finds out what is met."""
+        needs = frozenset(task.spec.depends_on)
+        waiting = self._cluster.waiting(task, needs)
+        self._cluster.scheduler.apply(TasksQueued((waiting,)))
+
     async def take_over(self, task: Task) -> None:
-        """Put a live task of the store into memory, wherever it is."""
+        """Put a live task of the store into memory, wherever it is.
+
+        Follow with `resolve`.
+        """
         self._cluster.sequence = max(self._cluster.sequence, task.seq)
         self._cluster.tasks[task.id] = slim(task)
         if task.state is State.QUEUED:
-            needs = frozenset(
-                d for d in task.spec.depends_on if d in self._cluster.tasks
-            )
-            waiting = self._cluster.waiting(task, needs)
-            self._cluster.scheduler.apply(TasksQueued((waiting,)))
+            self._queue(task)
             return
         link = self._cluster.link_of(task)
         if link is None or link.worker.incarnation != task.incarnation:

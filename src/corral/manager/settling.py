@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -81,7 +81,7 @@ class Settling:
 
     async def _follow(self, flat: Sequence[Settlement], applied: set[str]) -> None:
         again: list[Task] = []
-        doomed: list[str] = []
+        doomed: dict[str, str] = {}
         refused = []
         for row in flat:
             task = self._cluster.tasks.get(row.task_id)
@@ -92,14 +92,16 @@ class Settling:
             elif row.state is State.QUEUED:
                 again.append(self._back(task, row))
             else:
-                self._end(task, row.state is State.COMPLETED, doomed)
+                doomed |= self._end(task, row.state)
         if again:
             waiting = tuple(self._cluster.waiting(t) for t in again)
             self._cluster.scheduler.apply(TasksQueued(waiting))
-        if refused:
+        try:
             await self.sync(refused)
-        if doomed:
             await self._doom(doomed)
+        except StoreUnavailable:
+            # What was asked for is written; the rescue loop does the rest.
+            self._cluster.is_dirty = True
 
     def _back(self, task: Task, row: Settlement) -> Task:
         self._cluster.close_attempt(task)
@@ -123,40 +125,67 @@ class Settling:
         self._cluster.tasks[task.id] = back
         return back
 
-    def _end(self, task: Task, is_completed: bool, doomed: list[str]) -> None:
+    def _end(self, task: Task, state: State) -> dict[str, str]:
+        """Forget an ended task; who falls with it, and through whom."""
         scheduler = self._cluster.scheduler
+        doomed: dict[str, str] = {}
         if task.state is State.QUEUED:
             scheduler.apply(TasksGone((task.id,)))
         else:
             self._cluster.close_attempt(task)
-        if is_completed:
+        if state is State.COMPLETED:
             scheduler.apply(DependencyMet(task.id))
         else:
-            doomed.extend(scheduler.dependents(task.id))
+            doomed = dict.fromkeys(scheduler.dependents(task.id), task.id)
         self._cluster.end(task.id)
+        return doomed
 
-    async def _doom(self, task_ids: Sequence[str]) -> None:
+    async def _doom(self, doomed: Mapping[str, str]) -> None:
+        """Fail tasks, each through the dependency it is given with."""
         # Runs inside the commit loop, so it must not wait for another commit of it.
         now = self._clock.now()
-        message = "a task it depends on did not complete"
+        message = "it depends on task {}, which did not complete"
         rows = [
-            _failure(task, "dependency_failed", message, now)
-            for task_id in task_ids
+            _failure(task, "dependency_failed", message.format(need), now)
+            for task_id, need in doomed.items()
             if (task := self._cluster.tasks.get(task_id))
         ]
-        applied = await self._store.settle_tasks(self._cluster.term, rows)
-        await self._follow(rows, applied)
+        if rows:
+            applied = await self._store.settle_tasks(self._cluster.term, rows)
+            await self._follow(rows, applied)
 
     async def sync(self, task_ids: Sequence[str]) -> None:
         """Where the store refused a write, take over what it has."""
-        for stored in await self._store.get_tasks(task_ids):
-            task = self._cluster.tasks.get(stored.id)
-            if task is None:
-                continue
-            if stored.is_terminal:
-                self._end(task, stored.state is State.COMPLETED, [])
-            else:
-                self._cluster.is_dirty = True
+        if task_ids:
+            found = await self._store.get_tasks(task_ids)
+            self._cluster.is_dirty |= any(
+                t.id in self._cluster.tasks for t in found if not t.is_terminal
+            )
+            await self.follow(found)
+
+    async def follow(self, stored: Iterable[Task]) -> None:
+        """Let memory end those tasks that have ended in the store."""
+        doomed: dict[str, str] = {}
+        for row in stored:
+            task = self._cluster.tasks.get(row.id)
+            if task is not None and row.is_terminal:
+                doomed |= self._end(task, row.state)
+        await self._doom(doomed)
+
+    async def resolve(self, needs: Iterable[str]) -> None:
+        """Free or fail those who wait for tasks that are no longer live."""
+        ended = sorted({n for n in needs if n not in self._cluster.tasks})
+        if not ended:
+            return
+        states = {t.id: t.state for t in await self._store.get_tasks(ended)}
+        scheduler = self._cluster.scheduler
+        doomed: dict[str, str] = {}
+        for need in ended:
+            if states.get(need) is State.COMPLETED:
+                scheduler.apply(DependencyMet(need))
+            elif need not in self._cluster.tasks:
+                doomed |= dict.fromkeys(scheduler.dependents(need), need)
+        await self._doom(doomed)
 
 
 def _failure(task: Task, kind: str, message: str, now: datetime) -> Settlement:

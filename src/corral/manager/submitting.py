@@ -40,7 +40,6 @@ Answer = Accepted | CorralError
 class _Entry:
     task: Task
     needs: frozenset[str]
-    failed_need: str | None = None
     answer: Answer | None = None
 
 
@@ -64,10 +63,10 @@ class Submitting:
         """Accept each task or say why not; one answer per spec, in order."""
         entries = await self._check(specs)
         await self._writes.put([e for e in entries if e.answer is None])
-        lost_need = [e for e in entries if e.failed_need and _is_new(e.answer)]
-        for entry in lost_need:
-            message = f"it depends on task {entry.failed_need}, which did not complete"
-            await self._settling.fail([entry.task.id], "dependency_failed", message)
+        # What they depend on may have ended before, or since it was looked for.
+        await self._settling.resolve(
+            need for e in entries if _is_new(e.answer) for need in e.needs
+        )
         return [e.answer or BadRequest("the task was not stored") for e in entries]
 
     # checks ------------------------------------------------------------------
@@ -81,9 +80,9 @@ class Submitting:
             entry = _Entry(task, frozenset())
             try:
                 self._resolve(entry, outside, known)
+                known.add(spec.id)
             except CorralError as e:
                 entry.answer = e
-            known.add(spec.id)
             entries.append(entry)
         return entries
 
@@ -120,7 +119,7 @@ class Submitting:
                     f"depends_on names an unknown task {need!r}", field="depends_on"
                 )
             elif outside[need] is not State.COMPLETED:
-                entry.failed_need = need
+                needs.add(need)
         entry.needs = frozenset(needs)
 
     # the commit --------------------------------------------------------------
@@ -137,13 +136,20 @@ class Submitting:
             rows.append(entry.task)
         try:
             inserted = await self._store.insert_tasks(self._cluster.term, rows)
-        except CorralError as e:
+        except BaseException as e:
             self._undo(entries, [*direct, *later])
-            self._cluster.is_dirty |= isinstance(e, StoreUnavailable)
+            is_refused = isinstance(e, CorralError) and not isinstance(
+                e, StoreUnavailable
+            )
+            self._cluster.is_dirty |= not is_refused
+            self._dispatching.let_go([*direct, *later])
             raise
         self._answer(entries, inserted)
-        await self._dispatch(direct, {t.id: t for t in rows})
-        self._dispatching.later(later)
+        try:
+            await self._dispatch(direct, {t.id: t for t in rows})
+        finally:
+            self._dispatching.let_go(direct)
+            self._dispatching.later(later)
         return [None] * len(batch)
 
     def _without_repeats(self, entries: list[_Entry]) -> list[_Entry]:
@@ -166,8 +172,7 @@ class Submitting:
         for entry in entries:
             task = replace(entry.task, seq=self._cluster.next_sequence())
             entry.task = self._cluster.tasks[task.id] = task
-            if entry.failed_need is None:
-                waiting.append(self._cluster.waiting(task, self._live(entry.needs)))
+            waiting.append(self._cluster.waiting(task, entry.needs))
         self._cluster.scheduler.apply(TasksQueued(tuple(waiting)))
         new = {e.task.id for e in entries}
         direct: list[PlannedOrder] = []
@@ -176,9 +181,6 @@ class Submitting:
             is_direct = all(w.task_id in new for w in order.tasks)
             (direct if is_direct else later).append(order)
         return direct, later
-
-    def _live(self, needs: frozenset[str]) -> frozenset[str]:
-        return frozenset(n for n in needs if n in self._cluster.tasks)
 
     def _undo(self, entries: list[_Entry], orders: list[PlannedOrder]) -> None:
         ids = tuple(e.task.id for e in entries)

@@ -135,12 +135,15 @@ class Scheduler:
                     return
 
     # decisions ---------------------------------------------------------------
-    def plan(self, now: float) -> Plan:
-        """What to do at `now`; planned tasks are no longer waiting here."""
+    def plan(self, now: float, *, can_send: bool = True) -> Plan:
+        """What to do at `now`; planned tasks are no longer waiting here.
+
+        While orders cannot be sent, only time is followed.
+        """
         expired = self._expire(now)
         self._release_due(now)
         orders: list[PlannedOrder] = []
-        if not self._is_paused:
+        if can_send and not self._is_paused:
             while order := self._next_order():
                 orders.append(order)
         return Plan(tuple(orders), expired, self._next_wake())
@@ -220,6 +223,10 @@ class Scheduler:
             if (queued := queue.get(task_id)) is not None:
                 return queued
         return None
+
+    def knows(self, task_id: str) -> bool:
+        """Does this task wait here?"""
+        return self._find(task_id) is not None
 
     def dependents(self, task_id: str) -> tuple[str, ...]:
         """Tasks that still wait for this one."""

@@ -7,7 +7,6 @@ and this costs a fraction of a richer client's processor time.
 from __future__ import annotations
 
 import http.client
-import ssl
 import threading
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from corral.errors import CorralError
+from corral.trust import tls_context
 
 TIMEOUT_S = 30.0
 _RETRIABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -49,7 +49,7 @@ class ManagerLink:
         self._prefix = parts.path.rstrip("/")
         self._tls = None
         if parts.scheme == "https":
-            self._tls = ssl.create_default_context(cafile=ca_file)
+            self._tls = tls_context(url, ca_file)
         self._headers = {
             "Authorization": f"Bearer {key}",
             "Content-Type": "application/json",

@@ -111,7 +111,7 @@ async def test_a_list_is_paged_by_cursor_without_gaps_while_new_tasks_come(
     seen: list[str] = []
     cursor = None
     while True:
-        query = {"cursor": cursor} if cursor else {}
+        query: dict[str, Any] = {"cursor": cursor} if cursor else {}
         page = await world.read.ask("/tasks", limit=3, **query)
         seen += [task["task_id"] for task in page["tasks"]]
         cursor = page["next_cursor"]

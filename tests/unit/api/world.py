@@ -197,8 +197,9 @@ class FakeWorker:
 
 def outcome(item: Json, result: Any = None, **more: Any) -> Json:
     base = {"task_id": item["task_id"], "attempt": item["attempt"]}
-    if "kind" not in more:
-        more = {"kind": "completed", "result": result, **more}
+    more.setdefault("kind", "completed")
+    if more["kind"] == "completed":
+        more["result"] = result
     return {**base, "started_at": time.time(), "duration_s": 0.5, **more}
 
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from corral.core.task import State
+from corral.scheduler.value import Paused
 from tests.unit.api.world import World, declared, fault, outcome, quiet, said
 
 # Redis -----------------------------------------------------------------------
@@ -220,9 +221,10 @@ async def test_a_worker_that_dies_while_a_submit_plans_for_it_costs_nothing(
     worker = await world.worker("echo", concurrency=2)
     await world.admin.tell("/cluster/drain")
     waits = await world.submit.submit()
-    await world.admin.tell("/cluster/drain?resume=true")
+    await quiet()
     reached, release = world.store.hold("insert_tasks")
-    world.manager.dispatching.is_engine_up = True
+    # No kick, so that it is the submit that plans for the task already there.
+    world.manager.cluster.scheduler.apply(Paused(False))
     submit = asyncio.create_task(world.submit.submit())
     await reached.wait()
     await worker.node.beat(worker.word(state="lost", pid=None))
