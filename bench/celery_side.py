@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from bench.meter import Kinds, Usage, family, measure
+from bench.meter import BenchError, Kinds, Usage, family, measure
 from corral.embedded.folder import Folder
 from corral.embedded.redis import Redis, open_redis
 from corral.embedded.server import running
@@ -46,7 +46,7 @@ class CelerySide:
 
         usage = measure(send_and_read, self.processes)
         if said != [{"echoed": number} for number in range(tasks)]:
-            raise RuntimeError("Celery: some results are not what was sent")
+            raise BenchError("Celery: some results are not what was sent")
         return usage
 
     def _loop(self, tasks: int) -> Any:
@@ -115,7 +115,8 @@ def _await_answer(echo: Any, worker: subprocess.Popen[bytes], home: Path) -> Non
         with suppress(NoAnswer):
             handle.get(timeout=0.5)
             return
-    raise RuntimeError(f"Celery did not start: {(home / 'celery.log').read_text()}")
+    said = (home / "celery.log").read_text(errors="replace").strip().splitlines()
+    raise BenchError(f"Celery did not start: {said[-1] if said else 'no word'}")
 
 
 def _redis_pid(redis: Redis) -> int:

@@ -21,16 +21,12 @@ from typing import Any
 
 import psutil
 
-from bench.meter import Kinds, Usage, family, measure
+from bench.meter import BenchError, Kinds, Usage, family, measure
 from corral import Client
 
 WORKER = "corral.worker.builtin:EchoWorker=echo"
 START_S, STOP_S, WAIT_S = 120.0, 30.0, 120.0
 CONCURRENT = 32
-
-
-class BenchError(Exception):
-    """Something did not work, so there is nothing to measure."""
 
 
 @dataclass(frozen=True, slots=True)

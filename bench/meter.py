@@ -15,6 +15,10 @@ Kinds = Mapping[str, Iterable[psutil.Process]]
 """Processes to meter, under the word that the table has for them."""
 
 
+class BenchError(Exception):
+    """Something did not work, so there is nothing to measure."""
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """What some work took: seconds on the clock, processor seconds by kind.

@@ -111,6 +111,22 @@ def kill_recorded(pid: int, started: float) -> None:
             _kill_all([process, *kin])
 
 
+def memory_mb(pid: int | None) -> float | None:
+    """What a process and its descendants hold in memory."""
+    if pid is None:
+        return None
+    try:
+        process = psutil.Process(pid)
+        family = [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return None
+    total = 0
+    for member in family:
+        with contextlib.suppress(psutil.Error):
+            total += member.memory_info().rss
+    return round(total / 2**20, 1)
+
+
 def start_time(pid: int) -> float | None:
     try:
         return psutil.Process(pid).create_time()

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from corral.agent.process import memory_mb
 from corral.core.worker import WorkerState
 
 _SERVING = frozenset({WorkerState.READY, WorkerState.BUSY})
@@ -78,6 +79,7 @@ class Word:
             "error": self.error,
             "restarts": self.restarts,
             "age_s": round(max(0.0, age_s), 3),
+            "memory_mb": memory_mb(self.pid),
             "held": [list(pair) for pair in self.held],
         }
 

@@ -73,6 +73,7 @@ class WorkerBeatIn(Struct):
     error: str | None = None
     restarts: int = 0
     age_s: float = 0.0
+    memory_mb: float | None = None
     held: list[tuple[str, int]] = []
 
 

@@ -134,7 +134,7 @@ def worker(link: WorkerLink) -> WorkerOut:
         current_tasks=sum(len(order.left) for order in link.orders.values()),
         loaded_models=[],
         gpu_info=[],
-        memory_usage={},
+        memory_usage={"rss_mb": link.memory_mb} if link.memory_mb else {},
         performance_metrics={
             "tasks_completed": link.ran,
             "tasks_failed": link.failed,

@@ -12,6 +12,9 @@ from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import redis.asyncio as aioredis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import RedisError, ResponseError
 
 from corral.engine.envelope import message
@@ -83,6 +86,9 @@ class Dispatcher:
             socket_timeout=self._timeout_s,
             socket_connect_timeout=self._timeout_s,
             health_check_interval=10,
+            # Once more at once, for a connection that a restarted server has closed;
+            # waiting between tries is the rescue loop's part.
+            retry=Retry(NoBackoff(), 1, supported_errors=(Disconnected,)),
         )
 
     async def send(self, queue: str, order_id: str, signed: Mapping[str, str]) -> None:

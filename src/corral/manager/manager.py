@@ -157,8 +157,8 @@ class Manager:
             cluster.workers[worker.id] = WorkerLink(worker)
         live = await self.store.live_tasks()
         cluster.tasks = {t.id: t for t in live}
-        for task in live:
-            await self.rescue.take_over(task)
+        homeless = [task for task in live if not self.rescue.take_over(task)]
+        await self.dispatching.give_up(homeless)
         await self.rescue.resolve()
         log.info("loaded %d live tasks, term %d", len(live), cluster.term)
 

@@ -39,6 +39,7 @@ class WorkerBeat:
     restarts: int = 0
     age_s: float = 0.0
     held: frozenset[tuple[str, int]] = frozenset()
+    memory_mb: float | None = None
 
 
 class Registry:
@@ -276,6 +277,7 @@ class Registry:
         self, link: WorkerLink, beat: WorkerBeat
     ) -> list[tuple[str, int]]:
         worker = link.worker
+        link.memory_mb = beat.memory_mb
         link.worker = replace(
             worker, restarts=beat.restarts, last_heartbeat=self._clock.now()
         )

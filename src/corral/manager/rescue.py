@@ -189,7 +189,8 @@ class Rescue:
         if known is not None:
             self._cluster.close_attempt(known)
             self._cluster.scheduler.apply(TasksGone((task_id,)))
-        await self.take_over(task)
+        if not self.take_over(task):
+            await self._dispatching.give_up([task])
 
     def _queue(self, task: Task) -> None:
         """Let it wait, for all it depends on; `resolve` finds out what is met."""
@@ -197,18 +198,19 @@ class Rescue:
         waiting = self._cluster.waiting(task, needs)
         self._cluster.scheduler.apply(TasksQueued((waiting,)))
 
-    async def take_over(self, task: Task) -> None:
+    def take_over(self, task: Task) -> bool:
         """Put a live task of the store into memory, wherever it is.
 
-        Follow with `resolve`.
+        False when no worker has it any more, and it must be given up. Follow with
+        `resolve`.
         """
         self._cluster.sequence = max(self._cluster.sequence, task.seq)
         self._cluster.tasks[task.id] = slim(task)
         if task.state is State.QUEUED:
             self._queue(task)
-            return
+            return True
         link = self._cluster.link_of(task)
         if link is None or link.worker.incarnation != task.incarnation:
-            await self._dispatching.give_up([task])
-            return
+            return False
         self._registry.restore_order(link, task)
+        return True

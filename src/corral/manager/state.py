@@ -45,6 +45,7 @@ class WorkerLink:
         default_factory=OrderedDict
     )
     drops: set[tuple[str, int]] = field(default_factory=set)
+    memory_mb: float | None = None
     ran: int = 0
     failed: int = 0
     busy_s: float = 0.0

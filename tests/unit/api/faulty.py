@@ -33,6 +33,11 @@ class FaultyStore:
         """`count` calls of `name` pass; with the next the store goes down."""
         self._left[name] = count
 
+    def forgive(self) -> None:
+        """From now on every call is carried out and answered."""
+        self._loses.clear()
+        self._left.clear()
+
     def hold(self, name: str) -> tuple[asyncio.Event, asyncio.Event]:
         """Calls of `name` set the first event and wait for the second, then go on."""
         self._reached[name], self._gates[name] = asyncio.Event(), asyncio.Event()

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from corral.api.errors import STATUS
-from corral.errors import CorralError
+from corral.api.errors import STATUS, status_of
+from corral.errors import (
+    BadRequest,
+    Conflict,
+    CorralError,
+    NotFound,
+    Unavailable,
+    Unreachable,
+)
 from tests.unit.api.routes_of import walk
 from tests.unit.api.world import World, fault, running
 
-BODIES = {"post", "put", "patch"}
+
+def _all_of(kind: type[CorralError]) -> set[type[CorralError]]:
+    return {kind}.union(*(_all_of(sub) for sub in kind.__subclasses__()))
 
 
 async def test_an_unknown_address_has_the_one_shape(world: World) -> None:
@@ -49,10 +59,7 @@ async def test_a_mistake_of_ours_has_the_one_shape_and_tells_no_secret(
 
 
 async def test_every_exception_of_ours_has_a_status() -> None:
-    def all_of(kind: type[CorralError]) -> set[type[CorralError]]:
-        return {kind}.union(*(all_of(sub) for sub in kind.__subclasses__()))
-
-    for kind in all_of(CorralError):
+    for kind in _all_of(CorralError):
         assert any(issubclass(kind, known) for known, _ in STATUS)
 
 
@@ -195,3 +202,31 @@ async def test_a_manager_in_debug_mode_shows_tracebacks_and_others_do_not() -> N
         answer = await world.read.get("/broken")
         assert answer.status_code == 500
         assert "look here" in answer.text
+
+
+def test_the_guide_tells_every_status_with_its_codes() -> None:
+    text = (Path(__file__).parents[3] / "docs/api.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (\d{3}) \| (.+?) \|", text, re.MULTILINE))
+    told = {(int(s), code) for s in rows for code in re.findall(r"`(\w+)`", rows[s])}
+    raised = {
+        (status_of(kind("x")), kind.code)
+        for kind in _all_of(CorralError)
+        if kind.__module__ == "corral.errors" and kind.code in _ANSWERED
+    }
+    ours = {(500, "internal_error"), (405, "method_not_allowed")}
+    assert told == raised | ours
+
+
+_ANSWERED = {
+    kind.code
+    for base in (BadRequest, NotFound, Conflict, Unavailable)
+    for kind in (base, *base.__subclasses__())
+    if kind is not Unreachable
+} | {"unauthenticated", "forbidden", "rate_limited"}
+
+
+async def test_the_guide_names_only_calls_that_exist(world: World) -> None:
+    text = (Path(__file__).parents[3] / "docs/api.md").read_text(encoding="utf-8")
+    known = {route.path for route in walk(world.app.routes)}
+    for path in re.findall(r"\$CORRAL(/[^\s\"?]*)", text):
+        assert re.sub(r"0198…", "{task_id}", path) in known

@@ -177,6 +177,17 @@ async def test_a_batch_may_depend_on_its_own_earlier_tasks(world: World) -> None
     assert [e["index"] for e in told["errors"]] == [0]
 
 
+async def test_a_task_that_depends_on_a_refused_one_is_refused_too(
+    world: World,
+) -> None:
+    rows = [
+        {"task_type": "nope", "task_id": "a"},
+        {"task_type": "echo", "depends_on": ["a"]},
+    ]
+    told = await world.submit.tell("/tasks/batch", {"tasks": rows})
+    assert [e["code"] for e in told["errors"]] == ["unknown_task_type", "invalid_field"]
+
+
 async def test_more_than_100000_tasks_in_a_batch_are_refused(world: World) -> None:
     body = b'{"tasks":[' + b",".join([b"1"] * 100_001) + b"]}"
     answer = await world.submit.post("/tasks/batch", body)

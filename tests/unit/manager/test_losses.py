@@ -93,6 +93,14 @@ async def test_a_stopped_worker_gives_its_tasks_back(world: World) -> None:
     fault(await owner.report(), 404, "worker_not_found")
 
 
+async def test_a_stopped_workers_queue_is_emptied(world: World) -> None:
+    worker = await world.worker("echo")
+    await world.submit.submit()
+    assert world.engine.sent[worker.queue]
+    await world.operate.delete(f"/workers/{worker.id}")
+    assert worker.queue not in world.engine.sent
+
+
 async def test_a_worker_its_agent_no_longer_lists_is_gone(world: World) -> None:
     worker = await world.worker("echo")
     task_id = await world.submit.submit()

@@ -116,6 +116,22 @@ async def test_a_task_whose_worker_is_gone_meanwhile_runs_again(lives: Lives) ->
     assert (item["task_id"], item["attempt"]) == (task_id, 2)
 
 
+async def test_many_tasks_of_a_worker_that_was_removed_go_back_in_one_write(
+    lives: Lives,
+) -> None:
+    world = await lives.next()
+    worker = await world.worker("echo", concurrency=50)
+    rows = [{"task_type": "echo"} for _ in range(50)]
+    told = await world.submit.tell("/tasks/batch", {"tasks": rows})
+    assert len(worker.take()) == 50
+    await lives.store.delete_worker(worker.id)
+    world = await lives.next()
+    writes = [rows for name, rows in world.store.calls if name == "settle_tasks"]
+    assert writes == [50]
+    other = await world.worker("echo", concurrency=50)
+    assert {item["task_id"] for item in other.take()} == set(told["task_ids"])
+
+
 async def test_an_order_lost_in_the_restart_is_given_again(lives: Lives) -> None:
     world = await lives.next()
     worker = await world.worker("echo")

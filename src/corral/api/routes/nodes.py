@@ -143,4 +143,5 @@ def _beat(said: node_model.WorkerBeatIn) -> WorkerBeat:
         said.restarts,
         said.age_s,
         frozenset(said.held),
+        said.memory_mb,
     )
