@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -110,6 +111,11 @@ def _run_manager(config: Settings) -> int:
             ssl_keyfile=config.ssl_key_path,
         )
     )
+    # Tens of thousands of live tasks hold no cycles: looking through them again and
+    # again for some would cost a fifth of the manager's time.
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 50, 1_000)
     with contextlib.suppress(SystemExit):
         server.run()
     if failure:

@@ -80,8 +80,11 @@ class Dispatching:
 
     async def _cycle(self) -> None:
         orders = [*self._stored, *self.plan().orders]
-        self._stored.clear()
         self._release_replies(orders)
+        # Rows of an insert under way are not there yet to be placed; it kicks when
+        # it is through.
+        self._stored = [o for o in orders if self._is_unstored(o)]
+        orders = [o for o in orders if not self._is_unstored(o)]
         if orders:
             try:
                 await self._hand_over(orders)
@@ -100,6 +103,10 @@ class Dispatching:
         for order in ready:
             await self.send(order)
         self.kick()
+
+    def _is_unstored(self, order: PlannedOrder) -> bool:
+        unstored = self._cluster.unstored
+        return bool(unstored) and any(w.task_id in unstored for w in order.tasks)
 
     def plan(self) -> Plan:
         """Ask the scheduler; ends expired tasks and arms the next wake-up."""
@@ -224,7 +231,11 @@ class Dispatching:
         opened = OpenOrder(order_id, self._clock.monotonic(), left)
         self._cluster.open_order(link, opened)
         incarnation = link.worker.incarnation or ""
-        items = await self._items(ready)
+        try:
+            items = await self._items(ready)
+        except StoreUnavailable:
+            self._stray(self.give_up(ready.tasks))
+            return
         order = Order(order_id, link.id, incarnation, items)
         signed = signed_order(order, worker_secret(self._secret, link.id, incarnation))
         while link.replies:

@@ -32,7 +32,7 @@ from corral.manager.settling import Settling
 from corral.manager.state import Cluster, NodeLink, WorkerLink
 from corral.manager.submitting import Submitting
 from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.value import Paused, Reason, TasksQueued
+from corral.scheduler.value import Paused, Reason, TasksGone, TasksQueued
 from corral.store.base import Retention, Store
 
 log = logging.getLogger(__name__)
@@ -209,6 +209,10 @@ class Manager:
                 f"task {task_id} is {stored.state}; only ended tasks can be requeued",
                 status=str(stored.state),
             )
+        if (known := self.cluster.tasks.get(task.id)) is not None:
+            # That it had ended is news here: the answer to that write was lost.
+            self.cluster.close_attempt(known)
+            self.cluster.scheduler.apply(TasksGone((task.id,)))
         self.cluster.tasks[task.id] = task
         waiting = self.cluster.waiting(task, frozenset(task.spec.depends_on))
         self.cluster.scheduler.apply(TasksQueued((waiting,)))

@@ -96,12 +96,8 @@ class Settling:
         if again:
             waiting = tuple(self._cluster.waiting(t) for t in again)
             self._cluster.scheduler.apply(TasksQueued(waiting))
-        try:
-            await self.sync(refused)
-            await self._doom(doomed)
-        except StoreUnavailable:
-            # What was asked for is written; the rescue loop does the rest.
-            self._cluster.is_dirty = True
+        await self.sync(refused)
+        await self._doom(doomed)
 
     def _back(self, task: Task, row: Settlement) -> Task:
         self._cluster.close_attempt(task)
@@ -141,7 +137,10 @@ class Settling:
         return doomed
 
     async def _doom(self, doomed: Mapping[str, str]) -> None:
-        """Fail tasks, each through the dependency it is given with."""
+        """Fail tasks, each through the dependency it is given with.
+
+        What the caller wanted is written by now: an outage here is the rescue loop's.
+        """
         # Runs inside the commit loop, so it must not wait for another commit of it.
         now = self._clock.now()
         message = "it depends on task {}, which did not complete"
@@ -150,18 +149,29 @@ class Settling:
             for task_id, need in doomed.items()
             if (task := self._cluster.tasks.get(task_id))
         ]
-        if rows:
+        if not rows:
+            return
+        try:
             applied = await self._store.settle_tasks(self._cluster.term, rows)
+        except StoreUnavailable:
+            self._cluster.is_dirty = True
+        else:
             await self._follow(rows, applied)
 
     async def sync(self, task_ids: Sequence[str]) -> None:
         """Where the store refused a write, take over what it has."""
-        if task_ids:
-            found = await self._store.get_tasks(task_ids)
-            self._cluster.is_dirty |= any(
-                t.id in self._cluster.tasks for t in found if not t.is_terminal
-            )
-            await self.follow(found)
+        found = await self._look_up(task_ids)
+        self._cluster.is_dirty |= any(
+            t.id in self._cluster.tasks for t in found if not t.is_terminal
+        )
+        await self.follow(found)
+
+    async def _look_up(self, task_ids: Sequence[str]) -> Sequence[Task]:
+        try:
+            return await self._store.get_tasks(task_ids) if task_ids else ()
+        except StoreUnavailable:
+            self._cluster.is_dirty = True
+            return ()
 
     async def follow(self, stored: Iterable[Task]) -> None:
         """Let memory end those tasks that have ended in the store."""
@@ -177,7 +187,11 @@ class Settling:
         ended = sorted({n for n in needs if n not in self._cluster.tasks})
         if not ended:
             return
-        states = {t.id: t.state for t in await self._store.get_tasks(ended)}
+        try:
+            states = {t.id: t.state for t in await self._store.get_tasks(ended)}
+        except StoreUnavailable:
+            self._cluster.is_dirty = True
+            return
         scheduler = self._cluster.scheduler
         doomed: dict[str, str] = {}
         for need in ended:

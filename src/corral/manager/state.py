@@ -98,6 +98,8 @@ class Cluster:
     workers: dict[str, WorkerLink] = field(default_factory=dict)
     job_types: dict[str, JobType] = field(default_factory=dict)
     progress: dict[str, tuple[float, str]] = field(default_factory=dict)
+    unstored: set[str] = field(default_factory=set)
+    """The scheduler knows them, but their insert is under way: not yet to place."""
     sequence: int = 0
     term: int = 0
     is_dirty: bool = False

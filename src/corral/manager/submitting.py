@@ -6,7 +6,7 @@ A caller is told "accepted" only after the commit.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from corral.core.task import State, Task, TaskSpec
 from corral.errors import (
@@ -76,7 +76,8 @@ class Submitting:
         known: set[str] = set()
         entries = []
         for spec in specs:
-            task = Task(spec=spec, state=State.QUEUED, created_at=now)
+            seq = self._cluster.next_sequence()
+            task = Task(spec=spec, state=State.QUEUED, created_at=now, seq=seq)
             entry = _Entry(task, frozenset())
             try:
                 self._resolve(entry, outside, known)
@@ -134,6 +135,8 @@ class Submitting:
             if link is not None:
                 entry.task = self._cluster.assign(entry.task, link, now)
             rows.append(entry.task)
+        new = {task.id for task in rows}
+        self._cluster.unstored |= new
         try:
             inserted = await self._store.insert_tasks(self._cluster.term, rows)
         except BaseException as e:
@@ -143,7 +146,10 @@ class Submitting:
             )
             self._cluster.is_dirty |= not is_refused
             self._dispatching.let_go([*direct, *later])
+            self._dispatching.kick()
             raise
+        finally:
+            self._cluster.unstored -= new
         self._answer(entries, inserted)
         try:
             await self._dispatch(direct, {t.id: t for t in rows})
@@ -170,8 +176,7 @@ class Submitting:
         """Plan new tasks before they are stored, so that one commit does for both."""
         waiting = []
         for entry in entries:
-            task = replace(entry.task, seq=self._cluster.next_sequence())
-            entry.task = self._cluster.tasks[task.id] = task
+            task = self._cluster.tasks[entry.task.id] = entry.task
             waiting.append(self._cluster.waiting(task, entry.needs))
         self._cluster.scheduler.apply(TasksQueued(tuple(waiting)))
         new = {e.task.id for e in entries}
@@ -196,7 +201,9 @@ class Submitting:
         for entry in entries:
             task_id = entry.task.id
             if task_id in inserted.created:
-                self._cluster.tasks[task_id] = slim(self._cluster.tasks[task_id])
+                # A task with an id of the caller's own may have ended meanwhile.
+                if (task := self._cluster.tasks.get(task_id)) is not None:
+                    self._cluster.tasks[task_id] = slim(task)
                 entry.answer = Accepted(entry.task)
                 continue
             self._cluster.scheduler.apply(TasksGone((task_id,)))

@@ -1,12 +1,13 @@
 """A store that can be cut off, held up, or lose its answer; the rest is the real twin.
 
 What it does is what a database does to its clients: no answer (`is_down`), an answer
-lost after the commit (`loses_answer`), a slow commit (`hold`).
+lost after the commit (`loses_answer`), a slow commit (`hold`, `dice`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -20,6 +21,8 @@ class FaultyStore:
         self.inner = inner
         self.is_down = False
         self.calls: list[tuple[str, int]] = []
+        self.dice: random.Random | None = None
+        """Given some, calls take turns of any length before and after their work."""
         self._loses: set[str] = set()
         self._left: dict[str, int] = {}
         self._gates: dict[str, asyncio.Event] = {}
@@ -58,14 +61,20 @@ class FaultyStore:
                 self._reached[name].set()
                 await gate.wait()
                 self._gates.pop(name, None)
+            await self._dawdle()
             self._check()
             result = await call(*args, **more)
+            await self._dawdle()
             if name in self._loses:
                 self._loses.discard(name)
                 raise StoreUnavailable("the answer was lost on its way")
             return result
 
         return through
+
+    async def _dawdle(self) -> None:
+        for _ in range(self.dice.randint(0, 20) if self.dice else 0):
+            await asyncio.sleep(0)
 
     def _count(self, name: str) -> None:
         if name in self._left:

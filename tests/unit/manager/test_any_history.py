@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable, Callable
@@ -22,6 +23,7 @@ from tests.unit.api.world import (
     said,
 )
 
+WORKERS = [declared("one", "echo", concurrency=2), declared("two", "echo")]
 WRITES = ["insert_tasks", "place_tasks", "settle_tasks", "start_tasks"]
 
 
@@ -44,8 +46,7 @@ class History:
 
     async def begin(self) -> None:
         for _ in range(2):
-            one = declared("one", "echo", concurrency=2)
-            self.nodes.append(await self.world.node(one, declared("two", "echo")))
+            self.nodes.append(await self.world.node(*WORKERS))
         for worker in self.workers:
             self.held[worker.id] = {}
             await self.revive(worker)
@@ -176,6 +177,24 @@ class History:
             path = f"/tasks/{self.dice.choice(self.accepted)}/requeue"
             self.check((await self.world.submit.post(path)).status_code)
 
+    async def restart_agent(self) -> None:
+        """A new epoch: all its workers are gone, and start again sooner or later."""
+        node = self.dice.choice(self.nodes)
+        for worker in node.workers.values():
+            self.alive.discard(worker.id)
+            self.held[worker.id] = {}
+        body = {"hostname": "host", "workers": [*WORKERS]}
+        path = f"/nodes/{node.id}/register"
+        answer = await node.caller.post(path, body)
+        self.check(answer.status_code)
+        if answer.is_success:
+            node.epoch = answer.json()["epoch"]
+
+    async def drain(self) -> None:
+        word = self.dice.choice(["true", "false"])
+        path = f"/cluster/drain?resume={word}"
+        self.check((await self.world.admin.post(path)).status_code)
+
     async def pass_time(self) -> None:
         self.world.clock.step(self.dice.choice([0.5, 2, 5]))
         for node in self.nodes:
@@ -221,15 +240,24 @@ class History:
             self.lose_an_answer,
             self.cancel,
             self.requeue,
+            self.restart_agent,
+            self.drain,
         ]
+        self.world.store.dice = self.dice
         for _ in range(steps):
-            await self.dice.choice(often)()
-            await quiet(20)
+            several = self.dice.choices(often, k=self.dice.randint(1, 3))
+            await asyncio.gather(*(act() for act in several))
 
     async def heal(self) -> None:
         """All is well again: everything must come to its end."""
         self.world.store.is_down = self.world.engine.is_down = False
         self.world.store.forgive()
+        self.world.manager.drain(False)
+        for node in self.nodes:
+            epoch = self.world.manager.registry.node(node.id).node.epoch
+            if node.epoch != epoch:
+                await node.register(*WORKERS)
+                self.alive -= {worker.id for worker in node.workers.values()}
         for worker in self.workers:
             if worker.id not in self.alive:
                 await self.revive(worker)
