@@ -48,6 +48,7 @@ def _ref(kind: type) -> dict[str, Any]:
 def described(
     answer: type,
     *,
+    or_else: type | None = None,
     body: type | None = None,
     status: int = 200,
     errors: tuple[int, ...] = (),
@@ -55,7 +56,10 @@ def described(
     is_open: bool = False,
 ) -> dict[str, Any]:
     """Keyword arguments for a route decorator."""
-    responses: dict[str, Any] = {str(status): _said("Done", _ref(answer))}
+    schema = _ref(answer)
+    if or_else is not None:
+        schema = {"anyOf": [schema, _ref(or_else)]}
+    responses: dict[str, Any] = {str(status): _said("Done", schema)}
     usual = (500,) if is_open else _ALWAYS
     for code in sorted({*usual, *(_WITH_BODY if body else ()), *errors}):
         responses[str(code)] = _problem(code)

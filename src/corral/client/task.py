@@ -53,12 +53,16 @@ def submit(
     Without an `idempotency_key` or `task_id` a key is made up, so that sending it
     again after a lost answer never makes a second task.
     """
+    body = _body(task_type, parameters, options)
+    response = yield Request("POST", "/tasks", body=body, is_repeatable=True)
+    return decode(response, Submitted)
+
+
+def _body(task_type: str, parameters: Any, options: TaskOptions) -> bytes:
     task = {"task_type": task_type, "parameters": _or_empty(parameters), **options}
     if "task_id" not in task and "idempotency_key" not in task:
         task["idempotency_key"] = uuid4().hex
-    body = encode(task)
-    response = yield Request("POST", "/tasks", body=body, is_repeatable=True)
-    return decode(response, Submitted)
+    return encode(task)
 
 
 def _or_empty(parameters: Any) -> Any:
@@ -134,9 +138,21 @@ def run(
         TaskFailed: when the task ended otherwise than completed.
         TimeoutError: when it has not ended after `wait_timeout` seconds.
     """
-    submitted = yield from submit(task_type, parameters, **options)
-    value = yield from result(submitted, wait_timeout)
-    return value
+    ends = None if wait_timeout is None else time.monotonic() + wait_timeout
+    first_s = POLL_S if wait_timeout is None else min(wait_timeout, POLL_S)
+    response = yield Request(
+        "POST",
+        "/tasks",
+        {"wait": str(round(first_s, 3))},
+        _body(task_type, parameters, options),
+        is_repeatable=True,
+        wait_s=first_s,
+    )
+    task = decode(response, TaskDetail)
+    if not task.is_terminal:
+        left_s = None if ends is None else max(ends - time.monotonic(), 0.0)
+        task = yield from wait(task, left_s)
+    return result_of(task)
 
 
 def cancel(task: TaskRef) -> Flow[None]:

@@ -144,6 +144,28 @@ class Task:
     error: TaskError | None = None
     dead_letter: str | None = None
 
+    def given_to(
+        self, worker_id: str, incarnation: str | None, node_id: str, at: datetime
+    ) -> Task:
+        """This attempt with a worker. Written out: `replace` costs four times as much,
+        and every task passes here.
+        """
+        state = advance(self.state, State.ASSIGNED)
+        return Task(
+            self.spec,
+            state,
+            self.created_at,
+            self.seq,
+            self.run,
+            self.attempt,
+            self.tries,
+            self.losses,
+            worker_id,
+            incarnation,
+            node_id,
+            at,
+        )
+
     @property
     def id(self) -> str:
         return self.spec.id

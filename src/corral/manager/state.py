@@ -13,7 +13,7 @@ from typing import Any
 
 from corral.core.job_type import JobType
 from corral.core.node import Node, Sample
-from corral.core.task import State, Task
+from corral.core.task import Task
 from corral.core.worker import Worker, WorkerState
 from corral.manager.wait import Waiters
 from corral.scheduler.scheduler import Scheduler
@@ -118,14 +118,7 @@ class Cluster:
     def assign(self, task: Task, link: WorkerLink, now: Any) -> Task:
         """Note that `task` is with this worker incarnation now."""
         worker = link.worker
-        task = replace(
-            task,
-            state=State.ASSIGNED,
-            worker_id=worker.id,
-            incarnation=worker.incarnation,
-            node_id=worker.node_id,
-            assigned_at=now,
-        )
+        task = task.given_to(worker.id, worker.incarnation, worker.node_id, now)
         self.tasks[task.id] = task
         return task
 

@@ -62,7 +62,14 @@ def test_wait_says_why_the_task_has_not_ended_in_time(
 def test_result_of_a_completed_task_is_what_it_returned(
     manager: StandIn, client: Client
 ) -> None:
-    manager.on("POST /tasks", submitted())
+    manager.on("POST /tasks", task_out())
+    assert client.run("echo", {"message": "hi"}) == {"echoed": "hi"}
+
+
+def test_run_goes_on_waiting_when_the_task_outlasts_the_first_answer(
+    manager: StandIn, client: Client
+) -> None:
+    manager.on("POST /tasks", task_out(status="running"))
     manager.on("GET /tasks/t1", task_out())
     assert client.run("echo", {"message": "hi"}) == {"echoed": "hi"}
 

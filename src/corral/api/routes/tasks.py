@@ -41,23 +41,28 @@ def _intake(who: Caller, request: Request) -> Intake:
 
 @router.post(
     "",
-    summary="Submit one task",
+    summary="Submit one task; with wait, answers like GET when it has ended",
     **described(
         model.TaskAccepted,
+        or_else=model.TaskOut,
         body=model.TaskIn,
         status=201,
         errors=(400, 413, 422),
         example=_EXAMPLE,
     ),
 )
-async def submit(request: Request, who: Submitter) -> Response:
+async def submit(request: Request, who: Submitter, wait: Wait = 0.0) -> Response:
     key = request.headers.get("idempotency-key")
     spec = _intake(who, request).one(await request.body(), key)
     result = (await who.manager.submitting.submit([spec]))[0]
     if isinstance(result, CorralError):
         raise result
     who.note("task.submit", result.task.id)
-    return answer(render.accepted(who.manager, result), 201 if result.is_new else 200)
+    status = 201 if result.is_new else 200
+    if not wait:
+        return answer(render.accepted(who.manager, result), status)
+    await who.manager.wait([result.task.id], wait)
+    return await _show(who, await _find(who, result.task.id), status)
 
 
 @router.post(
@@ -188,13 +193,13 @@ async def _find(who: Caller, task_id: str) -> Task:
     return task
 
 
-async def _show(who: Caller, task: Task) -> Response:
+async def _show(who: Caller, task: Task, status: int = 200) -> Response:
     attempts = (
         await who.manager.store.attempts(task.id)
         if task.attempt > 1 or (task.is_terminal and task.state is not State.COMPLETED)
         else ()
     )
-    return answer(render.full(who.manager, task, attempts))
+    return answer(render.full(who.manager, task, attempts), status)
 
 
 @router.get(
