@@ -16,7 +16,10 @@ DEBIAN_PACKAGES := iproute2
 
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
-QUICK_TESTS := $(wildcard tests/test_house.py tests/unit tests/contract)
+QUICK_TESTS := tests/test_house.py tests/unit tests/contract
+SLOW_TESTS := tests/integration tests/acceptance tests/load
+# They wait for processes more than they compute; a file stays with one of them.
+PARALLEL := -n 3 --dist loadfile
 TYPED := src tests $(sort $(dir $(wildcard examples/*.py bench/*.py)))
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-annotate --no-header $(LOCK_ARGS) pyproject.toml
@@ -67,11 +70,11 @@ lint: setup-dev ## formatting, lint, types and import rules
 
 .PHONY: check
 check: lint ## lint, then house, unit and contract tests (under 90 s)
-	@$(PYTEST) $(QUICK_TESTS)
+	@$(PYTEST) $(PARALLEL) $(QUICK_TESTS)
 
 .PHONY: test
-test: system lint ## lint, then every test
-	@$(PYTEST) tests
+test: system check ## check, then the tests on real clusters
+	@$(PYTEST) $(SLOW_TESTS)
 
 .PHONY: bench
 bench: setup ## measure throughput and cost per task, beside plain Celery

@@ -105,6 +105,7 @@ class Cluster:
         *options: str,
         port: int | None = None,
         host: str = "127.0.0.1",
+        is_port_flag: bool = True,
         **environment: str,
     ) -> Cluster:
         port = port or free_port()
@@ -113,7 +114,8 @@ class Cluster:
         if not workers:
             chosen = ["--no-agent"]
         home.mkdir(parents=True, exist_ok=True)
-        command = [*CORRAL, "up", "--port", str(port), *chosen, *options]
+        where = ["--port", str(port)] if is_port_flag else []
+        command = [*CORRAL, "up", *where, *chosen, *options]
         process = _spawn(command, env, home, home / "up.log")
         cluster = cls(home, host, port, process, env)
         try:

@@ -11,6 +11,12 @@ import structlog
 _QUIET = ("httpx", "httpcore", "uvicorn.access", "alembic", "asyncio")
 
 
+def _plain(_logger: Any, _name: str, event: dict[str, Any]) -> dict[str, Any]:
+    """The web server says things twice, the second time in colour."""
+    event.pop("color_message", None)
+    return event
+
+
 def configure(level: str, log_format: str) -> None:
     """Send every logger through one formatter; the last to speak wins."""
     shared: list[Any] = [
@@ -19,6 +25,7 @@ def configure(level: str, log_format: str) -> None:
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.stdlib.ExtraAdder(),
+        _plain,
     ]
     last: Any = (
         structlog.processors.JSONRenderer()

@@ -193,7 +193,11 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
             cap_s=config.retry_cap_s,
             max_losses=config.max_losses,
         ),
-        liveness=Liveness(config.suspect_after_s, config.lost_after_s),
+        liveness=Liveness(
+            config.suspect_after_s,
+            config.lost_after_s,
+            register_s=config.worker_registration_timeout_s,
+        ),
         limits=Limits(
             config.rate_limit_per_s, config.rate_burst, config.failed_auth_per_min
         ),

@@ -247,6 +247,7 @@ class Dispatching:
         if not self.is_engine_up:
             self._stray(self.give_up(ready.tasks))
             return
+        log.debug("order_sent", extra={"order_id": order_id, "queue": queue})
         try:
             await self._engine.send(queue, order_id, signed)
         except EngineUnavailable as e:

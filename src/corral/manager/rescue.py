@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from corral.core.node import NodeState
 from corral.core.task import State, Task
+from corral.core.worker import WorkerState
 from corral.engine.base import Engine
 from corral.errors import EngineUnavailable
 from corral.manager.clock import Clock
@@ -28,11 +29,15 @@ WATCH_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Liveness:
-    """After how many silent seconds a node is suspect, and lost."""
+    """After how many silent seconds a node is suspect, and lost.
+
+    `register_s` is how long a worker may take to register.
+    """
 
     suspect_s: float = 15.0
     lost_s: float = 20.0
     mass_loss_nodes: int = 4
+    register_s: float = 60.0
 
 
 class Rescue:
@@ -64,6 +69,26 @@ class Rescue:
         await self._watch_engine()
         if self._cluster.is_dirty:
             await self.reconcile()
+        self._watch_registrations()
+
+    def _watch_registrations(self) -> None:
+        """A worker that should be there but never registers is shown as broken."""
+        now, limit_s = self._clock.monotonic(), self._liveness.register_s
+        for link in self._cluster.workers.values():
+            node = self._cluster.nodes.get(link.worker.node_id)
+            is_due = (
+                link.worker.state is WorkerState.STARTING
+                and link.worker.incarnation is None
+                and node is not None
+                and node.node.state is NodeState.ONLINE
+            )
+            if not is_due:
+                link.wanted_at = None
+            elif link.wanted_at is None:
+                link.wanted_at = now
+            elif now - link.wanted_at >= limit_s:
+                error = f"it did not register within {limit_s:g} s"
+                self._registry.set_serving(link, WorkerState.ERROR, error)
 
     async def _watch_engine(self) -> None:
         try:

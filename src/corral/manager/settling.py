@@ -161,8 +161,10 @@ class Settling:
     async def sync(self, task_ids: Sequence[str]) -> None:
         """Where the store refused a write, take over what it has."""
         found = await self._look_up(task_ids)
+        # Those not found are on their way in: their submit is not yet written.
+        ended = {t.id for t in found if t.is_terminal}
         self._cluster.is_dirty |= any(
-            t.id in self._cluster.tasks for t in found if not t.is_terminal
+            t in self._cluster.tasks for t in task_ids if t not in ended
         )
         await self.follow(found)
 

@@ -46,6 +46,8 @@ class WorkerLink:
     )
     drops: set[tuple[str, int]] = field(default_factory=set)
     memory_mb: float | None = None
+    wanted_at: float | None = None
+    """Since when (monotonic) it should register but has not."""
     ran: int = 0
     failed: int = 0
     busy_s: float = 0.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
+from corral.scheduler.choice import choose
 from corral.scheduler.estimate import Durations
 from corral.scheduler.queue import TypeQueue
 from corral.scheduler.value import (
@@ -192,14 +193,7 @@ class Scheduler:
 
     def _choose(self, job_type: str) -> _Worker | None:
         ahead = 2 if self._is_short(job_type) else 1
-        free = [
-            w
-            for w in self._workers.values()
-            if job_type in w.job_types and w.open_orders < w.slots * ahead
-        ]
-        return min(
-            free, key=lambda w: (w.open_orders / w.slots, w.worker_id), default=None
-        )
+        return choose(job_type, self._workers.values(), ahead)
 
     def _is_short(self, job_type: str) -> bool:
         mean = self._durations.get(job_type)
