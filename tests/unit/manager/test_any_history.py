@@ -10,16 +10,20 @@ from typing import Any
 
 import pytest
 
-from corral.core.task import TERMINAL
+from corral.core.task import TERMINAL, State
 from corral.errors import StoreUnavailable
+from corral.store.memory import MemoryStore
 from tests.unit.api.world import (
+    Caller,
     FakeNode,
     FakeWorker,
     Json,
+    StepClock,
     World,
     declared,
     outcome,
     quiet,
+    running,
     said,
 )
 
@@ -280,9 +284,33 @@ class History:
             if worker.id not in self.alive:
                 await self.revive(worker)
 
+    def move(self, world: World) -> None:
+        """The manager is another one; nodes and workers live on and find it."""
+        self.world = world
+        for node in self.nodes:
+            key = node.caller.headers["Authorization"].removeprefix("Bearer ")
+            node.world, node.caller = world, Caller(world.http, key)
 
-@pytest.mark.spec("C54", "E40")
-@pytest.mark.parametrize("seed", range(40))
+    async def check_all_ended_once(self) -> None:
+        manager, store = self.world.manager, self.world.store.inner
+        assert manager.cluster.tasks == {}
+        for task_id in self.accepted:
+            task = await store.get_task(task_id)
+            assert task is not None
+            assert task.state in TERMINAL
+            if task.state is State.COMPLETED:
+                assert task.result == f'"{task_id}"'
+        assert await store.live_tasks() == []
+        assert manager.dispatching.in_hand == set()
+        assert manager.cluster.scheduler.waiting_count() == 0
+        for worker in self.workers:
+            link = manager.registry.worker(worker.id)
+            assert link.orders == {}, "every slot is free again"
+        said(await self.world.submit.post("/tasks", {"task_type": "echo"}))
+
+
+@pytest.mark.spec("C54")
+@pytest.mark.parametrize("seed", range(20))
 async def test_every_accepted_task_ends_once_whatever_happens(
     world: World, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -290,18 +318,26 @@ async def test_every_accepted_task_ends_once_whatever_happens(
     await history.begin()
     await history.run(120)
     await history.heal()
-    assert world.manager.cluster.tasks == {}
-    for task_id in history.accepted:
-        task = await world.store.inner.get_task(task_id)
-        assert task is not None
-        assert task.state in TERMINAL
-        if task.state == "completed":
-            assert task.result == f'"{task_id}"'
-    assert (await world.store.inner.live_tasks()) == []
-    assert world.manager.dispatching.in_hand == set()
-    assert world.manager.cluster.scheduler.waiting_count() == 0
-    for worker in history.workers:
-        link = world.manager.registry.worker(worker.id)
-        assert link.orders == {}, "every slot is free again"
+    await history.check_all_ended_once()
     assert "it goes on" not in caplog.text
-    said(await world.submit.post("/tasks", {"task_type": "echo"}))
+
+
+@pytest.mark.spec("C54")
+@pytest.mark.parametrize("seed", range(6))
+async def test_every_accepted_task_ends_once_through_restarts_of_the_manager(
+    seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    inner, clock = MemoryStore(), StepClock()
+    async with running(inner=inner, clock=clock) as world:
+        history = History(world, seed)
+        await history.begin()
+        await history.run(50)
+    for _ in range(3):
+        async with running(inner=inner, clock=clock) as world:
+            history.move(world)
+            await history.run(40)
+    async with running(inner=inner, clock=clock) as world:
+        history.move(world)
+        await history.heal()
+        await history.check_all_ended_once()
+    assert "it goes on" not in caplog.text
