@@ -66,8 +66,10 @@ print(f"PostgreSQL {version}, Redis from {found}, stand-in starts")
 def find(version: str) -> str | None:
     """An interpreter of that version that really runs."""
     places = [shutil.which(f"python{version}") or ""]
-    kept = Path.home() / ".pyenv" / "versions"
-    places += [str(p) for p in sorted(kept.glob(f"{version}.*/bin/python{version}"))]
+    # Version managers keep interpreters side by side: look beside our own, too.
+    for kept in (Path(sys.base_prefix).parent, Path.home() / ".pyenv" / "versions"):
+        found = sorted(kept.glob(f"{version}.*/bin/python{version}"))
+        places += [str(path) for path in found]
     for place in filter(None, places):
         # A shim may stand for a version that is not switched on.
         code = "import sys; print(sys.executable)"
