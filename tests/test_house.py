@@ -28,11 +28,16 @@ ATTIC = re.compile(r"(^|_)(utils?|helpers?|commons?|misc)($|_)|_(v\d+|new|fixed|
 PUBLIC_API = {
     "AsyncClient",
     "Client",
+    "ClusterManager",
     "EchoWorker",
+    "Job",
+    "JobSchema",
+    "Node",
     "SleepWorker",
     "Worker",
     "__version__",
     "errors",
+    "job_from_schema",
 }
 # Files that may sleep, with the reason; a test itself waits on a signal.
 SLEEPERS = {

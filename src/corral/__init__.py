@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from corral import errors
     from corral.client import AsyncClient, Client
+    from corral.client.job import Job, JobSchema, job_from_schema
+    from corral.client.service import ClusterManager, Node
     from corral.worker import EchoWorker, SleepWorker, Worker
 
 __version__ = "0.1.0"
@@ -15,16 +17,26 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncClient",
     "Client",
+    "ClusterManager",
     "EchoWorker",
+    "Job",
+    "JobSchema",
+    "Node",
     "SleepWorker",
     "Worker",
     "__version__",
     "errors",
+    "job_from_schema",
 ]
 
 _HOME_OF = {
     "AsyncClient": "corral.client",
     "Client": "corral.client",
+    "ClusterManager": "corral.client.service",
+    "Job": "corral.client.job",
+    "JobSchema": "corral.client.job",
+    "Node": "corral.client.service",
+    "job_from_schema": "corral.client.job",
     "EchoWorker": "corral.worker",
     "SleepWorker": "corral.worker",
     "Worker": "corral.worker",

@@ -57,6 +57,15 @@ def _read_devices(value: Any) -> Any:
     return devices
 
 
+def _read_targets(value: Any) -> Any:
+    items = value.split(",") if isinstance(value, str) else value
+    targets = tuple(str(item).strip() for item in items if str(item).strip())
+    target = re.compile(r"[A-Za-z0-9\[][\w:.\]-]*(/\d{1,3}(:\d+)?)?")
+    if not all(target.fullmatch(item) for item in targets):
+        raise ValueError("not a target")
+    return targets
+
+
 def _read_level(value: Any) -> Any:
     level = value.upper() if isinstance(value, str) else value
     return {"WARN": "WARNING", "FATAL": "CRITICAL"}.get(level, level)
@@ -125,6 +134,11 @@ Devices = Annotated[
     tuple[str, ...] | None,
     BeforeValidator(_read_devices),
     "a list like 0,1 (each once), or all, or none",
+]
+Targets = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_read_targets),
+    "a list of hosts, addresses or networks like models.lan:9000,10.0.0.0/8",
 ]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import quote, unquote, urlsplit
 
 from platformdirs import user_data_path
@@ -42,6 +42,7 @@ _WAIT = (0.1, _DAY_S)
 _KEEP = (60, 3650 * _DAY_S)
 _SIZE = (1024, 1 << 30)
 _SHARE = (0.01, 1)
+_DEPOT = r"^(s3://[^/\s]\S*|/.*|([A-Za-z]:)?[^:]*)$"
 
 # Values made of others when they are not given themselves.
 _MADE_OF = {
@@ -54,6 +55,7 @@ _MADE_OF = {
         "database_password",
     ),
     "redis_url": ("redis_host", "redis_port", "redis_db", "redis_password"),
+    "object_store": ("minio_endpoint", "minio_bucket", "home"),
     "model_cache_dir": ("home",),
     "log_level": ("debug",),
 }
@@ -99,6 +101,12 @@ def _user_home(_data: dict[str, Any]) -> Path:
 
 def _model_cache(data: dict[str, Any]) -> Path:
     return Path(data["home"]) / "models"
+
+
+def _object_store(data: dict[str, Any]) -> str:
+    if data["minio_endpoint"]:
+        return f"s3://{data['minio_bucket']}"
+    return str(Path(data["home"]) / "objects" / "blobs")
 
 
 def _log_level(data: dict[str, Any]) -> str:
@@ -162,6 +170,7 @@ class Settings(BaseSettings):
     manager_url: alias.HttpUrl = setting(_manager_url, "CLUSTER_MANAGER_URL")
     allow_plaintext: bool = setting(False)
     insecure: bool = setting(False)
+    gateway_allow: alias.Targets = setting(())
     drain_timeout_s: Seconds = setting(300.0, span=(0, _DAY_S))
 
     # Keys
@@ -204,6 +213,9 @@ class Settings(BaseSettings):
         None, "MINDTRACE_CLUSTER__MINIO_SECRET_KEY"
     )
     minio_bucket: alias.Name = setting("workers", "MINDTRACE_CLUSTER__MINIO_BUCKET")
+    object_store: Annotated[
+        str, Field(pattern=_DEPOT), "a folder, or like s3://bucket/prefix"
+    ] = setting(_object_store)
 
     # Models and GPUs
     model_cache_dir: Place = setting(_model_cache, "MODEL_CACHE_DIR")

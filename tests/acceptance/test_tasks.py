@@ -214,3 +214,21 @@ def test_what_a_task_prints_can_be_read_afterwards(shared: Cluster) -> None:
     client.stop_worker(worker.worker_id)
     assert told.code == 0
     assert "good morning" in told.out
+
+
+def test_dead_letters_are_listed_shown_run_again_and_discarded(
+    shared: Cluster,
+) -> None:
+    task_id = shared.client.submit("sleep", {"fail": "dead end"}).task_id
+    shared.client.wait(task_id)
+    listed = json.loads(shared.corral("dlq", "list", "--json").out)
+    assert task_id in {task["task_id"] for task in listed}
+    shown = shared.corral("dlq", "show", task_id)
+    assert "dead end" in shown.out
+    assert "RuntimeError" in shown.out
+    assert shared.corral("dlq", "requeue", task_id).code == 0
+    shared.client.wait(task_id)
+    assert shared.client.get_task(task_id).run == 2
+    assert shared.corral("dlq", "discard", task_id).code == 0
+    again = shared.corral("dlq", "discard", task_id)
+    assert (again.code, len(again.err.strip().splitlines())) == (1, 1)

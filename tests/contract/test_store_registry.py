@@ -8,7 +8,8 @@ from datetime import datetime
 
 import pytest
 
-from corral.core.job_type import JobType
+from corral.core.app import App
+from corral.core.job_type import JobType, QueueOrder
 from corral.core.key import Key, Scope
 from corral.core.node import Node, NodeState, Sample
 from corral.core.worker import Worker, WorkerSpec, WorkerState
@@ -70,6 +71,29 @@ async def test_a_saved_job_type_replaces_the_former(store: Store) -> None:
     found = await store.job_types()
     assert [job_type.name for job_type in found] == ["b", "echo"]
     assert found[1] == better
+
+
+async def test_a_job_type_keeps_its_target_and_order_until_it_is_deleted(
+    store: Store,
+) -> None:
+    job_type = JobType("call", "echo/run", created_at=NOW, queue_order=QueueOrder.STACK)
+    await store.save_job_type(job_type)
+    assert await store.job_types() == [job_type]
+    await store.delete_job_type("call")
+    await store.delete_job_type("call")
+    assert await store.job_types() == []
+
+
+async def test_an_app_is_saved_replaced_and_deleted(store: Store) -> None:
+    app = App("echo", "http://127.0.0.1:9000/base", 0.5, 3, NOW)
+    other = App("b", "http://localhost")
+    await store.save_app(replace(app, url="http://old"))
+    await store.save_app(app)
+    await store.save_app(other)
+    assert await store.apps() == [other, app]
+    await store.delete_app("echo")
+    await store.delete_app("nobody")
+    assert await store.apps() == [other]
 
 
 @pytest.mark.spec("A19")

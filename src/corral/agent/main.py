@@ -25,10 +25,13 @@ from corral.agent.link import Link
 from corral.agent.sample import Sampler, capabilities
 from corral.agent.session import Registered, Session
 from corral.agent.tunnel import Tunnel
+from corral.core.worker import WorkerSpec
 from corral.errors import CorralError, Unauthenticated
 
 LOG = logging.getLogger("corral.agent")
 _SAY_EVERY_S = 30.0
+
+_DECLARED = ("name", "worker_class", "job_types", "params", "concurrency")
 
 
 def serve(config: AgentConfig) -> int:
@@ -145,7 +148,7 @@ class Agent:
             "version": __version__,
             "capabilities": capabilities(),
             "labels": dict(self._config.labels),
-            "workers": [asdict(spec) for spec in self._config.workers],
+            "workers": [_declared(spec) for spec in self._config.workers],
         }
 
     def _launch(self, who: Identity, told: Mapping[str, Any]) -> Launch:
@@ -198,3 +201,9 @@ def _heed_signals(agent: Agent) -> None:
     signal.signal(signal.SIGINT, heed)
     if hasattr(signal, "SIGBREAK"):
         signal.signal(signal.SIGBREAK, heed)
+
+
+def _declared(spec: WorkerSpec) -> dict[str, Any]:
+    """A worker of this node's own, as the wire has it."""
+    told = asdict(spec)
+    return {name: told[name] for name in _DECLARED}

@@ -10,7 +10,19 @@ from fastapi import FastAPI
 from corral import __version__
 from corral.api import describe, errors
 from corral.api.edge import Edge
-from corral.api.routes import cluster, engine, nodes, tasks, workers
+from corral.api.routes import (
+    cluster,
+    engine,
+    gateway,
+    job_types,
+    job_workers,
+    jobs,
+    nodes,
+    objects,
+    service,
+    tasks,
+    workers,
+)
 from corral.manager.manager import Manager
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -35,10 +47,23 @@ def build(
         debug=debug,
     )
     app.state.task_body_limit = task_body_limit
-    for room in (tasks, workers, nodes, cluster, engine):
+    for room in (
+        tasks,
+        workers,
+        nodes,
+        cluster,
+        engine,
+        objects,
+        jobs,
+        job_workers,
+        service,
+        job_types,
+        gateway,
+    ):
         app.include_router(room.router)
     errors.install(app)
     describe.install(app)
+    gateway.install(app)
     app.add_middleware(Edge, body_limit=batch_body_limit)
     return app
 

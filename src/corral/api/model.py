@@ -244,23 +244,6 @@ class DrainOut(Struct):
     running: int
 
 
-class JobTypeIn(Struct, forbid_unknown_fields=True):
-    name: str
-    input_schema: Raw | UnsetType = UNSET
-    output_schema: Raw | UnsetType = UNSET
-
-
-class JobTypeOut(Struct):
-    name: str
-    target: str
-    input_schema: Raw | None
-    output_schema: Raw | None
-
-
-class JobTypeListOut(Struct):
-    job_types: list[JobTypeOut]
-
-
 class TokenIn(Struct, forbid_unknown_fields=True):
     ttl_s: float = 86_400.0
     uses: int = 1

@@ -42,6 +42,10 @@ def join(
     no_worker: Annotated[
         bool, typer.Option("--no-worker", help="Only what is launched later.")
     ] = False,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A label of this node; repeatable."),
+    ] = None,
     ca_file: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Trust the manager's certificate by this."),
@@ -72,6 +76,7 @@ def join(
         name=config.node_name or socket.gethostname(),
         join_token=_text(config.join_token),
         workers=() if no_worker else _workers(worker),
+        labels=_labels(label),
         direct_url=_text(config.redis_url),
         ca_file=ca_file.absolute() if ca_file else None,
         join_wait_s=config.worker_registration_timeout_s,
@@ -88,6 +93,13 @@ def _token(text: str | None, file: Path | None) -> str | None:
     if text is not None and file is not None:
         raise typer.BadParameter("give --token or --token-file, not both")
     return file.read_text(encoding="utf-8").strip() if file else text
+
+
+def _labels(options: list[str] | None) -> dict[str, str]:
+    pairs = [option.partition("=") for option in options or ()]
+    if not all(key and middle for key, middle, _ in pairs):
+        raise typer.BadParameter("a label reads KEY=VALUE", param_hint="--label")
+    return {key: value for key, _, value in pairs}
 
 
 def _text(secret: SecretStr | None) -> str | None:

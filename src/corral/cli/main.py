@@ -40,7 +40,11 @@ class Root(LazyGroup):
         "logs": Entry("corral.cli.logs:logs", "Show what a task printed.", _WORK),
         "wait": Entry("corral.cli.wait:wait", "Wait until tasks have ended.", _WORK),
         "cancel": Entry("corral.cli.cancel:cancel", "Stop tasks.", _WORK),
+        "dlq": Entry("corral.cli.dlq:app", "Tasks that failed for good.", _WORK),
         "job-type": Entry("corral.cli.job_type:app", "List or add job types.", _MORE),
+        "worker-type": Entry(
+            "corral.cli.worker_type:app", "Name classes to launch.", _MORE
+        ),
         "token": Entry("corral.cli.token:app", "Make join tokens for nodes.", _MORE),
         "config": Entry("corral.cli.config:config", "Show every setting.", _MORE),
         "version": Entry("corral.cli.version:version", "Show the version.", _MORE),

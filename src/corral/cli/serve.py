@@ -12,22 +12,28 @@ import json
 import logging
 import os
 import secrets
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import typer
 
+from corral.embedded.folder import Folder, load_state
 from corral.errors import SettingsError, Unavailable
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from corral.manager.manager import Manager, ManagerConfig
+    from corral.manager.target import GatewayConfig
     from corral.settings import Settings
+    from corral.store.objects import ObjectStore
 
 manager = typer.Typer(add_completion=False)
 agent = typer.Typer(add_completion=False)
@@ -89,6 +95,8 @@ def _run_manager(config: Settings) -> int:
         debug=config.debug,
     )
 
+    app.state.stop = partial(_stop, files.home)
+
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             if (boss := getattr(app.state, "manager", None)) is not None:
@@ -124,6 +132,14 @@ def _run_manager(config: Settings) -> int:
     return 0 if server.started else 1
 
 
+def _stop(home: Path) -> None:
+    """End this manager; when `corral up` looks after it, all of that."""
+    state = load_state(Folder(home))
+    parent = os.getppid()
+    is_looked_after = state is not None and state.parent.pid == parent
+    os.kill(parent if is_looked_after else os.getpid(), signal.SIGTERM)
+
+
 async def _leave_when_deposed(boss: Manager, server: object) -> None:
     await boss.deposed.wait()
     log.critical("another manager leads now; this one stops")
@@ -141,7 +157,12 @@ async def _open(config: Settings, files: Files) -> Manager:
     engine = Dispatcher(files.redis_url)
     await _wait_for("the database", store.open, config.wait_for_stores_s)
     await _wait_for("Redis", engine.server_id, config.wait_for_stores_s)
-    boss = Manager(store, engine, manager_config(config, files.cluster_secret))
+    boss = Manager(
+        store,
+        engine,
+        manager_config(config, files.cluster_secret),
+        objects=files.objects,
+    )
     await boss.start()
     await boss.access.ensure(files.admin_key, Scope.ADMIN, "admin key file")
     if config.bootstrap_api_key is not None:
@@ -212,6 +233,28 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
         sample_s=config.heartbeat_interval_s,
         default_timeout_s=config.task_timeout_s,
         is_open=config.insecure,
+        gateway=gateway_config(config),
+    )
+
+
+def gateway_config(config: Settings) -> GatewayConfig:
+    """What the gateway must keep away from, and what it may reach."""
+    from corral.manager.target import GatewayConfig
+    from corral.settings import is_loopback
+
+    urls = [urlsplit(config.manager_url)]
+    for secret in (config.database_url, config.redis_url):
+        urls += [urlsplit(secret.get_secret_value())] if secret else []
+    ports = {"http": 80, "https": 443, "redis": 6379, "rediss": 6379}
+    own = [
+        (url.hostname, url.port or ports.get(url.scheme, 5432))
+        for url in urls
+        if url.hostname
+    ]
+    return GatewayConfig(
+        own=((config.host, config.port), *own),
+        allow=config.gateway_allow,
+        is_exposed=not is_loopback(config.host),
     )
 
 
@@ -224,6 +267,7 @@ class Files:
     admin_key: str
     database_url: str
     redis_url: str
+    objects: ObjectStore
 
 
 def prepare(config: Settings) -> Files:
@@ -251,6 +295,23 @@ def prepare(config: Settings) -> Files:
         admin.read_text(encoding="utf-8").strip(),
         config.database_url.get_secret_value(),
         redis_url,
+        _objects(config),
+    )
+
+
+def _objects(config: Settings) -> ObjectStore:
+    from corral.store.objects import S3Access, open_objects
+
+    access, secret = config.minio_access_key, config.minio_secret_key
+    return open_objects(
+        config.object_store,
+        S3Access(
+            config.minio_endpoint,
+            access.get_secret_value() if access else None,
+            secret.get_secret_value() if secret else None,
+        ),
+        # One request carries one object.
+        int(config.batch_body_limit),
     )
 
 

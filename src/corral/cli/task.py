@@ -24,7 +24,11 @@ def task(
         found = client.get_task(task_id)
     if as_json:
         show.echo_json(found.to_dict())
-        return
+    else:
+        show_task(found)
+
+
+def show_task(found: TaskDetail) -> None:
     show.facts([*_identity(found), *_course(found), *_outcome(found)])
     if found.attempts:
         typer.echo()

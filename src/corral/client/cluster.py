@@ -18,6 +18,7 @@ from corral.client.value import (
     JoinToken,
     NodeInfo,
     WorkerInfo,
+    WorkerTypeInfo,
 )
 
 
@@ -27,6 +28,10 @@ class _Workers(msgspec.Struct):
 
 class _Nodes(msgspec.Struct):
     nodes: list[NodeInfo]
+
+
+class _WorkerTypes(msgspec.Struct):
+    worker_types: list[WorkerTypeInfo]
 
 
 class _JobTypes(msgspec.Struct):
@@ -121,6 +126,34 @@ def register_job_type(
         input_schema=input_schema,
         output_schema=output_schema,
     )
+
+
+def worker_types() -> Flow[list[WorkerTypeInfo]]:
+    """The named recipes for workers."""
+    response = yield get("/worker-types")
+    return decode(response, _WorkerTypes).worker_types
+
+
+def register_worker_type(
+    name: str,
+    worker_class: str,
+    *,
+    job_type: str | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> Flow[None]:
+    """Name a class that nodes may launch workers of, or replace what it names."""
+    yield _post(
+        "/register_worker_type",
+        worker_name=name,
+        worker_class=worker_class,
+        worker_params=params,
+        job_type=job_type,
+    )
+
+
+def remove_worker_type(name: str) -> Flow[None]:
+    """Forget a worker type; workers launched from it go on."""
+    yield Request("DELETE", f"/worker-types/{segment(name)}")
 
 
 def join_token(

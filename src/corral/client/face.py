@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corral.client import bulk, cluster, task
+from corral.client import bulk, cluster, objects, task
 from corral.client.driver import AwaitingDriver, BlockingDriver
 from corral.client.endpoint import Endpoint, StreamEndpoint
 
@@ -23,6 +23,7 @@ class Calls:
     run = Endpoint(task.run)
     cancel = Endpoint(task.cancel)
     requeue = Endpoint(task.requeue)
+    discard = Endpoint(task.discard)
     logs = StreamEndpoint(task.logs)
 
     submit_many = Endpoint(bulk.submit_many)
@@ -39,6 +40,12 @@ class Calls:
     stop_worker = Endpoint(cluster.stop_worker)
     job_types = Endpoint(cluster.job_types)
     register_job_type = Endpoint(cluster.register_job_type)
+
+    upload = Endpoint(objects.upload)
+    download = Endpoint(objects.download)
+    worker_types = Endpoint(cluster.worker_types)
+    register_worker_type = Endpoint(cluster.register_worker_type)
+    remove_worker_type = Endpoint(cluster.remove_worker_type)
 
 
 class Client(Calls, BlockingDriver):

@@ -166,6 +166,15 @@ def requeue(task: TaskRef) -> Flow[TaskDetail]:
     return decode(response, TaskDetail)
 
 
+def discard(task: TaskRef) -> Flow[None]:
+    """Take a task out of the dead letters; its record stays.
+
+    Raises:
+        TaskNotFound: it is not among them.
+    """
+    yield Request("POST", "/discard_from_dlq", body=encode({"job_id": id_of(task)}))
+
+
 class _LogPage(msgspec.Struct):
     lines: list[LogLine]
     cursor: str | int | None = None

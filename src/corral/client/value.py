@@ -216,6 +216,13 @@ class JobTypeInfo(Value, frozen=True, kw_only=True):
     created_at: datetime | None = None
 
 
+class WorkerTypeInfo(Value, frozen=True, kw_only=True):
+    name: str
+    worker_class: str
+    params: dict[str, Any] = {}
+    job_type: str | None = None
+
+
 class JoinToken(Value, frozen=True, kw_only=True):
     token: str
     expires_at: datetime | None = None

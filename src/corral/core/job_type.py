@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from corral.errors import InvalidField
 
@@ -30,12 +31,32 @@ def job_type_of(worker_class: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", bare).lower().strip("_") or "worker"
 
 
+class QueueOrder(StrEnum):
+    """Which waiting task of a type is next."""
+
+    PRIORITY = "priority"
+    """Higher priority first, then submission order."""
+    FIFO = "fifo"
+    """Submission order, whatever the priority."""
+    STACK = "stack"
+    """The newest first, whatever the priority."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobType:
-    """`input_schema` and `output_schema` are JSON text; both may be absent."""
+    """`input_schema` and `output_schema` are JSON text; both may be absent.
+
+    `target` is `@orchestrator` for workers, else an app and a path: `echo/run`.
+    """
 
     name: str
     target: str = ORCHESTRATOR
     input_schema: str | None = None
     output_schema: str | None = None
     created_at: datetime | None = None
+    queue_order: QueueOrder = QueueOrder.PRIORITY
+
+    @property
+    def app(self) -> str | None:
+        """The app its tasks are sent to; None when workers run them."""
+        return None if self.target == ORCHESTRATOR else self.target.partition("/")[0]

@@ -22,7 +22,10 @@ class OutcomeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an attempt ended. `result` is JSON text."""
+    """How an attempt ended. `result` is JSON text.
+
+    A final failure is not tried again, whatever tries are left.
+    """
 
     task_id: str
     attempt: int
@@ -31,3 +34,4 @@ class Outcome:
     error: TaskError | None = None
     started_at: datetime | None = None
     duration_s: float = 0.0
+    is_final: bool = False

@@ -67,7 +67,7 @@ def settle(
     error = outcome.error
     if outcome.kind in (OutcomeKind.FAILED, OutcomeKind.TIMED_OUT):
         tries += 1
-        if tries <= task.spec.retries:
+        if tries <= task.spec.retries and not outcome.is_final:
             state = State.QUEUED
             run_after = now + timedelta(seconds=policy.delay_s(tries, luck))
         else:

@@ -30,13 +30,18 @@ REST_STATE = {
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """The desired worker: a class by `module:Class` or dotted path."""
+    """The desired worker: a class by `module:Class` or dotted path.
+
+    `url` is a name the job API knows it by; nobody dials it.
+    """
 
     name: str
     worker_class: str
     job_types: tuple[str, ...]
     params: dict[str, Any] = field(default_factory=dict)
     concurrency: int = 1
+    worker_type: str | None = None
+    url: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

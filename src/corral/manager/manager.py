@@ -21,8 +21,11 @@ from corral.errors import (
     TaskNotFound,
 )
 from corral.manager.access import Access, Limits
+from corral.manager.calling import Calling
 from corral.manager.clock import Clock, new_id
 from corral.manager.dispatching import Dispatching
+from corral.manager.gateway import Gateway
+from corral.manager.job_types import JobTypes
 from corral.manager.loop import Loop
 from corral.manager.monitor import Monitor, Prune
 from corral.manager.registry import Registry
@@ -31,9 +34,12 @@ from corral.manager.rescue import WATCH_S, Liveness, Rescue
 from corral.manager.settling import Settling
 from corral.manager.state import Cluster, NodeLink, WorkerLink
 from corral.manager.submitting import Submitting
+from corral.manager.target import GatewayConfig
+from corral.manager.worker_types import WorkerTypes
 from corral.scheduler.scheduler import Policy, Scheduler
 from corral.scheduler.value import Paused, Reason, TasksGone, TasksQueued
 from corral.store.base import Retention, Store
+from corral.store.objects import ObjectStore, in_memory
 
 log = logging.getLogger(__name__)
 _CANCEL_TRIES = 5
@@ -57,6 +63,8 @@ class ManagerConfig:
     sample_s: float = 30.0
     default_timeout_s: float | None = 300.0
     is_open: bool = False
+    gateway: GatewayConfig = field(default_factory=GatewayConfig)
+    worker_ports: tuple[int, ...] = tuple(range(8092, 8112))
 
 
 class Manager:
@@ -68,8 +76,10 @@ class Manager:
         engine: Engine,
         config: ManagerConfig,
         clock: Clock | None = None,
+        objects: ObjectStore | None = None,
     ) -> None:
         self.store = store
+        self.objects = objects or in_memory()
         self.engine = engine
         self.config = config
         self.clock = clock or Clock()
@@ -92,6 +102,26 @@ class Manager:
         )
         self.registry = Registry(
             self.cluster, store, self.settling, self.dispatching, self.clock
+        )
+        self.worker_types = WorkerTypes(
+            self.cluster, store, self.registry, self.clock, config.worker_ports
+        )
+        self.gateway = Gateway(self.cluster, store, self.clock, config.gateway)
+        self.job_types = JobTypes(
+            self.cluster,
+            store,
+            self.registry,
+            self.gateway,
+            self.settling,
+            self.dispatching,
+        )
+        self.calling = Calling(
+            self.cluster,
+            self.gateway,
+            self.settling,
+            self.reporting,
+            self.dispatching,
+            self.clock,
         )
         self.rescue = Rescue(
             self.cluster,
@@ -141,13 +171,18 @@ class Manager:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.calling.stop()
+        await self.gateway.close()
         await self.access.flush_audit()
         await self.engine.close()
         await self.store.close()
 
     async def _load(self) -> None:
         cluster, now = self.cluster, self.clock.monotonic()
-        cluster.job_types = {j.name: j for j in await self.store.job_types()}
+        for job_type in await self.store.job_types():
+            cluster.set_job_type(job_type)
+        await self.gateway.load()
+        cluster.worker_types = {t.name: t for t in await self.store.worker_types()}
         for node in await self.store.nodes():
             # Every lease gets a fresh grace: silence was ours, not theirs.
             # The former self's versions must not come again for another wish.
@@ -188,7 +223,8 @@ class Manager:
 
     async def _drop(self, task: Task) -> None:
         """Tell the worker that has it, if one has, to stop."""
-        link = self.cluster.link_of(task)
+        self.calling.drop(task.id, task.attempt)
+        link = self.cluster.workers.get(task.worker_id or "")
         if link is not None and link.worker.incarnation == task.incarnation:
             link.drops.add((task.id, task.attempt))
             # A bell that cannot be rung only costs time: every beat repeats the drop.

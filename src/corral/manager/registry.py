@@ -136,6 +136,18 @@ class Registry:
         node.touch_desired()
         return worker
 
+    async def serve(self, link: WorkerLink, job_type: str) -> None:
+        """Let a worker serve one more job type, from now on and after a restart."""
+        await self.ensure_job_types([job_type])
+        spec = link.worker.spec
+        if job_type in spec.job_types:
+            return
+        spec = replace(spec, job_types=(*spec.job_types, job_type))
+        await self._save(replace(link.worker, spec=spec))
+        if self._cluster.is_serving(link.worker):
+            self._cluster.scheduler.apply(_ready(link))
+            self._dispatching.kick()
+
     async def stop(self, worker_id: str) -> None:
         link = self.worker(worker_id)
         await self.retire(link, WorkerState.STOPPED)
@@ -163,7 +175,7 @@ class Registry:
 
     async def save_job_type(self, job_type: JobType) -> None:
         await self._store.save_job_type(job_type)
-        self._cluster.job_types[job_type.name] = job_type
+        self._cluster.set_job_type(job_type)
 
     async def desired(
         self, node_id: str, since: int, wait_s: float
@@ -203,15 +215,7 @@ class Registry:
         types = frozenset(worker.spec.job_types)
         if self._cluster.is_serving(link.worker):
             if not was_serving:
-                self._cluster.scheduler.apply(
-                    WorkerReady(
-                        worker.id,
-                        worker.node_id,
-                        types,
-                        worker.spec.concurrency,
-                        len(link.orders),
-                    )
-                )
+                self._cluster.scheduler.apply(_ready(link))
                 self._dispatching.kick()
         elif state is WorkerState.ERROR:
             text = error or "it did not say why"
@@ -354,6 +358,17 @@ class Registry:
     ) -> None:
         event = Event(kind, title, severity, node_id, at=self._clock.now())
         await self._store.add_events([event])
+
+
+def _ready(link: WorkerLink) -> WorkerReady:
+    worker = link.worker
+    return WorkerReady(
+        worker.id,
+        worker.node_id,
+        frozenset(worker.spec.job_types),
+        worker.spec.concurrency,
+        len(link.orders),
+    )
 
 
 def _not_serving(state: WorkerState) -> WorkerState:

@@ -81,9 +81,7 @@ class Reporting:
         ]
         self._learn(link, outcomes)
         await self._settling.settle(outcomes)
-        due = [s for s in report.started if self._is_due(link, s)]
-        if due:
-            await self._starts.put(due)
+        await self.start(link, report.started)
         for task_id, attempt, fraction, message in report.progress:
             if self._is_current(link, task_id, attempt):
                 self._cluster.progress[task_id] = (fraction, message)
@@ -91,6 +89,12 @@ class Reporting:
         if outcomes and not report.wants_order:
             self._dispatching.kick()
         return {"order": order, "drop": [list(d) for d in link.drops]}
+
+    async def start(self, link: WorkerLink, started: Sequence[Started]) -> None:
+        """Note that these attempts run now."""
+        due = [s for s in started if self._is_due(link, s)]
+        if due:
+            await self._starts.put(due)
 
     def _is_current(self, link: WorkerLink, task_id: str, attempt: int) -> bool:
         task = self._cluster.tasks.get(task_id)

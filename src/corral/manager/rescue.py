@@ -169,7 +169,7 @@ class Rescue:
 
     async def _find_strays(self) -> None:
         """Tasks a broken-off hand-over left between the scheduler and a worker."""
-        workers = self._cluster.workers.values()
+        workers = (*self._cluster.workers.values(), *self._cluster.inside.values())
         held = {task_id for link in workers for _, task_id in link.held()}
         homeless = []
         for task in self._cluster.tasks.values():

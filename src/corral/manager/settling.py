@@ -13,6 +13,7 @@ from corral.core.task import State, Task, TaskError
 from corral.errors import StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.commit import GroupCommit
+from corral.manager.schema import checked
 from corral.manager.state import Cluster
 from corral.scheduler.value import DependencyMet, TasksGone, TasksQueued
 from corral.store.base import Store
@@ -41,6 +42,7 @@ class Settling:
             task = self._cluster.tasks.get(outcome.task_id)
             if task is None or task.attempt != outcome.attempt:
                 continue
+            outcome = checked(self._cluster.job_types.get(task.spec.job_type), outcome)
             settlements.append(
                 settle(task, outcome, now, self._policy, self._luck.random())
             )

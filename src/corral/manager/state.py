@@ -7,17 +7,25 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from corral.core.job_type import JobType
 from corral.core.node import Node, Sample
+from corral.core.order import Order
 from corral.core.task import Task
 from corral.core.worker import Worker, WorkerState
+from corral.core.worker_type import WorkerType
 from corral.manager.wait import Waiters
 from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.value import OrderClosed, TasksRan, Waiting
+from corral.scheduler.value import (
+    OrderClosed,
+    TasksRan,
+    TypeOrdered,
+    TypesServed,
+    Waiting,
+)
 
 KEEP_PAYLOAD_BYTES = 2048
 STRIPPED_BYTES = 256 * 1024
@@ -51,6 +59,8 @@ class WorkerLink:
     ran: int = 0
     failed: int = 0
     busy_s: float = 0.0
+    deliver: Callable[[Order], None] | None = None
+    """Takes its orders inside this process; without it they travel by the engine."""
 
     @property
     def id(self) -> str:
@@ -98,7 +108,10 @@ class Cluster:
     tasks: dict[str, Task] = field(default_factory=dict)
     nodes: dict[str, NodeLink] = field(default_factory=dict)
     workers: dict[str, WorkerLink] = field(default_factory=dict)
+    inside: dict[str, WorkerLink] = field(default_factory=dict)
+    """Apps that take tasks as workers do, but are none: nobody lists or stops them."""
     job_types: dict[str, JobType] = field(default_factory=dict)
+    worker_types: dict[str, WorkerType] = field(default_factory=dict)
     progress: dict[str, tuple[float, str]] = field(default_factory=dict)
     unstored: set[str] = field(default_factory=set)
     """The scheduler knows them, but their insert is under way: not yet to place."""
@@ -115,7 +128,29 @@ class Cluster:
         return task_id in self.tasks
 
     def link_of(self, task: Task) -> WorkerLink | None:
-        return self.workers.get(task.worker_id) if task.worker_id else None
+        return self.link(task.worker_id) if task.worker_id else None
+
+    def link(self, worker_id: str) -> WorkerLink | None:
+        return self.workers.get(worker_id) or self.inside.get(worker_id)
+
+    def set_job_type(self, job_type: JobType) -> None:
+        """Tasks of this type are accepted, and go where and as it says."""
+        self.job_types[job_type.name] = job_type
+        self.scheduler.apply(TypeOrdered(job_type.name, job_type.queue_order))
+        self._serve_inside()
+
+    def drop_job_type(self, name: str) -> None:
+        self.job_types.pop(name, None)
+        self._serve_inside()
+
+    def types_for(self, app: str) -> frozenset[str]:
+        """The job types that target an app."""
+        return frozenset(j.name for j in self.job_types.values() if j.app == app)
+
+    def _serve_inside(self) -> None:
+        for link in self.inside.values():
+            types = self.types_for(link.worker.spec.name)
+            self.scheduler.apply(TypesServed(link.id, types))
 
     def assign(self, task: Task, link: WorkerLink, now: Any) -> Task:
         """Note that `task` is with this worker incarnation now."""

@@ -19,6 +19,7 @@ from corral.errors import (
 from corral.manager.clock import Clock
 from corral.manager.commit import GroupCommit
 from corral.manager.dispatching import Dispatching, Ready
+from corral.manager.schema import check_payload
 from corral.manager.settling import Settling
 from corral.manager.state import Cluster, slim
 from corral.scheduler.value import OrderClosed, PlannedOrder, TasksGone, TasksQueued
@@ -104,13 +105,15 @@ class Submitting:
         self, entry: _Entry, outside: dict[str, State], known: set[str]
     ) -> None:
         spec = entry.task.spec
-        if spec.job_type not in self._cluster.job_types:
+        job_type = self._cluster.job_types.get(spec.job_type)
+        if job_type is None:
             names = ", ".join(sorted(self._cluster.job_types)) or "none yet"
             raise UnknownTaskType(
                 f"unknown task type '{spec.job_type}'; known: {names}. "
                 "Launch a worker for it, or register it with 'corral job-type add'",
                 task_type=spec.job_type,
             )
+        check_payload(job_type, spec.payload)
         needs = set()
         for need in spec.depends_on:
             if need in self._cluster.tasks or need in known:
@@ -131,7 +134,7 @@ class Submitting:
         now = self._clock.now()
         rows = []
         for entry in entries:
-            link = self._cluster.workers.get(assigned.get(entry.task.id, ""))
+            link = self._cluster.link(assigned.get(entry.task.id, ""))
             if link is not None:
                 entry.task = self._cluster.assign(entry.task, link, now)
             rows.append(entry.task)
@@ -222,7 +225,7 @@ class Submitting:
         self, orders: list[PlannedOrder], rows: dict[str, Task]
     ) -> None:
         for order in orders:
-            link = self._cluster.workers.get(order.worker_id)
+            link = self._cluster.link(order.worker_id)
             tasks = tuple(
                 rows[w.task_id] for w in order.tasks if w.task_id in self._cluster.tasks
             )

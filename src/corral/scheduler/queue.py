@@ -1,18 +1,20 @@
-"""The waiting tasks of one job type, best first; removal is lazy."""
+"""The waiting tasks of one job type, next one first; removal is lazy."""
 
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
+from corral.core.job_type import QueueOrder
 from corral.scheduler.value import Waiting
 
 _Entry = tuple[int, int, str, int]
 
 
 class TypeQueue:
-    """Higher priority first, then submission order."""
+    """Higher priority first, then submission order, unless told otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, order: QueueOrder = QueueOrder.PRIORITY) -> None:
+        self.order = order
         self._heap: list[_Entry] = []
         self._live: dict[str, Waiting] = {}
 
@@ -21,7 +23,33 @@ class TypeQueue:
 
     def push(self, task: Waiting) -> None:
         self._live[task.task_id] = task
-        heappush(self._heap, (-task.priority, task.seq, task.task_id, task.attempt))
+        heappush(self._heap, (*self._rank(task), task.task_id, task.attempt))
+
+    def _rank(self, task: Waiting) -> tuple[int, int]:
+        if self.order is QueueOrder.PRIORITY:
+            return -task.priority, task.seq
+        return 0, -task.seq if self.order is QueueOrder.STACK else task.seq
+
+    def reorder(self, order: QueueOrder) -> None:
+        """Those that wait already are taken in the new order, too."""
+        self.order = order
+        self._heap = [
+            (*self._rank(t), t.task_id, t.attempt) for t in self._live.values()
+        ]
+        heapify(self._heap)
+
+    def standing(self) -> tuple[int, int] | None:
+        """How this queue's next task compares with those of other types.
+
+        A stack stands where its oldest task does: by its newest, which is always
+        younger than the rest, it would come last for ever.
+        """
+        head = self.head()
+        if head is None:
+            return None
+        if self.order is QueueOrder.STACK:
+            return 0, next(iter(self._live.values())).seq
+        return self._rank(head)
 
     def discard(self, task_id: str) -> Waiting | None:
         found = self._live.pop(task_id, None)
@@ -54,8 +82,11 @@ class TypeQueue:
 
     def position(self, task: Waiting) -> int:
         """How many tasks stand before this one, which may yet have to come in."""
-        key = (-task.priority, task.seq)
-        return sum((-t.priority, t.seq) < key for t in self._live.values())
+        key = self._rank(task)
+        return sum(self._rank(t) < key for t in self._live.values())
+
+    def ids(self) -> list[str]:
+        return list(self._live)
 
     def get(self, task_id: str) -> Waiting | None:
         return self._live.get(task_id)

@@ -7,9 +7,11 @@ that a round trip would show get a second order ahead.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
+from corral.core.job_type import QueueOrder
 from corral.scheduler.choice import choose
 from corral.scheduler.estimate import Durations
 from corral.scheduler.queue import TypeQueue
@@ -24,6 +26,8 @@ from corral.scheduler.value import (
     TasksGone,
     TasksQueued,
     TasksRan,
+    TypeOrdered,
+    TypesServed,
     Waiting,
     WorkerBroken,
     WorkerGone,
@@ -56,6 +60,7 @@ class Scheduler:
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or Policy()
         self._queues: dict[str, TypeQueue] = {}
+        self._orders: dict[str, QueueOrder] = {}
         self._blocked: dict[str, Waiting] = {}
         self._dependents: dict[str, set[str]] = {}
         self._delayed: list[tuple[float, str, int]] = []
@@ -100,6 +105,17 @@ class Scheduler:
                 self._durations.learn(job_type, count, seconds)
             case Paused(is_paused):
                 self._is_paused = is_paused
+            case TypeOrdered(job_type, order):
+                self._reorder(job_type, order)
+            case TypesServed(worker_id, job_types):
+                if worker := self._workers.get(worker_id):
+                    worker.job_types = job_types
+
+    def _reorder(self, job_type: str, order: QueueOrder) -> None:
+        self._orders[job_type] = order
+        queue = self._queues.get(job_type)
+        if queue is not None and queue.order is not order:
+            queue.reorder(order)
 
     def _admit(self, task: Waiting) -> None:
         if task.deadline is not None:
@@ -117,7 +133,8 @@ class Scheduler:
     def _queue(self, job_type: str) -> TypeQueue:
         queue = self._queues.get(job_type)
         if queue is None:
-            queue = self._queues[job_type] = TypeQueue()
+            order = self._orders.get(job_type, QueueOrder.PRIORITY)
+            queue = self._queues[job_type] = TypeQueue(order)
         return queue
 
     def _unblock(self, task_id: str) -> None:
@@ -174,11 +191,8 @@ class Scheduler:
     def _next_order(self) -> PlannedOrder | None:
         best: tuple[tuple[int, int], str, _Worker] | None = None
         for job_type, queue in self._queues.items():
-            head = queue.head()
-            if head is None:
-                continue
-            key = (-head.priority, head.seq)
-            if best is not None and best[0] <= key:
+            key = queue.standing()
+            if key is None or (best is not None and best[0] <= key):
                 continue
             worker = self._choose(job_type)
             if worker is not None:
@@ -229,6 +243,20 @@ class Scheduler:
     def waiting_count(self) -> int:
         queued = sum(len(q) for q in self._queues.values())
         return queued + len(self._blocked) + len(self._later)
+
+    def waiting_by_type(self) -> Counter[str]:
+        """How many tasks of each type wait, for whatever reason."""
+        held = (*self._blocked.values(), *self._later.values())
+        counts = Counter(task.job_type for task in held)
+        counts.update({name: len(queue) for name, queue in self._queues.items()})
+        return counts
+
+    def waiting_ids(self, job_type: str) -> list[str]:
+        """Every task of this type that waits, for whatever reason."""
+        queue = self._queues.get(job_type)
+        held = (*self._blocked.values(), *self._later.values())
+        ids = [task.task_id for task in held if task.job_type == job_type]
+        return [*(queue.ids() if queue else ()), *ids]
 
     def estimated_wait_s(self, job_type: str) -> float | None:
         """Seconds until a task of this type submitted now would start, if known."""

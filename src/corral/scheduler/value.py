@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from corral.core.job_type import QueueOrder
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -87,6 +89,22 @@ class Paused:
     is_paused: bool
 
 
+@dataclass(frozen=True, slots=True)
+class TypeOrdered:
+    """Take the waiting tasks of this type in this order from now on."""
+
+    job_type: str
+    order: QueueOrder
+
+
+@dataclass(frozen=True, slots=True)
+class TypesServed:
+    """A worker goes on, but with these types."""
+
+    worker_id: str
+    job_types: frozenset[str]
+
+
 SchedulerEvent = (
     TasksQueued
     | TasksGone
@@ -97,6 +115,8 @@ SchedulerEvent = (
     | OrderClosed
     | TasksRan
     | Paused
+    | TypeOrdered
+    | TypesServed
 )
 
 

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
 from corral.core.node import Node, Sample
 from corral.core.retry import Settlement
 from corral.core.task import Attempt, State, Task
 from corral.core.worker import Worker
+from corral.core.worker_type import WorkerType
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,9 @@ class Store(Protocol):
         Every settlement but a completed one leaves a row in attempts.
         """
 
+    async def discard_dead_letter(self, term: int, task_id: str) -> bool:
+        """Take an ended task out of the dead letters; its record stays."""
+
     async def requeue_task(self, term: int, task_id: str, now: datetime) -> Task | None:
         """Terminal → queued: same id, attempt + 1, run + 1, counters at zero.
 
@@ -184,7 +189,15 @@ class Store(Protocol):
     # registry -------------------------------------------------------------
     async def save_job_type(self, job_type: JobType) -> None: ...
 
+    async def delete_job_type(self, name: str) -> None: ...
+
     async def job_types(self) -> Sequence[JobType]: ...
+
+    async def save_app(self, app: App) -> None: ...
+
+    async def delete_app(self, name: str) -> None: ...
+
+    async def apps(self) -> Sequence[App]: ...
 
     async def save_node(self, node: Node) -> None: ...
 
@@ -195,6 +208,12 @@ class Store(Protocol):
     async def delete_worker(self, worker_id: str) -> None: ...
 
     async def workers(self) -> Sequence[Worker]: ...
+
+    async def save_worker_type(self, worker_type: WorkerType) -> None: ...
+
+    async def delete_worker_type(self, name: str) -> None: ...
+
+    async def worker_types(self) -> Sequence[WorkerType]: ...
 
     async def save_beats(
         self, node_ids: Sequence[str], at: datetime, samples: Sequence[Sample]

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
 from corral.core.node import Node, Sample
 from corral.core.worker import Worker
+from corral.core.worker_type import WorkerType
 from corral.store.memory_shelf import MemoryShelf
 from corral.store.text import clean_or_none
 
@@ -20,6 +22,18 @@ class MemoryRegistry(MemoryShelf):
 
     async def job_types(self) -> Sequence[JobType]:
         return [self._job_types[name] for name in sorted(self._job_types)]
+
+    async def delete_job_type(self, name: str) -> None:
+        self._job_types.pop(name, None)
+
+    async def save_app(self, app: App) -> None:
+        self._apps[app.name] = app
+
+    async def apps(self) -> Sequence[App]:
+        return [self._apps[name] for name in sorted(self._apps)]
+
+    async def delete_app(self, name: str) -> None:
+        self._apps.pop(name, None)
 
     async def save_node(self, node: Node) -> None:
         self._nodes[node.id] = node
@@ -35,6 +49,15 @@ class MemoryRegistry(MemoryShelf):
 
     async def workers(self) -> Sequence[Worker]:
         return [self._workers[id_] for id_ in sorted(self._workers)]
+
+    async def save_worker_type(self, worker_type: WorkerType) -> None:
+        self._worker_types[worker_type.name] = worker_type
+
+    async def delete_worker_type(self, name: str) -> None:
+        self._worker_types.pop(name, None)
+
+    async def worker_types(self) -> Sequence[WorkerType]:
+        return [self._worker_types[name] for name in sorted(self._worker_types)]
 
     async def save_beats(
         self, node_ids: Sequence[str], at: datetime, samples: Sequence[Sample]

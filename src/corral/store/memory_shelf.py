@@ -7,11 +7,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
 from corral.core.node import Node, Sample
 from corral.core.task import Attempt, Task
 from corral.core.worker import Worker
+from corral.core.worker_type import WorkerType
 from corral.errors import NotLeader
 from corral.store.audit import Chain
 from corral.store.base import Event, LogChunk
@@ -26,8 +28,10 @@ class MemoryShelf:
         self._attempts: dict[str, dict[int, Attempt]] = {}
         self._logs: dict[tuple[str, int, int], LogChunk] = {}
         self._job_types: dict[str, JobType] = {}
+        self._apps: dict[str, App] = {}
         self._nodes: dict[str, Node] = {}
         self._workers: dict[str, Worker] = {}
+        self._worker_types: dict[str, WorkerType] = {}
         self._samples: dict[tuple[str, datetime], Sample] = {}
         self._keys: dict[str, Key] = {}
         self._events: list[Event] = []

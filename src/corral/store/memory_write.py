@@ -145,6 +145,14 @@ class MemoryWrite(MemoryShelf):
     def _keep(self, attempt: Attempt) -> None:
         self._attempts.setdefault(attempt.task_id, {})[attempt.attempt] = attempt
 
+    async def discard_dead_letter(self, term: int, task_id: str) -> bool:
+        self._check_term(term)
+        task = self._tasks.get(task_id)
+        if task is None or task.dead_letter is None:
+            return False
+        self._tasks[task_id] = replace(task, dead_letter=None)
+        return True
+
     async def requeue_task(self, term: int, task_id: str, now: datetime) -> Task | None:
         self._check_term(term)
         task = self._tasks.get(task_id)

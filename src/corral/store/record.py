@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from corral.core.job_type import JobType
+from corral.core.app import App
+from corral.core.job_type import JobType, QueueOrder
 from corral.core.key import Key, Scope
 from corral.core.node import Node, NodeState, Sample
 from corral.core.task import Attempt, Overlap, State, Task, TaskError, TaskSpec
 from corral.core.worker import Worker, WorkerSpec, WorkerState
+from corral.core.worker_type import WorkerType
 from corral.store.base import AuditRow, Event
 from corral.store.statement import SPEC_WIDTH
 from corral.store.text import clean, clean_or_none
@@ -73,7 +75,9 @@ _NODE = (
     "last_heartbeat",
 )
 _SAMPLE = tuple(field.name for field in fields(Sample))
-_JOB_TYPE = tuple(field.name for field in fields(JobType))
+_JOB_TYPE = tuple(f.name for f in fields(JobType) if f.name != "queue_order")
+_APP = tuple(field.name for field in fields(App))
+_WORKER_TYPE = tuple(f.name for f in fields(WorkerType) if f.name != "params")
 _KEY = tuple(field.name for field in fields(Key) if field.name != "scope")
 
 
@@ -114,6 +118,8 @@ def worker_row(worker: Worker) -> dict[str, Any]:
         "job_types": list(spec.job_types),
         "params": to_json(spec.params),
         "concurrency": spec.concurrency,
+        "worker_type": spec.worker_type,
+        "url": spec.url,
         "state": str(worker.state),
         "error": clean_or_none(worker.error),
     }
@@ -126,12 +132,24 @@ def worker_of(row: Mapping[str, Any]) -> Worker:
         job_types=tuple(row["job_types"]),
         params=json.loads(row["params"]),
         concurrency=row["concurrency"],
+        worker_type=row["worker_type"],
+        url=row["url"],
     )
     return Worker(
         **{name: row[name] for name in _WORKER},
         spec=spec,
         state=WorkerState(row["state"]),
         error=row["error"],
+    )
+
+
+def worker_type_row(worker_type: WorkerType) -> dict[str, Any]:
+    return _plain(worker_type, _WORKER_TYPE) | {"params": to_json(worker_type.params)}
+
+
+def worker_type_of(row: Mapping[str, Any]) -> WorkerType:
+    return WorkerType(
+        **{name: row[name] for name in _WORKER_TYPE}, params=json.loads(row["params"])
     )
 
 
@@ -144,11 +162,22 @@ def sample_of(row: Mapping[str, Any]) -> Sample:
 
 
 def job_type_row(job_type: JobType) -> dict[str, Any]:
-    return _plain(job_type, _JOB_TYPE)
+    return _plain(job_type, _JOB_TYPE) | {"queue_order": str(job_type.queue_order)}
 
 
 def job_type_of(row: Mapping[str, Any]) -> JobType:
-    return JobType(**{name: row[name] for name in _JOB_TYPE})
+    return JobType(
+        **{name: row[name] for name in _JOB_TYPE},
+        queue_order=QueueOrder(row["queue_order"]),
+    )
+
+
+def app_row(app: App) -> dict[str, Any]:
+    return _plain(app, _APP)
+
+
+def app_of(row: Mapping[str, Any]) -> App:
+    return App(**{name: row[name] for name in _APP})
 
 
 def key_row(key: Key) -> dict[str, Any]:

@@ -9,17 +9,21 @@ from typing import Any
 from sqlalchemy import Table, delete, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
+from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
 from corral.core.node import Node, Sample
 from corral.core.worker import Worker
+from corral.core.worker_type import WorkerType
 from corral.store import record
 from corral.store.connection import Pool
 from corral.store.schema import (
+    apps,
     cluster_nodes,
     job_types,
     keys,
     system_resources,
+    worker_types,
     workers,
 )
 
@@ -33,6 +37,19 @@ class Registry:
     async def job_types(self) -> Sequence[JobType]:
         rows = await self._pool.mappings(select(job_types).order_by(job_types.c.name))
         return [record.job_type_of(row) for row in rows]
+
+    async def delete_job_type(self, name: str) -> None:
+        await self._pool.fetch(delete(job_types).where(job_types.c.name == name))
+
+    async def save_app(self, app: App) -> None:
+        await self._save(apps, record.app_row(app))
+
+    async def apps(self) -> Sequence[App]:
+        rows = await self._pool.mappings(select(apps).order_by(apps.c.name))
+        return [record.app_of(row) for row in rows]
+
+    async def delete_app(self, name: str) -> None:
+        await self._pool.fetch(delete(apps).where(apps.c.name == name))
 
     async def save_node(self, node: Node) -> None:
         await self._save(cluster_nodes, record.node_row(node))
@@ -50,6 +67,16 @@ class Registry:
     async def workers(self) -> Sequence[Worker]:
         rows = await self._pool.mappings(select(workers).order_by("id"))
         return [record.worker_of(row) for row in rows]
+
+    async def save_worker_type(self, worker_type: WorkerType) -> None:
+        await self._save(worker_types, record.worker_type_row(worker_type))
+
+    async def delete_worker_type(self, name: str) -> None:
+        await self._pool.fetch(delete(worker_types).where(worker_types.c.name == name))
+
+    async def worker_types(self) -> Sequence[WorkerType]:
+        rows = await self._pool.mappings(select(worker_types).order_by("name"))
+        return [record.worker_type_of(row) for row in rows]
 
     async def save_beats(
         self, node_ids: Sequence[str], at: datetime, samples: Sequence[Sample]

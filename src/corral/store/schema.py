@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-HEAD = "0001"
+HEAD = "0003"
 """The newest migration; a database that already has it needs no Alembic at all."""
 
 # A task has ended exactly when it has this time. The index on live tasks asks for it
@@ -125,6 +125,17 @@ job_types = Table(
     Column("input_schema", Text),
     Column("output_schema", Text),
     Column("created_at", Time),
+    Column("queue_order", Text, nullable=False, server_default="priority"),
+)
+
+apps = Table(
+    "apps",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("url", Text, nullable=False),
+    Column("timeout_s", Double, nullable=False),
+    Column("concurrency", Integer, nullable=False),
+    Column("created_at", Time),
 )
 
 workers = Table(
@@ -137,6 +148,8 @@ workers = Table(
     Column("job_types", Texts, nullable=False),
     Column("params", Text, nullable=False),
     Column("concurrency", Integer, nullable=False),
+    Column("worker_type", Text),
+    Column("url", Text),
     Column("wanted", Boolean, nullable=False),
     Column("state", Text, nullable=False),
     Column("incarnation", Text),
@@ -146,6 +159,16 @@ workers = Table(
     Column("started_at", Time),
     Column("last_heartbeat", Time),
     Index("workers_node", "node_id"),
+)
+
+worker_types = Table(
+    "worker_types",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("worker_class", Text, nullable=False),
+    Column("params", Text, nullable=False),
+    Column("job_type", Text),
+    Column("created_at", Time),
 )
 
 models = Table(

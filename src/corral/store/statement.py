@@ -254,4 +254,11 @@ event as (
 select * from again
 """
 
+DISCARD = f"""
+with {_LEAD}
+update tasks set dead_letter = null
+where id = $2 and dead_letter is not null and exists (select from lead)
+returning id
+"""
+
 TERM = "select term from leadership"

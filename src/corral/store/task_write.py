@@ -112,6 +112,12 @@ class TaskWrite:
             await _check_term(self._reports, term)
         return ended
 
+    async def discard_dead_letter(self, term: int, task_id: str) -> bool:
+        rows = await self._reports.fetch(statement.DISCARD, term, clean(task_id))
+        if not rows:
+            await _check_term(self._reports, term)
+        return bool(rows)
+
     async def requeue_task(self, term: int, task_id: str, now: datetime) -> Task | None:
         rows = await self._reports.fetch(statement.REQUEUE, term, clean(task_id), now)
         if not rows:

@@ -21,6 +21,23 @@ SCOPES = {
     ("POST", "/workers"): Scope.OPERATE,
     ("DELETE", "/workers/{worker_id}"): Scope.OPERATE,
     ("POST", "/job-types"): Scope.OPERATE,
+    ("PUT", "/objects/{digest}"): Scope.OPERATE,
+    ("DELETE", "/job-types/{name}"): Scope.OPERATE,
+    ("DELETE", "/job-types/{name}/queue"): Scope.OPERATE,
+    ("POST", "/apps"): Scope.ADMIN,
+    ("DELETE", "/apps/{name}"): Scope.ADMIN,
+    ("POST", "/submit_job"): Scope.SUBMIT,
+    ("POST", "/requeue_from_dlq"): Scope.SUBMIT,
+    ("POST", "/discard_from_dlq"): Scope.SUBMIT,
+    ("POST", "/worker_alert_started_job"): Scope.OPERATE,
+    ("POST", "/worker_alert_completed_job"): Scope.OPERATE,
+    ("POST", "/register_worker_type"): Scope.OPERATE,
+    ("DELETE", "/worker-types/{name}"): Scope.OPERATE,
+    ("POST", "/register_job_schema_to_worker_type"): Scope.OPERATE,
+    ("POST", "/register_job_to_worker"): Scope.OPERATE,
+    ("POST", "/register_node"): Scope.OPERATE,
+    ("POST", "/launch_worker"): Scope.OPERATE,
+    ("POST", "/shutdown"): Scope.ADMIN,
     ("POST", "/join-tokens"): Scope.ADMIN,
     ("POST", "/cluster/drain"): Scope.ADMIN,
     ("POST", "/nodes/join"): Scope.JOIN,
@@ -29,6 +46,27 @@ SCOPES = {
     ("GET", "/nodes/{node_id}/desired"): Scope.NODE,
     ("POST", "/workers/{worker_id}/register"): Scope.NODE,
     ("POST", "/workers/{worker_id}/reports"): Scope.NODE,
+}
+
+# Calls that nodes may make too, beside those that SCOPES lets.
+FOR_NODES = {("GET", "/objects/{digest}"), ("HEAD", "/objects/{digest}")}
+
+# Calls that only look, though they are POST.
+LOOKS = {
+    "/tasks/collect",
+    "/get_job_status",
+    "/get_dlq_jobs",
+    "/launch_worker_status",
+    "/get_worker_status",
+    "/query_worker_status",
+    "/get_worker_status_by_url",
+    "/query_worker_status_by_url",
+    "/endpoints",
+    "/status",
+    "/heartbeat",
+    "/server_id",
+    "/class_name",
+    "/pid_file",
 }
 
 
@@ -54,5 +92,12 @@ def sockets(app: FastAPI) -> list[str]:
 
 
 def fill(path: str, **ids: str) -> str:
-    names = {"task_id": "t", "worker_id": "w", "node_id": "n", **ids}
+    names = {
+        "task_id": "t",
+        "worker_id": "w",
+        "node_id": "n",
+        "digest": "d",
+        "name": "x",
+        **ids,
+    }
     return path.format(**names)

@@ -175,6 +175,8 @@ async def test_job_types_are_listed_with_their_schemas(world: World) -> None:
             "target": "@orchestrator",
             "input_schema": schema,
             "output_schema": None,
+            "queue_order": "priority",
+            "waiting": 0,
         }
     ]
 

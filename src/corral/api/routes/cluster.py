@@ -1,25 +1,23 @@
-"""/health, /cluster, /job-types, /join-tokens, /events: the cluster as a whole."""
+"""/health, /cluster, /join-tokens, /events: the cluster as a whole."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from msgspec import Raw, UnsetType
 
 from corral import __version__
 from corral.api import model
 from corral.api.deps import Caller, answer, caller, manager_of, read
 from corral.api.describe import described
-from corral.core.job_type import NAME, JobType, check_name
+from corral.core.job_type import NAME
 from corral.core.key import Scope
 from corral.core.node import NodeState
 from corral.core.task import State
-from corral.errors import InvalidField, InvalidJson
+from corral.errors import InvalidField
 
 router = APIRouter()
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
-Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
 Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
 MAX_TOKEN_S = 365 * 86_400.0
 
@@ -91,63 +89,6 @@ async def status(who: Reader) -> Response:
 async def drain(who: Admin, resume: bool = False) -> Response:
     who.note("cluster.resume" if resume else "cluster.drain", "cluster")
     return answer(model.DrainOut(who.manager.drain(not resume)))
-
-
-@router.get(
-    "/job-types",
-    summary="Kinds of work",
-    tags=["job types"],
-    **described(model.JobTypeListOut),
-)
-async def job_types(who: Reader) -> Response:
-    rows = sorted(who.manager.cluster.job_types.values(), key=lambda j: j.name)
-    return answer(model.JobTypeListOut([_job_type(j) for j in rows]))
-
-
-def _job_type(row: JobType) -> model.JobTypeOut:
-    return model.JobTypeOut(
-        row.name,
-        row.target,
-        Raw(row.input_schema.encode()) if row.input_schema else None,
-        Raw(row.output_schema.encode()) if row.output_schema else None,
-    )
-
-
-@router.post(
-    "/job-types",
-    summary="Register a kind of work",
-    tags=["job types"],
-    **described(
-        model.JobTypeOut,
-        body=model.JobTypeIn,
-        status=201,
-        errors=(400, 422),
-        example={"name": "resize", "input_schema": {"type": "object"}},
-    ),
-)
-async def add_job_type(request: Request, who: Operator) -> Response:
-    said = await read(request, model.JobTypeIn)
-    row = JobType(
-        check_name(said.name, "name"),
-        input_schema=_schema(said.input_schema, "input_schema"),
-        output_schema=_schema(said.output_schema, "output_schema"),
-        created_at=who.manager.clock.now(),
-    )
-    await who.manager.registry.save_job_type(row)
-    who.note("job_type.save", row.name)
-    return answer(_job_type(row), 201)
-
-
-def _schema(raw: Raw | UnsetType, field: str) -> str | None:
-    if isinstance(raw, UnsetType) or bytes(raw) == b"null":
-        return None
-    try:
-        text = bytes(raw).decode()
-    except UnicodeDecodeError as e:
-        raise InvalidJson(f"{field} is not valid UTF-8: {e}") from e
-    if not text.lstrip().startswith("{"):
-        raise InvalidField(f"{field} must be a JSON schema (an object)", field=field)
-    return text
 
 
 @router.post(

@@ -1,0 +1,68 @@
+"""The JSON shapes of job types and of the gateway's apps, as msgspec structs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+
+class JobTypeIn(Struct, forbid_unknown_fields=True):
+    name: str
+    input_schema: Raw | UnsetType = UNSET
+    output_schema: Raw | UnsetType = UNSET
+    target: str | None = None
+    queue_order: str = "priority"
+
+
+class JobTypeOut(Struct):
+    """`waiting` counts tasks that wait, for a worker or for anything else."""
+
+    name: str
+    target: str
+    input_schema: Raw | None
+    output_schema: Raw | None
+    queue_order: str
+    waiting: int
+
+
+class JobTypeListOut(Struct):
+    job_types: list[JobTypeOut]
+
+
+class JobTypeGone(Struct):
+    message: str
+    job_type: str
+
+
+class QueueCleared(Struct):
+    message: str
+    job_type: str
+    cancelled: int
+
+
+class AppIn(Struct, forbid_unknown_fields=True):
+    """`timeout` is how many seconds the app may be silent."""
+
+    name: str
+    url: str
+    timeout: float = 60.0
+    concurrency: int = 64
+
+
+class AppOut(Struct):
+    name: str
+    url: str
+    timeout: float
+    concurrency: int
+    job_types: list[str]
+    created_at: datetime | None
+
+
+class AppListOut(Struct):
+    apps: list[AppOut]
+
+
+class AppGone(Struct):
+    message: str
+    app: str

@@ -1,0 +1,121 @@
+"""/job-types: kinds of work, what they promise, how many of each wait."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from msgspec import Raw, UnsetType
+
+from corral.api import gateway_model as model
+from corral.api.deps import Caller, answer, caller, read
+from corral.api.describe import described
+from corral.core.job_type import ORCHESTRATOR, JobType, QueueOrder
+from corral.core.key import Scope
+from corral.errors import InvalidField, InvalidJson
+
+router = APIRouter(prefix="/job-types", tags=["job types"])
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+
+
+@router.get("", summary="Kinds of work", **described(model.JobTypeListOut))
+async def job_types(who: Reader) -> Response:
+    cluster = who.manager.cluster
+    counts = cluster.scheduler.waiting_by_type()
+    rows = sorted(cluster.job_types.values(), key=lambda j: j.name)
+    return answer(model.JobTypeListOut([_shown(j, counts[j.name]) for j in rows]))
+
+
+def _shown(row: JobType, waiting: int) -> model.JobTypeOut:
+    return model.JobTypeOut(
+        row.name,
+        row.target,
+        Raw(row.input_schema.encode()) if row.input_schema else None,
+        Raw(row.output_schema.encode()) if row.output_schema else None,
+        str(row.queue_order),
+        waiting,
+    )
+
+
+@router.post(
+    "",
+    summary="Register a kind of work, or replace it",
+    **described(
+        model.JobTypeOut,
+        body=model.JobTypeIn,
+        status=201,
+        errors=(400, 422),
+        example={"name": "resize", "input_schema": {"type": "object"}},
+    ),
+)
+async def add_job_type(request: Request, who: Operator) -> Response:
+    said = await read(request, model.JobTypeIn)
+    row = JobType(
+        said.name,
+        ORCHESTRATOR if said.target is None else said.target,
+        input_schema=_schema(said.input_schema, "input_schema"),
+        output_schema=_schema(said.output_schema, "output_schema"),
+        created_at=who.manager.clock.now(),
+        queue_order=_order(said.queue_order),
+    )
+    await who.manager.job_types.save(row)
+    who.note("job_type.save", row.name)
+    return answer(_shown(row, _waiting(who, row.name)), 201)
+
+
+def _waiting(who: Caller, name: str) -> int:
+    return who.manager.cluster.scheduler.waiting_by_type()[name]
+
+
+def _order(word: str) -> QueueOrder:
+    try:
+        return QueueOrder(word)
+    except ValueError:
+        words = ", ".join(QueueOrder)
+        raise InvalidField(
+            f"queue_order must be one of {words}", field="queue_order"
+        ) from None
+
+
+def _schema(raw: Raw | UnsetType, field: str) -> str | None:
+    if isinstance(raw, UnsetType) or bytes(raw) == b"null":
+        return None
+    try:
+        text = bytes(raw).decode()
+    except UnicodeDecodeError as e:
+        raise InvalidJson(f"{field} is not valid UTF-8: {e}") from e
+    if not text.lstrip().startswith("{"):
+        raise InvalidField(f"{field} must be a JSON schema (an object)", field=field)
+    return text
+
+
+@router.get(
+    "/{name}",
+    summary="One kind of work, and how many tasks of it wait",
+    **described(model.JobTypeOut, errors=(404,)),
+)
+async def job_type(name: str, who: Reader) -> Response:
+    return answer(_shown(who.manager.job_types.get(name), _waiting(who, name)))
+
+
+@router.delete(
+    "/{name}",
+    summary="Forget a kind of work nobody serves and no task waits for",
+    **described(model.JobTypeGone, errors=(404, 409)),
+)
+async def delete_job_type(name: str, who: Operator) -> Response:
+    await who.manager.job_types.delete(name)
+    who.note("job_type.delete", name)
+    return answer(model.JobTypeGone("the job type is gone", name))
+
+
+@router.delete(
+    "/{name}/queue",
+    summary="Cancel every task of this kind that waits",
+    **described(model.QueueCleared, errors=(404,)),
+)
+async def clear_queue(name: str, who: Operator) -> Response:
+    count = await who.manager.job_types.clear(name)
+    who.note("job_type.clear", name, cancelled=count)
+    return answer(model.QueueCleared("the queue is empty", name, count))

@@ -1,0 +1,201 @@
+"""The job API's worker types, launches and worker status. All POST."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from corral.api import job_model as jm
+from corral.api import job_render
+from corral.api.deps import Caller, answer, caller, read
+from corral.api.describe import described
+from corral.api.worker_intake import worker_spec
+from corral.core.job_type import check_name
+from corral.core.key import Scope
+from corral.core.worker_type import WorkerType
+from corral.errors import InvalidField
+
+router = APIRouter(tags=["job API"])
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+_TYPE = {"worker_name": "mine", "worker_class": "pkg:Class", "job_type": "echo"}
+
+
+@router.post(
+    "/register_worker_type",
+    summary="Name a class that nodes may launch workers of",
+    **described(dict, body=jm.WorkerTypeIn, example=_TYPE),
+)
+async def register_worker_type(request: Request, who: Operator) -> Response:
+    said = await read(request, jm.WorkerTypeIn)
+    name = check_name(said.worker_name, "worker_name")
+    if said.git_repo_url is not None:
+        raise InvalidField(
+            "workers from Git are not there yet: install the class on the nodes",
+            field="git_repo_url",
+        )
+    if said.job_type is not None:
+        check_name(said.job_type, "job_type")
+    spec = worker_spec("", said.worker_class, ["any"], said.worker_params, 1)
+    row = WorkerType(name, spec.worker_class, said.worker_params, said.job_type)
+    await who.manager.worker_types.save(row)
+    who.note("worker_type.save", name, worker_class=row.worker_class)
+    return answer(None)
+
+
+@router.get(
+    "/worker-types",
+    summary="Classes that nodes may launch workers of",
+    **described(jm.WorkerTypes),
+)
+async def worker_types(who: Reader) -> Response:
+    known = who.manager.cluster.worker_types
+    rows = [
+        jm.WorkerTypeOut(t.name, t.worker_class, t.params, t.job_type)
+        for t in sorted(known.values(), key=lambda t: t.name)
+    ]
+    return answer(jm.WorkerTypes(rows))
+
+
+@router.delete(
+    "/worker-types/{name}",
+    summary="Forget a worker type; its workers go on",
+    **described(dict, errors=(404,)),
+)
+async def remove_worker_type(name: str, who: Operator) -> Response:
+    await who.manager.worker_types.remove(name)
+    who.note("worker_type.remove", name)
+    return answer(None)
+
+
+@router.post(
+    "/register_job_schema_to_worker_type",
+    summary="Let workers of a type serve a job type",
+    **described(
+        dict,
+        body=jm.SchemaToWorkerType,
+        errors=(404,),
+        example={"job_schema_name": "echo", "worker_type": "mine"},
+    ),
+)
+async def register_job_schema_to_worker_type(
+    request: Request, who: Operator
+) -> Response:
+    said = await read(request, jm.SchemaToWorkerType)
+    check_name(said.job_schema_name, "job_schema_name")
+    await who.manager.worker_types.bind(said.job_schema_name, said.worker_type)
+    who.note("worker_type.bind", said.worker_type, job_type=said.job_schema_name)
+    return answer(None)
+
+
+@router.post(
+    "/register_job_to_worker",
+    summary="Let a running worker serve a job type",
+    **described(
+        dict,
+        body=jm.JobToWorker,
+        example={"job_type": "echo", "worker_url": "http://localhost:8004"},
+    ),
+)
+async def register_job_to_worker(request: Request, who: Operator) -> Response:
+    said = await read(request, jm.JobToWorker)
+    check_name(said.job_type, "job_type")
+    await who.manager.registry.ensure_job_types([said.job_type])
+    await who.manager.worker_types.connect(said.job_type, said.worker_url)
+    who.note("worker.connect", said.worker_url, job_type=said.job_type)
+    return answer(None)
+
+
+@router.post(
+    "/launch_worker",
+    summary="Launch a worker of a registered type on a node",
+    **described(
+        jm.LaunchOut,
+        body=jm.LaunchIn,
+        errors=(404,),
+        example={"node_url": "http://localhost:8003", "worker_type": "mine"},
+    ),
+)
+async def launch_worker(request: Request, who: Operator) -> Response:
+    said = await read(request, jm.LaunchIn)
+    if said.worker_name is not None:
+        check_name(said.worker_name, "worker_name")
+    launch_id = await who.manager.worker_types.launch(
+        said.node_url, said.worker_type, said.worker_name, said.worker_url
+    )
+    who.note("worker.launch", said.node_url, worker_type=said.worker_type)
+    return answer(jm.LaunchOut(launch_id))
+
+
+@router.post(
+    "/launch_worker_status",
+    summary="How far a launch is",
+    **described(
+        jm.LaunchStatus, body=jm.LaunchId, errors=(404,), example={"launch_id": "w-1"}
+    ),
+)
+async def launch_worker_status(request: Request, who: Reader) -> Response:
+    said = await read(request, jm.LaunchId)
+    return answer(job_render.launch(who.manager.worker_types.launch_of(said.launch_id)))
+
+
+def _by_id(who: Caller, worker_id: str) -> Response:
+    link = who.manager.cluster.workers.get(worker_id)
+    return answer(job_render.worker(link, worker_id=worker_id))
+
+
+def _by_url(who: Caller, url: str) -> Response:
+    return answer(job_render.worker(who.manager.worker_types.by_url(url), url=url))
+
+
+@router.post(
+    "/get_worker_status",
+    summary="A worker; status nonexistent when there is none",
+    **described(jm.WorkerStatus, body=jm.WorkerId, example={"worker_id": "w-1"}),
+)
+async def get_worker_status(request: Request, who: Reader) -> Response:
+    return _by_id(who, (await read(request, jm.WorkerId)).worker_id)
+
+
+@router.post(
+    "/query_worker_status",
+    summary="The same: what heartbeats say is always live",
+    **described(jm.WorkerStatus, body=jm.WorkerId, example={"worker_id": "w-1"}),
+)
+async def query_worker_status(request: Request, who: Reader) -> Response:
+    return _by_id(who, (await read(request, jm.WorkerId)).worker_id)
+
+
+@router.post(
+    "/get_worker_status_by_url",
+    summary="A worker by its URL",
+    **described(
+        jm.WorkerStatus, body=jm.WorkerUrl, example={"worker_url": "http://h:8004"}
+    ),
+)
+async def get_worker_status_by_url(request: Request, who: Reader) -> Response:
+    return _by_url(who, (await read(request, jm.WorkerUrl)).worker_url)
+
+
+@router.post(
+    "/query_worker_status_by_url",
+    summary="The same: what heartbeats say is always live",
+    **described(
+        jm.WorkerStatus, body=jm.WorkerUrl, example={"worker_url": "http://h:8004"}
+    ),
+)
+async def query_worker_status_by_url(request: Request, who: Reader) -> Response:
+    return _by_url(who, (await read(request, jm.WorkerUrl)).worker_url)
+
+
+@router.post(
+    "/register_node",
+    summary="Kept for older nodes: they need nothing from it any more",
+    **described(
+        jm.NodeAccess, body=jm.NodeIn, example={"node_url": "http://localhost:8003"}
+    ),
+)
+async def register_node(request: Request, who: Operator) -> Response:
+    await read(request, jm.NodeIn)
+    return answer(jm.NodeAccess())

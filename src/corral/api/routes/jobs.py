@@ -1,0 +1,172 @@
+"""The job API: a second face of the same tasks, workers and nodes. All POST."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from msgspec import Raw
+
+from corral.api import job_model as jm
+from corral.api import job_render
+from corral.api.deps import Caller, answer, caller, read
+from corral.api.describe import described
+from corral.api.intake import Intake
+from corral.core.key import Scope
+from corral.core.report import Outcome, OutcomeKind
+from corral.core.task import TaskError
+from corral.errors import CorralError, InvalidField, NotFound, TaskNotFound
+from corral.manager.clock import new_task_id
+from corral.store.base import TaskFilter
+
+router = APIRouter(tags=["job API"])
+Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+MAX_DLQ = 1000
+_JOB = {"schema_name": "echo", "payload": {"message": "hi"}}
+
+
+@router.post(
+    "/submit_job",
+    summary="Submit a job",
+    **described(jm.JobStatus, body=jm.JobIn, errors=(409,), example=_JOB),
+)
+async def submit_job(request: Request, who: Submitter) -> Response:
+    job = await read(request, jm.JobIn)
+    job_id = job.id or new_task_id()
+    if job.schema_name not in who.manager.cluster.job_types:
+        return answer(job_render.no_target(job, job_id))
+    labels = {job_render.NAME: job.name, job_render.ENTRYPOINT: job.entrypoint}
+    body: dict[str, Any] = {
+        "task_type": job.schema_name,
+        "task_id": job_id,
+        "priority": 0 if job.priority is None else job.priority,
+        "labels": {k: v for k, v in labels.items() if v and v != job.schema_name},
+    }
+    spec = _intake(who, request).one(_with_payload(body, job.payload))
+    result = (await who.manager.submitting.submit([spec]))[0]
+    if isinstance(result, CorralError):
+        raise result
+    task = result.task
+    if not result.is_new and task.is_terminal:
+        task = await who.manager.requeue(task.id)
+    who.note("job.submit", task.id)
+    return answer(job_render.job_status(task))
+
+
+def _with_payload(body: dict[str, Any], payload: Any) -> bytes:
+    text = json.dumps(body).encode()
+    raw = bytes(payload) if isinstance(payload, Raw) else b"{}"
+    return text[:-1] + b', "parameters": ' + raw + b"}"
+
+
+def _intake(who: Caller, request: Request) -> Intake:
+    return Intake(
+        now=who.manager.clock.now(),
+        owner=who.key.id,
+        task_limit=request.app.state.task_body_limit,
+        default_timeout_s=who.manager.config.default_timeout_s,
+    )
+
+
+@router.post(
+    "/get_job_status",
+    summary="A job as it is now",
+    **described(jm.JobStatus, body=jm.JobId, errors=(404,), example={"job_id": "..."}),
+)
+async def get_job_status(request: Request, who: Reader) -> Response:
+    wanted = await read(request, jm.JobId)
+    task = await who.manager.store.get_task(wanted.job_id)
+    if task is None:
+        raise TaskNotFound(f"no job {wanted.job_id!r}", job_id=wanted.job_id)
+    return answer(job_render.job_status(task))
+
+
+@router.post(
+    "/get_dlq_jobs",
+    summary="Jobs that failed for good",
+    **described(jm.DlqOut),
+)
+async def get_dlq_jobs(who: Reader) -> Response:
+    page = await who.manager.store.list_tasks(TaskFilter(dead_letter=True), MAX_DLQ)
+    jobs = [
+        jm.DlqJob(t.id, job_render.failure(t), job_render.job(t)) for t in page.tasks
+    ]
+    return answer(jm.DlqOut(jobs))
+
+
+@router.post(
+    "/requeue_from_dlq",
+    summary="Run a dead job again under the same id",
+    **described(
+        jm.JobStatus, body=jm.JobId, errors=(404, 409), example={"job_id": "..."}
+    ),
+)
+async def requeue_from_dlq(request: Request, who: Submitter) -> Response:
+    wanted = await read(request, jm.JobId)
+    task = await who.manager.requeue(wanted.job_id)
+    who.note("job.requeue", task.id)
+    return answer(job_render.job_status(task))
+
+
+@router.post(
+    "/discard_from_dlq",
+    summary="Take a job out of the dead letters",
+    **described(dict, body=jm.JobId, errors=(404,), example={"job_id": "..."}),
+)
+async def discard_from_dlq(request: Request, who: Submitter) -> Response:
+    wanted = await read(request, jm.JobId)
+    manager = who.manager
+    term = manager.cluster.term
+    if not await manager.store.discard_dead_letter(term, wanted.job_id):
+        raise TaskNotFound(f"no dead job {wanted.job_id!r}", job_id=wanted.job_id)
+    who.note("job.discard", wanted.job_id)
+    return answer(None)
+
+
+@router.post(
+    "/worker_alert_started_job",
+    summary="A worker of the caller's own began a job",
+    **described(
+        dict, body=jm.Started, errors=(404,), example={"job_id": "", "worker_id": ""}
+    ),
+)
+async def worker_alert_started_job(request: Request, who: Operator) -> Response:
+    said = await read(request, jm.Started)
+    if await who.manager.store.get_task(said.job_id) is None:
+        raise TaskNotFound(f"no job {said.job_id!r}", job_id=said.job_id)
+    who.note("job.started", said.job_id, worker_id=said.worker_id)
+    return answer(None)
+
+
+@router.post(
+    "/worker_alert_completed_job",
+    summary="A worker of the caller's own ended a job",
+    **described(
+        dict,
+        body=jm.Completed,
+        errors=(404,),
+        example={"job_id": "", "worker_id": "", "status": "completed", "output": {}},
+    ),
+)
+async def worker_alert_completed_job(request: Request, who: Operator) -> Response:
+    said = await read(request, jm.Completed)
+    if said.status not in ("completed", "failed", "error"):
+        raise InvalidField("status must be completed, failed or error", field="status")
+    task = who.manager.cluster.tasks.get(said.job_id)
+    if task is None:
+        raise NotFound(f"no job {said.job_id!r} is waiting for an end", job_id="")
+    text = bytes(said.output).decode() if isinstance(said.output, Raw) else "{}"
+    is_good = said.status == "completed"
+    outcome = Outcome(
+        task.id,
+        task.attempt,
+        OutcomeKind.COMPLETED if is_good else OutcomeKind.FAILED,
+        text if is_good else None,
+        None if is_good else TaskError("failed", text),
+    )
+    await who.manager.settling.settle([outcome])
+    who.note("job.completed", said.job_id, worker_id=said.worker_id)
+    return answer(None)

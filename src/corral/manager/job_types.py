@@ -1,0 +1,121 @@
+"""Job types: registering them, how many of each wait, emptying their queues."""
+
+from __future__ import annotations
+
+import re
+
+from corral.core.job_type import NAME, ORCHESTRATOR, JobType, check_name
+from corral.core.report import Outcome, OutcomeKind
+from corral.core.task import TaskError
+from corral.errors import Conflict, InvalidField, NotFound
+from corral.manager.dispatching import Dispatching
+from corral.manager.gateway import Gateway
+from corral.manager.registry import Registry
+from corral.manager.schema import check_schema
+from corral.manager.settling import Settling
+from corral.manager.state import Cluster
+from corral.store.base import Store
+
+_CLEAR_BATCH = 1000
+_TARGET = re.compile(rf"({NAME.pattern})((?:/[A-Za-z0-9._~:@!$&'()*+,;=%-]*)*)")
+
+
+class JobTypes:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        registry: Registry,
+        gateway: Gateway,
+        settling: Settling,
+        dispatching: Dispatching,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._registry = registry
+        self._gateway = gateway
+        self._settling = settling
+        self._dispatching = dispatching
+
+    def get(self, name: str) -> JobType:
+        found = self._cluster.job_types.get(name)
+        if found is None:
+            raise NotFound(f"no job type {name[:200]!r}", job_type=name[:200])
+        return found
+
+    async def save(self, job_type: JobType) -> None:
+        """Register a type, or replace the one of that name.
+
+        Raises:
+            InvalidField: a name, target or schema that cannot be used.
+        """
+        check_name(job_type.name, "name")
+        self._check_target(job_type)
+        for field in ("input_schema", "output_schema"):
+            if (text := getattr(job_type, field)) is not None:
+                check_schema(text, field)
+        await self._registry.save_job_type(job_type)
+        self._dispatching.kick()
+
+    def _check_target(self, job_type: JobType) -> None:
+        if job_type.target == ORCHESTRATOR:
+            return
+        parts = _TARGET.fullmatch(job_type.target)
+        if parts is None or ".." in parts[2]:
+            raise InvalidField(
+                f"target must be '{ORCHESTRATOR}' or an app and a path, like echo/run",
+                field="target",
+            )
+        if parts[1] not in self._gateway.apps:
+            raise InvalidField(
+                f"target names app '{parts[1]}', which is not registered",
+                field="target",
+            )
+
+    async def clear(self, name: str) -> int:
+        """Cancel every waiting task of a type; how many there were."""
+        self.get(name)
+        unstored = self._cluster.unstored
+        ids = self._cluster.scheduler.waiting_ids(name)
+        ids = [task_id for task_id in ids if task_id not in unstored]
+        count = 0
+        for start in range(0, len(ids), _CLEAR_BATCH):
+            count += len(await self._cancel(ids[start : start + _CLEAR_BATCH]))
+        return count
+
+    async def _cancel(self, ids: list[str]) -> set[str]:
+        error = TaskError("cancelled", "the queue of its job type was cleared")
+        waiting = self._cluster.scheduler.knows
+        tasks = [self._cluster.tasks[i] for i in ids if i in self._cluster.tasks]
+        return await self._settling.settle(
+            Outcome(task.id, task.attempt, OutcomeKind.CANCELLED, error=error)
+            for task in tasks
+            if waiting(task.id)
+        )
+
+    async def delete(self, name: str) -> None:
+        """Forget a type.
+
+        Raises:
+            NotFound, Conflict: unknown; tasks of it live, or a worker serves it.
+        """
+        job_type = self.get(name)
+        live = sum(t.spec.job_type == name for t in self._cluster.tasks.values())
+        if live:
+            raise Conflict(f"{live} task(s) of '{name}' have not ended", tasks=live)
+        serving = sorted(
+            link.id
+            for link in self._cluster.workers.values()
+            if name in link.worker.spec.job_types
+        )
+        if serving:
+            raise Conflict(
+                f"worker(s) serve '{name}': stop them first", workers=serving
+            )
+        # Out of memory first: nothing of it may be accepted while it goes.
+        self._cluster.drop_job_type(name)
+        try:
+            await self._store.delete_job_type(name)
+        except BaseException:
+            self._cluster.set_job_type(job_type)
+            raise

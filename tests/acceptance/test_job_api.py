@@ -1,0 +1,235 @@
+"""The job API on a real cluster: code written for it runs as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from pydantic import BaseModel
+
+from corral import ClusterManager, JobSchema, Node, job_from_schema
+from corral.client.service import ClusterConnection, NodeConnection
+from corral.errors import InvalidField, TaskNotFound
+from tests.acceptance.cluster import Cluster, free_port, until
+
+ECHO = "corral.worker.builtin.EchoWorker"
+SLEEP = "corral.worker.builtin.SleepWorker"
+
+
+class EchoInput(BaseModel):
+    message: str
+    delay: float = 0.0
+
+
+ECHO_JOB = JobSchema(name="echo_job", input_schema=EchoInput)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = str(tmp_path_factory.mktemp("jobs"))
+    former = os.environ.get("CORRAL_HOME")
+    os.environ["CORRAL_HOME"] = folder
+    yield folder
+    if former is None:
+        del os.environ["CORRAL_HOME"]
+    else:
+        os.environ["CORRAL_HOME"] = former
+
+
+@pytest.fixture(scope="module")
+def cluster(home: str) -> Iterator[ClusterConnection]:
+    with ClusterManager.launch(host="localhost", port=free_port()) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def node(cluster: ClusterConnection) -> Iterator[NodeConnection]:
+    connection = Node.launch(port=free_port(), cluster_url=cluster.url)
+    yield connection
+    connection.shutdown()
+
+
+def launched(cluster: ClusterConnection, node: NodeConnection, kind: str) -> str:
+    """The id of a ready worker of a registered type."""
+    launch = node.launch_worker(worker_type=kind)
+    until(
+        f"a worker of {kind}",
+        lambda: node.launch_worker_status(launch.launch_id).status == "ready",
+        30,
+    )
+    return launch.launch_id
+
+
+def ended(cluster: ClusterConnection, job_id: str) -> Any:
+    def look() -> Any:
+        found = cluster.get_job_status(job_id=job_id)
+        return found if found.status in ("completed", "failed", "error") else None
+
+    return until(f"job {job_id} ends", look, 30)
+
+
+@pytest.mark.spec("E16", "E17", "E18", "E19", "E30")
+def test_a_job_submitted_before_any_worker_exists_runs_when_one_is_launched(
+    cluster: ClusterConnection, node: NodeConnection
+) -> None:
+    cluster.register_worker_type(
+        worker_name="early", worker_class=ECHO, worker_params={}, job_type="echo_job"
+    )
+    job = job_from_schema(ECHO_JOB, input_data={"message": "hello"})
+    assert cluster.submit_job(job).status == "queued"
+    launched(cluster, node, "early")
+    status = ended(cluster, job.id)
+    assert (status.status, status.output) == ("completed", {"echoed": "hello"})
+    assert status.job["payload"] == {"message": "hello", "delay": 0.0}
+
+
+def test_input_that_does_not_fit_the_schema_makes_no_job() -> None:
+    with pytest.raises(InvalidField, match="message"):
+        job_from_schema(ECHO_JOB, input_data={"mesage": "x"})
+
+
+@pytest.mark.spec("E25", "E28", "E38")
+def test_plain_http_without_optional_keys_is_enough(
+    cluster: ClusterConnection,
+) -> None:
+    told = post(cluster, "submit_job", {"schema_name": "no_such_job"})
+    assert told["status"] == "error"
+    words = "No job schema targeting found for job type no_such_job"
+    assert told["output"] == {"error": words}
+    assert post(cluster, "get_worker_status", {"worker_id": "x"}) == {
+        "worker_id": "x",
+        "worker_type": "",
+        "worker_url": "",
+        "job_id": None,
+        "status": "nonexistent",
+        "last_heartbeat": None,
+    }
+    access = post(cluster, "register_node", {"node_url": "http://localhost:1"})
+    assert access["secret_key"] == access["rabbitmq_password"] == ""
+    assert "submit_job" in post(cluster, "endpoints", {})["endpoints"]
+    assert post(cluster, "status", {}) == {"status": "Available"}
+    assert post(cluster, "heartbeat", {})["heartbeat"]["status"] == "Available"
+    assert post(cluster, "class_name", {}) == {"class_name": "ClusterManager"}
+    assert post(cluster, "pid_file", {}) == {"pid_file": None}
+    with pytest.raises(TaskNotFound):
+        cluster.get_job_status(job_id="not-there")
+
+
+def post(cluster: ClusterConnection, name: str, body: dict[str, Any]) -> Any:
+    port = cluster.url.rpartition(":")[2]
+    folder = os.path.join(os.environ["CORRAL_HOME"], f"port-{port}")
+    with open(os.path.join(folder, "admin.key")) as file:
+        headers = {"Authorization": f"Bearer {file.read().strip()}"}
+    answer = httpx.post(f"{cluster.url}/{name}", json=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return json.loads(answer.content)
+
+
+@pytest.mark.spec("E31", "E32")
+def test_worker_status_follows_a_running_job(
+    cluster: ClusterConnection, node: NodeConnection
+) -> None:
+    cluster.register_worker_type(
+        worker_name="napper", worker_class=SLEEP, job_type="nap"
+    )
+    worker_id = launched(cluster, node, "napper")
+    job = job_from_schema(JobSchema(name="nap"), {"seconds": 2})
+    cluster.submit_job(job)
+    begun = time.monotonic()
+    until(
+        "the worker is seen running it",
+        lambda: cluster.query_worker_status(worker_id=worker_id).job_id == job.id,
+    )
+    assert time.monotonic() - begun < 0.5
+    seen = cluster.query_worker_status(worker_id=worker_id)
+    assert (seen.status, seen.job_id) == ("running", job.id)
+    assert ended(cluster, job.id).status == "completed"
+    assert cluster.query_worker_status(worker_id=worker_id).status == "idle"
+
+
+@pytest.mark.spec("E40")
+def test_a_job_whose_worker_is_killed_runs_again(
+    cluster: ClusterConnection, node: NodeConnection
+) -> None:
+    cluster.register_worker_type(worker_name="mortal", worker_class=SLEEP)
+    cluster.register_job_schema_to_worker_type(
+        job_schema_name="mortal_job", worker_type="mortal"
+    )
+    worker_id = launched(cluster, node, "mortal")
+    job = job_from_schema(JobSchema(name="mortal_job"), {"seconds": 1.5})
+    cluster.submit_job(job)
+    until(
+        "it runs",
+        lambda: cluster.get_job_status(job_id=job.id).status == "running",
+    )
+    with_pid = cluster._client.worker(worker_id).pid
+    assert with_pid is not None
+    for child in psutil.Process(with_pid).children():
+        child.kill()
+    os.kill(with_pid, signal.SIGKILL)
+    assert ended(cluster, job.id).status == "completed"
+
+
+def test_a_failing_job_lies_in_the_dlq_and_runs_again_under_its_id(
+    cluster: ClusterConnection, node: NodeConnection
+) -> None:
+    cluster.register_worker_type(
+        worker_name="failing", worker_class=SLEEP, job_type="fail"
+    )
+    launched(cluster, node, "failing")
+    job = job_from_schema(JobSchema(name="fail"), {"fail": "on purpose"})
+    cluster.submit_job(job)
+    status = ended(cluster, job.id)
+    assert status.status == "failed"
+    dead = {d.job_id: d for d in cluster.get_dlq_jobs().jobs}
+    assert "on purpose" in dead[job.id].output["error"]
+    assert "RuntimeError" in dead[job.id].output["traceback"]
+    assert cluster.requeue_from_dlq(job_id=job.id).status == "queued"
+    assert ended(cluster, job.id).status == "failed"
+    cluster.discard_from_dlq(job_id=job.id)
+    assert job.id not in {d.job_id for d in cluster.get_dlq_jobs().jobs}
+
+
+def test_a_running_worker_can_be_connected_to_another_job_type(
+    cluster: ClusterConnection, node: NodeConnection
+) -> None:
+    cluster.register_worker_type(worker_name="loose", worker_class=ECHO)
+    url = f"http://localhost:{free_port()}"
+    launch = node.launch_worker(worker_type="loose", worker_url=url)
+    until(
+        "it is ready",
+        lambda: node.launch_worker_status(launch.launch_id).status == "ready",
+        30,
+    )
+    cluster.register_job_to_worker(job_type="late_job", worker_url=url)
+    job = job_from_schema(JobSchema(name="late_job"), {"message": "now"})
+    cluster.submit_job(job)
+    assert ended(cluster, job.id).output == {"echoed": "now"}
+    assert cluster.get_worker_status_by_url(worker_url=url).worker_type == "loose"
+
+
+def test_worker_types_are_named_listed_and_forgotten_on_the_command_line(
+    shared: Cluster,
+) -> None:
+    added = shared.corral("worker-type", "add", "mine", ECHO, "--job-type", "mine_job")
+    assert added.code == 0, added.err
+    listed = json.loads(shared.corral("worker-type", "list", "--json").out)
+    row = next(kind for kind in listed if kind["name"] == "mine")
+    assert (row["worker_class"], row["job_type"]) == (ECHO, "mine_job")
+    assert shared.corral("worker-type", "remove", "mine").code == 0
+    again = shared.corral("worker-type", "remove", "mine")
+    assert (again.code, len(again.err.strip().splitlines())) == (1, 1)
+
+
+async def test_every_call_has_an_asynchronous_twin(
+    cluster: ClusterConnection,
+) -> None:
+    found = await cluster.aget_worker_status(worker_id="nobody")
+    assert found.status == "nonexistent"
