@@ -288,7 +288,7 @@ def test_no_kept_file_names_this_machine_or_a_registry() -> None:
         r"pypi\.org/simple",
         r"files\.pythonhosted\.org",
     ]
-    bad = re.compile("|".join([*places, *hosts, r'"resolved": "http']))
+    bad = re.compile("|".join([*places, *hosts, r'"resolved": "' + "http"]))
     found = []
     for path in kept_files():
         if path == Path(__file__):

@@ -26,6 +26,7 @@ CorralError
 ├── TaskFailed               a client waited for a task that did not complete
 ├── WorkerError              user code of a worker cannot be loaded or used
 ├── EmbeddedError            the embedded PostgreSQL or Redis cannot be started
+├── CorruptObject            stored bytes are not what was put there (.digest)
 └── AlreadyRunning           another Corral uses this data folder or port
 """
 
@@ -149,6 +150,10 @@ class WorkerError(CorralError):
 
 class EmbeddedError(CorralError):
     code = "embedded_error"
+
+
+class CorruptObject(CorralError):
+    code = "corrupt_object"
 
 
 class AlreadyRunning(CorralError):

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corral.errors import (
+    CorruptObject,
     InvalidField,
     NotFound,
     SettingsError,
@@ -24,7 +25,6 @@ from corral.errors import (
 )
 from corral.settings import load
 from corral.store.objects import (
-    CorruptObject,
     ObjectStore,
     S3Access,
     digest_of,

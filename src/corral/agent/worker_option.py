@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from corral.core.job_type import check_name
+from corral.core.job_type import check_name, job_type_of
 from corral.core.worker import WorkerSpec
 from corral.errors import InvalidField
 
@@ -65,10 +65,3 @@ def parse_all(texts: Iterable[str]) -> tuple[WorkerSpec, ...]:
         told.update(name=name, job_types=tuple(told["job_types"]))
         specs.append(WorkerSpec(**told))
     return tuple(specs)
-
-
-def job_type_of(worker_class: str) -> str:
-    """`my.module:RunScriptWorker` → `run_script`."""
-    name = re.split(r"[:.]", worker_class)[-1]
-    bare = name.removesuffix("Worker") or name
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", bare).lower().strip("_") or "worker"

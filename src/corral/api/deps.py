@@ -51,8 +51,8 @@ def bearer(header: str | None) -> str | None:
     return text.strip() if scheme.lower() == "bearer" and text.strip() else None
 
 
-def caller(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
-    """A dependency: the caller, once its key allows `scope`.
+def caller(scope: Scope, *others: Scope) -> Callable[[Request], Awaitable[Caller]]:
+    """A dependency: the caller, once its key allows `scope` or one of the others.
 
     For scope `node` a route's `node_id` must be the credential's own.
     """
@@ -69,7 +69,8 @@ def caller(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
             request.scope.get("corral_headers", []).extend(rate_headers(bucket))
             node_id = request.path_params.get("node_id")
             is_node = scope is Scope.NODE
-            manager.access.require(key, scope, node_id if is_node else None)
+            if not any(key.allows(other) for other in others):
+                manager.access.require(key, scope, node_id if is_node else None)
         except AuthError as e:
             what = f"{request.method} {request.scope['path']}"
             note_denial(manager, key, what, e, ip, request_id)

@@ -22,7 +22,7 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, MemoryStore, S3Store
 
 from corral.errors import (
-    CorralError,
+    CorruptObject,
     InvalidField,
     NotFound,
     SettingsError,
@@ -40,12 +40,6 @@ _SMALL = 1 << 18
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 # A caller waits for the answer: better a 503 in seconds than a success in minutes.
 _RETRY: RetryConfig = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
-
-
-class CorruptObject(CorralError):
-    """What is stored under a digest is not what was put there (`.digest`)."""
-
-    code = "corrupt_object"
 
 
 @dataclass(frozen=True, slots=True)

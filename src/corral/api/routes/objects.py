@@ -7,18 +7,10 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Struct
 
-from corral.api.deps import (
-    Caller,
-    answer,
-    bearer,
-    caller,
-    manager_of,
-    note_denial,
-    rate_headers,
-)
+from corral.api.deps import Caller, answer, caller
 from corral.api.describe import described
-from corral.core.key import Key, Scope
-from corral.errors import AuthError, NotFound
+from corral.core.key import Scope
+from corral.errors import NotFound
 from corral.store.objects import check_digest
 
 router = APIRouter()
@@ -26,28 +18,8 @@ BINARY = "application/octet-stream"
 _BLOB = {BINARY: {"schema": {"type": "string", "format": "binary"}}}
 
 
-async def reader_or_node(request: Request) -> Caller:
-    """The caller, once its key is a user's that may read, or any node's."""
-    manager = manager_of(request)
-    ip = request.client.host if request.client else ""
-    request_id = request.scope.get("corral_request_id", "")
-    key: Key | None = None
-    try:
-        text = bearer(request.headers.get("authorization"))
-        key = manager.access.authenticate(text, ip)
-        bucket = manager.access.throttle(key)
-        request.scope.get("corral_headers", []).extend(rate_headers(bucket))
-        if not key.allows(Scope.NODE):
-            manager.access.require(key, Scope.READ)
-    except AuthError as e:
-        what = f"{request.method} {request.scope['path']}"
-        note_denial(manager, key, what, e, ip, request_id)
-        raise
-    return Caller(manager, key, ip, request_id)
-
-
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
-Fetcher = Annotated[Caller, Depends(reader_or_node)]
+Fetcher = Annotated[Caller, Depends(caller(Scope.READ, Scope.NODE))]
 
 
 class ObjectOut(Struct):
