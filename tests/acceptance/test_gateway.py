@@ -17,7 +17,8 @@ from tests.unit.api.target_app import Target, serving
 
 AT_ONCE = 16
 ROUNDS = 15
-SLOWER_AT_MOST = 1.3
+# 1.10 to 1.22 on a quiet machine; here it only has to be no other order of things.
+SLOWER_AT_MOST = 2.0
 
 
 @pytest.fixture

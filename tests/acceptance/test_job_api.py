@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import json
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -213,6 +216,57 @@ def test_a_running_worker_can_be_connected_to_another_job_type(
     cluster.submit_job(job)
     assert ended(cluster, job.id).output == {"echoed": "now"}
     assert cluster.get_worker_status_by_url(worker_url=url).worker_type == "loose"
+
+
+@pytest.mark.spec("E1", "E20", "E26")
+def test_a_job_type_can_go_straight_to_an_endpoint(
+    cluster: ClusterConnection,
+) -> None:
+    with serving() as url:
+        cluster.register_app(name="upper", url=url)
+        cluster.register_job_to_endpoint(job_type="upper_job", endpoint="upper/run")
+        job = job_from_schema(JobSchema(name="upper_job"), {"text": "quiet"})
+        status = cluster.submit_job(job)
+    assert (status.status, status.output) == ("completed", {"text": "QUIET"})
+    assert status.worker_id == "upper/run"
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[str]:
+    """A small HTTP service of somebody's own."""
+
+    class Upper(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            text = json.loads(body)["text"].upper()
+            answer = json.dumps({"status": "completed", "output": {"text": text}})
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer.encode())
+
+        def log_message(self, *_words: Any) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Upper)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_clearing_a_queue_cancels_what_waits(cluster: ClusterConnection) -> None:
+    cluster.register_worker_type(
+        worker_name="idle", worker_class=ECHO, job_type="never_served"
+    )
+    job = job_from_schema(JobSchema(name="never_served"), {"message": "x"})
+    assert cluster.submit_job(job).status == "queued"
+    cluster.clear_job_schema_queue(job_schema_name="never_served")
+    assert cluster.get_job_status(job_id=job.id).status == "failed"
 
 
 def test_worker_types_are_named_listed_and_forgotten_on_the_command_line(

@@ -70,6 +70,11 @@ class WorkerUrl(Struct):
     worker_url: str
 
 
+class AppIn(Struct):
+    name: str
+    url: str
+
+
 class JobToEndpoint(Struct):
     job_type: str
     endpoint: str

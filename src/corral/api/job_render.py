@@ -35,7 +35,7 @@ def job(task: Task) -> jm.JobOut:
 def job_status(task: Task, target: str = "") -> jm.JobStatus:
     return jm.JobStatus(
         job_id=task.id,
-        worker_id=task.worker_id or target,
+        worker_id=target or task.worker_id or "",
         status=JOB_STATUS[task.state],
         output=_output(task),
         job=job(task),

@@ -177,10 +177,25 @@ def _outcome(target: str, item: OrderItem, status: int, body: bytes | None) -> O
     if not body.strip():
         return replace(done, result="null")
     try:
-        msgspec.json.decode(body)
-        return replace(done, result=body.decode())
+        told = msgspec.json.decode(body)
+        text = body.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as e:
         return bad_result(done, f"{target} did not answer JSON: {e}")
+    if not _is_envelope(told):
+        return replace(done, result=text)
+    output = msgspec.json.encode(told["output"]).decode()
+    if told["status"] == "completed":
+        return replace(done, result=output)
+    return _failed(item, "failed", f"{target} answered {told['status']}: {output}")
+
+
+def _is_envelope(told: object) -> bool:
+    """Workers of the job API answer `{"status", "output"}` instead of the output."""
+    return (
+        isinstance(told, dict)
+        and told.keys() == {"status", "output"}
+        and told["status"] in ("completed", "failed", "error")
+    )
 
 
 def _failed(

@@ -13,6 +13,7 @@ from corral.api import job_render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.intake import Intake
+from corral.core.job_type import ORCHESTRATOR
 from corral.core.key import Scope
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import TaskError
@@ -25,6 +26,7 @@ Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
 MAX_DLQ = 1000
+MAX_WAIT_S = 60.0
 _JOB = {"schema_name": "echo", "payload": {"message": "hi"}}
 
 
@@ -53,7 +55,13 @@ async def submit_job(request: Request, who: Submitter) -> Response:
     if not result.is_new and task.is_terminal:
         task = await who.manager.requeue(task.id)
     who.note("job.submit", task.id)
-    return answer(job_render.job_status(task))
+    target = who.manager.cluster.job_types[job.schema_name].target
+    if target == ORCHESTRATOR:
+        return answer(job_render.job_status(task))
+    # A job for an endpoint is answered with its outcome.
+    await who.manager.wait([task.id], MAX_WAIT_S)
+    ended = await who.manager.store.get_task(task.id)
+    return answer(job_render.job_status(ended or task, target))
 
 
 def _with_payload(body: dict[str, Any], payload: Any) -> bytes:
