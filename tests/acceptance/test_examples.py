@@ -11,6 +11,7 @@ import pytest
 from tests.acceptance.cluster import ROOT, clean_environment, free_port
 
 SAYS = {
+    "cluster_as_gateway": "completed {'echoed': 'Hello'} echo/run",
     "cluster_with_node": "completed {'echoed': 'hello'}",
     "autoregister": "queued\ncompleted {'echoed': 'patience'}",
     "prelaunched_worker": "completed {'echoed': 'connected'}",
