@@ -135,6 +135,7 @@ Devices = Annotated[
     BeforeValidator(_read_devices),
     "a list like 0,1 (each once), or all, or none",
 ]
+Ports = Annotated[str, Field(pattern=r"^\d{1,5}[-,]\d{1,5}$"), "a range like 8092-8111"]
 Targets = Annotated[
     tuple[str, ...],
     BeforeValidator(_read_targets),

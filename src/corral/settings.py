@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
-from platformdirs import user_data_path
 from pydantic import (
     ByteSize,
     Field,
@@ -32,6 +31,7 @@ from pydantic_settings import (
 )
 
 from corral import setting_alias as alias
+from corral import setting_made as made
 from corral.errors import SettingsError
 from corral.setting_alias import Origin, Place, Seconds, setting
 
@@ -44,21 +44,6 @@ _SIZE = (1024, 1 << 30)
 _SHARE = (0.01, 1)
 _DEPOT = r"^(s3://[^/\s]\S*|/.*|([A-Za-z]:)?[^:]*)$"
 
-# Values made of others when they are not given themselves.
-_MADE_OF = {
-    "manager_url": ("host", "port", "ssl_cert_path"),
-    "database_url": (
-        "database_host",
-        "database_port",
-        "database_name",
-        "database_user",
-        "database_password",
-    ),
-    "redis_url": ("redis_host", "redis_port", "redis_db", "redis_password"),
-    "object_store": ("minio_endpoint", "minio_bucket", "home"),
-    "model_cache_dir": ("home",),
-    "log_level": ("debug",),
-}
 _TLS = ("ssl_cert_path", "ssl_key_path")
 # Each pair in this order, or leases would end before they can be renewed.
 _RISING = (
@@ -91,60 +76,6 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback
 
 
-def _bracket(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def _user_home(_data: dict[str, Any]) -> Path:
-    return user_data_path("corral", appauthor=False)
-
-
-def _model_cache(data: dict[str, Any]) -> Path:
-    return Path(data["home"]) / "models"
-
-
-def _object_store(data: dict[str, Any]) -> str:
-    if data["minio_endpoint"]:
-        return f"s3://{data['minio_bucket']}"
-    return str(Path(data["home"]) / "objects" / "blobs")
-
-
-def _log_level(data: dict[str, Any]) -> str:
-    return "DEBUG" if data["debug"] else "INFO"
-
-
-def _manager_url(data: dict[str, Any]) -> str:
-    # An address to listen on is not always one to call.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(data["host"], data["host"])
-    scheme = "https" if data["ssl_cert_path"] else "http"
-    return f"{scheme}://{_bracket(host)}:{data['port']}"
-
-
-def _database_url(data: dict[str, Any]) -> SecretStr | None:
-    if all(data[part] is None for part in _MADE_OF["database_url"]):
-        return None
-    user = _login(data["database_user"] or "postgres", data["database_password"])
-    place = f"{_bracket(data['database_host'] or 'localhost')}:"
-    place += f"{data['database_port'] or 5432}"
-    name = quote(data["database_name"] or "corral", safe="")
-    return SecretStr(f"postgresql://{user}{place}/{name}")
-
-
-def _redis_url(data: dict[str, Any]) -> SecretStr | None:
-    if all(data[part] is None for part in _MADE_OF["redis_url"]):
-        return None
-    place = (
-        f"{_bracket(data['redis_host'] or 'localhost')}:{data['redis_port'] or 6379}"
-    )
-    user = _login("", data["redis_password"])
-    return SecretStr(f"redis://{user}{place}/{data['redis_db'] or 0}")
-
-
-def _login(user: str, password: SecretStr | None) -> str:
-    secret = f":{quote(password.get_secret_value(), safe='')}" if password else ""
-    return f"{quote(user, safe='')}{secret}@" if user or secret else ""
-
-
 class Settings(BaseSettings):
     """Every setting, with its final value; made by `load`."""
 
@@ -157,7 +88,7 @@ class Settings(BaseSettings):
     )
 
     # Which cluster, and where it lives
-    home: Place = setting(_user_home)
+    home: Place = setting(made.user_home)
     cluster_name: alias.Name = setting("corral")
     node_name: alias.Name | None = setting(None)
     agent_workers: str = setting("[]")
@@ -167,7 +98,7 @@ class Settings(BaseSettings):
     port: int = setting(8002, "CLUSTER_MANAGER_PORT", "API_PORT", span=_PORT)
     ssl_cert_path: Place | None = setting(None, "CORRAL_TLS_CERT", "SSL_CERT_PATH")
     ssl_key_path: Place | None = setting(None, "CORRAL_TLS_KEY", "SSL_KEY_PATH")
-    manager_url: alias.HttpUrl = setting(_manager_url, "CLUSTER_MANAGER_URL")
+    manager_url: alias.HttpUrl = setting(made.manager_url, "CLUSTER_MANAGER_URL")
     allow_plaintext: bool = setting(False)
     insecure: bool = setting(False)
     gateway_allow: alias.Targets = setting(())
@@ -187,13 +118,13 @@ class Settings(BaseSettings):
     database_name: str | None = setting(None, "CLUSTER_DB_NAME")
     database_user: str | None = setting(None, "CLUSTER_DB_USER")
     database_password: SecretStr | None = setting(None, "CLUSTER_DB_PASSWORD")
-    database_url: alias.PostgresUrl | None = setting(_database_url)
+    database_url: alias.PostgresUrl | None = setting(made.database_url)
     redis_host: alias.Host | None = setting(None, "REDIS_HOST")
     redis_port: int | None = setting(None, "REDIS_PORT", span=_PORT)
     redis_db: int | None = setting(None, "REDIS_DB", span=(0, 65_535))
     redis_password: SecretStr | None = setting(None, "REDIS_PASSWORD")
     redis_url: alias.RedisUrl | None = setting(
-        _redis_url,
+        made.redis_url,
         "REDIS_URL",
         "MINDTRACE_CLUSTER__DEFAULT_REDIS_URL",
         "MINDTRACE_WORKER__DEFAULT_REDIS_URL",
@@ -215,10 +146,10 @@ class Settings(BaseSettings):
     minio_bucket: alias.Name = setting("workers", "MINDTRACE_CLUSTER__MINIO_BUCKET")
     object_store: Annotated[
         str, Field(pattern=_DEPOT), "a folder, or like s3://bucket/prefix"
-    ] = setting(_object_store)
+    ] = setting(made.object_store)
 
     # Models and GPUs
-    model_cache_dir: Place = setting(_model_cache, "MODEL_CACHE_DIR")
+    model_cache_dir: Place = setting(made.model_cache, "MODEL_CACHE_DIR")
     model_manager_url: alias.HttpUrl | None = setting(None, "MODEL_MANAGER_URL")
     model_manager_path: Place | None = setting(None, "MODEL_MANAGER_PATH")
     model_cache_size: int = setting(5, "MODEL_CACHE_SIZE", span=_COUNT)
@@ -231,6 +162,9 @@ class Settings(BaseSettings):
         1, "WORKER_CONCURRENCY", "MAX_CONCURRENT_TASKS", span=(1, 1024)
     )
     max_workers: int = setting(10, "MAX_WORKERS", span=(1, 10_000))
+    worker_ports: alias.Ports = setting(
+        "8092-8111", "MINDTRACE_CLUSTER__WORKER_PORTS_RANGE"
+    )
     auto_scale_enabled: bool = setting(False, "AUTO_SCALE_ENABLED")
     worker_registration_timeout_s: Seconds = setting(
         60.0, "WORKER_REGISTRATION_TIMEOUT", span=_WAIT
@@ -261,7 +195,7 @@ class Settings(BaseSettings):
     keep_audit_s: Seconds = setting(365.0 * _DAY_S, span=_KEEP)
     log_format: Literal["json", "text"] = setting("json", "LOG_FORMAT")
     debug: bool = setting(False, "DEBUG")
-    log_level: alias.Level = setting(_log_level, "LOG_LEVEL")
+    log_level: alias.Level = setting(made.log_level, "LOG_LEVEL")
 
     # Facts about the reading, not settings: see `origin` and `unknown`.
     origins: dict[str, Origin] = Field(default_factory=dict, repr=False)
@@ -305,7 +239,7 @@ class Settings(BaseSettings):
         if parts is None or password is None or parts.password or not parts.hostname:
             return url
         place = parts.netloc.rpartition("@")[2]
-        login = _login(unquote(parts.username or ""), password)
+        login = made.login(unquote(parts.username or ""), password)
         return SecretStr(parts._replace(netloc=login + place).geturl())
 
     @model_validator(mode="after")
@@ -330,7 +264,7 @@ class Settings(BaseSettings):
 
         For a value made of others, where those came from.
         """
-        made_of = (name,) if name in self.origins else _MADE_OF.get(name, ())
+        made_of = (name,) if name in self.origins else made.MADE_OF.get(name, ())
         found = dict.fromkeys(
             str(self.origins[p]) for p in made_of if p in self.origins
         )

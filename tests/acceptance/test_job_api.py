@@ -39,7 +39,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = str(tmp_path_factory.mktemp("jobs"))
     former = os.environ.get("CORRAL_HOME")
     os.environ["CORRAL_HOME"] = folder
+    os.environ["MINDTRACE_CLUSTER__WORKER_PORTS_RANGE"] = "18092-18094"
     yield folder
+    del os.environ["MINDTRACE_CLUSTER__WORKER_PORTS_RANGE"]
     if former is None:
         del os.environ["CORRAL_HOME"]
     else:
@@ -59,9 +61,16 @@ def node(cluster: ClusterConnection) -> Iterator[NodeConnection]:
     connection.shutdown()
 
 
-def launched(cluster: ClusterConnection, node: NodeConnection, kind: str) -> str:
+def launched(
+    cluster: ClusterConnection,
+    node: NodeConnection,
+    kind: str,
+    *,
+    is_any_port: bool = False,
+) -> str:
     """The id of a ready worker of a registered type."""
-    launch = node.launch_worker(worker_type=kind)
+    url = None if is_any_port else f"http://localhost:{free_port()}"
+    launch = node.launch_worker(worker_type=kind, worker_url=url)
     until(
         f"a worker of {kind}",
         lambda: node.launch_worker_status(launch.launch_id).status == "ready",
@@ -257,6 +266,25 @@ def serving() -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def test_the_fourth_launch_on_three_ports_fails_and_a_dead_ones_port_is_used_again(
+    cluster: ClusterConnection,
+) -> None:
+    node = Node.launch(port=free_port(), cluster_url=cluster.url)
+    cluster.register_worker_type(worker_name="crowd", worker_class=ECHO)
+    first = [launched(cluster, node, "crowd", is_any_port=True) for _ in range(3)]
+    fourth = node.launch_worker_status(node.launch_worker("crowd").launch_id)
+    assert fourth.status == "failed"
+    assert "no free port" in (fourth.error or "")
+    urls = {node.launch_worker_status(i).worker_url for i in first}
+    assert len(urls) == 3
+    cluster._client.stop_worker(first[0])
+    again = node.launch_worker_status(
+        launched(cluster, node, "crowd", is_any_port=True)
+    )
+    assert again.worker_url in urls
+    node.shutdown()
 
 
 def test_clearing_a_queue_cancels_what_waits(cluster: ClusterConnection) -> None:

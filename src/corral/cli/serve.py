@@ -233,6 +233,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
         sample_s=config.heartbeat_interval_s,
         default_timeout_s=config.task_timeout_s,
         is_open=config.insecure,
+        worker_ports=_ports(config.worker_ports),
         gateway=gateway_config(config),
     )
 
@@ -256,6 +257,13 @@ def gateway_config(config: Settings) -> GatewayConfig:
         allow=config.gateway_allow,
         is_exposed=not is_loopback(config.host),
     )
+
+
+def _ports(text: str) -> tuple[int, ...]:
+    low, high = (int(part) for part in text.replace(",", "-").split("-"))
+    if not 1 <= low <= high <= 65_535:
+        raise SettingsError(f"CORRAL_WORKER_PORTS={text}: allowed is a range of ports")
+    return tuple(range(low, high + 1))
 
 
 @dataclass(frozen=True, slots=True)
