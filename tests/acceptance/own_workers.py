@@ -20,3 +20,20 @@ class TalkWorker(Worker):
     def run(self, payload: Any) -> Any:
         print(payload["say"])  # noqa: T201
         return len(payload["say"])
+
+
+class ModelWorker(Worker):
+    """Multiplies by what its model says, and counts how often it loaded one."""
+
+    def start(self) -> None:
+        self.factors: dict[str, int] = {}
+        self.loads = 0
+
+    def load_model(self, name: str) -> None:
+        self.factors[name] = {"double": 2}[name]
+        self.loads += 1
+
+    def run(self, payload: Any) -> Any:
+        model = self.context.model or ""
+        y = payload["x"] * self.factors[model]
+        return {"y": y, "model": model, "loads": self.loads}

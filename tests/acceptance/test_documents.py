@@ -33,6 +33,7 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         LOG_FORMAT="text",
         DEBUG="true",
         WORKER_REGISTRATION_TIMEOUT="2",
+        TASK_TIMEOUT="3",
     )
     try:
         cluster.serving("echo")
@@ -85,6 +86,17 @@ def test_logs_follow_the_documented_level_and_format(
     assert "order_sent" in text
     first = (shared.home / "logs" / "manager.log").read_text().splitlines()[0]
     assert {"event", "level", "timestamp"} <= set(json.loads(first))
+
+
+@pytest.mark.spec("C32")
+def test_a_task_that_says_nothing_has_the_documented_timeout(
+    documented: Cluster,
+) -> None:
+    with Client(documented.url, KEY) as client:
+        begun = time.monotonic()
+        ended = client.wait(client.submit("sleep", {"hang": True}))
+    assert ended.status == "timed_out"
+    assert 3.0 <= time.monotonic() - begun < 5.0
 
 
 @pytest.mark.spec("D14")

@@ -82,7 +82,6 @@ def test_nothing_is_lost_when_a_supervisor_is_killed(
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.spec("C53")
 def test_nothing_is_lost_when_the_manager_is_killed(
     cluster: Cluster, second: Agent
 ) -> None:
