@@ -66,7 +66,7 @@ def test_nothing_is_lost_when_a_runner_is_killed(
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.spec("C49")
+@pytest.mark.spec("C12")
 def test_nothing_is_lost_when_a_supervisor_is_killed(
     cluster: Cluster, second: Agent
 ) -> None:

@@ -87,7 +87,7 @@ def ended(cluster: ClusterConnection, job_id: str) -> Any:
     return until(f"job {job_id} ends", look, 30)
 
 
-@pytest.mark.spec("E16", "E17", "E18", "E19", "E30")
+@pytest.mark.spec("E16", "E18", "E19")
 def test_a_job_submitted_before_any_worker_exists_runs_when_one_is_launched(
     cluster: ClusterConnection, node: NodeConnection
 ) -> None:

@@ -183,7 +183,7 @@ def test_an_unknown_task_type_is_refused_with_what_is_known(shared: Cluster) -> 
         shared.client.submit("echo", {}, depends_on=["not-there"])
 
 
-@pytest.mark.spec("D8", "C9")
+@pytest.mark.spec("C9")
 def test_celery_inspect_answers_while_an_order_runs(shared: Cluster) -> None:
     task_id = shared.client.submit("sleep", {"seconds": 8}).task_id
     running(shared, task_id)

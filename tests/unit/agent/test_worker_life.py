@@ -79,6 +79,7 @@ def test_what_a_killed_supervisor_started_does_not_outlive_it(
     wait_until(lambda: not is_alive(kin), 5.0)
 
 
+@pytest.mark.spec("C49")
 def test_restarts_come_later_and_later_and_say_why(
     manager: StandInManager, config: AgentConfig, book: Book, start: Start
 ) -> None:
