@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from corral import ClusterManager, JobSchema, Node, job_from_schema
 from corral.client.service import ClusterConnection, NodeConnection
-from corral.errors import InvalidField, TaskNotFound
+from corral.errors import InvalidField, TaskNotFound, WorkerNotFound
 from tests.acceptance.cluster import Cluster, free_port, until
 
 ECHO = "corral.worker.builtin.EchoWorker"
@@ -285,6 +285,38 @@ def test_the_fourth_launch_on_three_ports_fails_and_a_dead_ones_port_is_used_aga
     )
     assert again.worker_url in urls
     node.shutdown()
+
+
+def test_workers_of_a_node_are_stopped_by_name_id_port_or_all(
+    cluster: ClusterConnection, node: NodeConnection
+) -> None:
+    other = Node.launch(port=free_port(), cluster_url=cluster.url)
+    cluster.register_worker_type(worker_name="brief", worker_class=ECHO)
+
+    def start(name: str) -> tuple[str, int]:
+        port = free_port()
+        url = f"http://localhost:{port}"
+        launch = other.launch_worker("brief", worker_url=url, worker_name=name)
+        return launch.launch_id, port
+
+    kept = node.launch_worker("brief", worker_url=f"http://localhost:{free_port()}")
+    ids = [start(name) for name in ("one", "two", "three", "four")]
+    other.shutdown_worker("one")
+    other.shutdown_worker_by_id(ids[1][0])
+    other.shutdown_worker_by_port(ids[2][1])
+    assert [seen(cluster, i) for i, _ in ids[:3]] == ["nonexistent"] * 3
+    other.shutdown_all_workers()
+    assert seen(cluster, ids[3][0]) == "nonexistent"
+    with pytest.raises(WorkerNotFound):
+        other.shutdown_worker("one")
+    assert kept.launch_id in {w.worker_id for w in cluster._client.workers()}
+    node.shutdown_worker_by_id(kept.launch_id)
+    other.shutdown()
+
+
+def seen(cluster: ClusterConnection, worker_id: str) -> str:
+    status: str = cluster.get_worker_status(worker_id=worker_id).status
+    return status
 
 
 def test_clearing_a_queue_cancels_what_waits(cluster: ClusterConnection) -> None:

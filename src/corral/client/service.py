@@ -11,6 +11,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
+from urllib.parse import urlsplit
 
 import msgspec
 from pydantic import BaseModel
@@ -21,7 +22,8 @@ from corral.client.face import Client
 from corral.client.fault import decode
 from corral.client.launch import Process, launch_manager, launch_node
 from corral.client.persistence import Patience
-from corral.errors import CorralError, Unreachable
+from corral.client.value import WorkerInfo
+from corral.errors import CorralError, Unreachable, WorkerNotFound
 
 _CLUSTER: Mapping[str, type | None] = {
     "submit_job": values.JobStatus,
@@ -126,6 +128,41 @@ class NodeConnection(Connection):
             "launch_worker_status", body, values.LaunchStatus
         )
         return self._client.drive(flow)
+
+    def shutdown_worker(self, worker_name: str) -> None:
+        """Stop the worker of this name on this node."""
+        self._stop(lambda w: w.name.removeprefix("api-") == worker_name, worker_name)
+
+    def shutdown_worker_by_id(self, worker_id: str) -> None:
+        self._stop(lambda w: w.worker_id == worker_id, worker_id)
+
+    def shutdown_worker_by_port(self, worker_port: int) -> None:
+        self._stop(lambda w: self._port(w) == worker_port, f"port {worker_port}")
+
+    def shutdown_all_workers(self) -> None:
+        """Stop every worker of this node, and of no other."""
+        for worker in self._workers():
+            self._client.stop_worker(worker.worker_id)
+
+    def _stop(self, is_wanted: Callable[[WorkerInfo], bool], what: str) -> None:
+        found = [w for w in self._workers() if is_wanted(w)]
+        if not found:
+            raise WorkerNotFound(f"no worker {what!r} on {self.url}")
+        for worker in found:
+            self._client.stop_worker(worker.worker_id)
+
+    def _workers(self) -> list[WorkerInfo]:
+        mine = {
+            n.node_id for n in self._client.nodes() if n.labels.get("url") == self.url
+        }
+        return [w for w in self._client.workers() if w.node_id in mine]
+
+    def _port(self, worker: WorkerInfo) -> int | None:
+        body = {"worker_id": worker.worker_id}
+        flow: Flow[values.WorkerStatus] = _flow(
+            "get_worker_status", body, values.WorkerStatus
+        )
+        return urlsplit(self._client.drive(flow).worker_url).port
 
     def shutdown(self, block: bool = True) -> None:
         if self._process is not None:
