@@ -34,6 +34,7 @@ def documented(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         DEBUG="true",
         WORKER_REGISTRATION_TIMEOUT="2",
         TASK_TIMEOUT="3",
+        WORKER_CONCURRENCY="2",
     )
     try:
         cluster.serving("echo")
@@ -86,6 +87,20 @@ def test_logs_follow_the_documented_level_and_format(
     assert "order_sent" in text
     first = (shared.home / "logs" / "manager.log").read_text().splitlines()[0]
     assert {"event", "level", "timestamp"} <= set(json.loads(first))
+
+
+@pytest.mark.spec("B15")
+def test_workers_run_as_many_tasks_at_once_as_documented(documented: Cluster) -> None:
+    with Client(documented.url, KEY) as client:
+        assert {w.concurrency for w in client.workers()} == {2}
+        ids = client.submit_many([("sleep", {"seconds": 1.0})] * 2)
+        first, second = client.wait_many(ids, timeout=30)
+    assert first.started_at is not None
+    assert second.completed_at is not None
+    assert first.completed_at is not None
+    assert second.started_at is not None
+    assert first.started_at < second.completed_at
+    assert second.started_at < first.completed_at
 
 
 @pytest.mark.spec("C32")

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from corral import ClusterManager, JobSchema, Node, job_from_schema
 from corral.client.service import ClusterConnection, NodeConnection
-from corral.errors import InvalidField, TaskNotFound, WorkerNotFound
+from corral.errors import Conflict, InvalidField, TaskNotFound, WorkerNotFound
 from tests.acceptance.cluster import Cluster, free_port, until
 
 ECHO = "corral.worker.builtin.EchoWorker"
@@ -317,6 +317,25 @@ def test_workers_of_a_node_are_stopped_by_name_id_port_or_all(
 def seen(cluster: ClusterConnection, worker_id: str) -> str:
     status: str = cluster.get_worker_status(worker_id=worker_id).status
     return status
+
+
+def test_an_alert_ends_a_job_that_runs_and_refuses_one_that_waits(
+    cluster: ClusterConnection, node: NodeConnection
+) -> None:
+    cluster.register_worker_type(
+        worker_name="outside", worker_class=SLEEP, job_type="outside_job"
+    )
+    job = job_from_schema(JobSchema(name="outside_job"), {"seconds": 30})
+    cluster.submit_job(job)
+    told = {"job_id": job.id, "worker_id": "mine", "status": "completed"}
+    with pytest.raises(Conflict):
+        cluster.worker_alert_completed_job(**told, output={"by": "hand"})
+    worker_id = launched(cluster, node, "outside")
+    until("it runs", lambda: cluster.get_job_status(job_id=job.id).status == "running")
+    cluster.worker_alert_started_job(job_id=job.id, worker_id="mine")
+    cluster.worker_alert_completed_job(**told, output={"by": "hand"})
+    assert ended(cluster, job.id).output == {"by": "hand"}
+    node.shutdown_worker_by_id(worker_id)
 
 
 def test_clearing_a_queue_cancels_what_waits(cluster: ClusterConnection) -> None:

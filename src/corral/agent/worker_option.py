@@ -24,8 +24,10 @@ _SHAPE = re.compile(
 )
 
 
-def parse(text: str) -> dict[str, Any]:
+def parse(text: str, concurrency: int = 1) -> dict[str, Any]:
     """A declared worker as the register call carries it.
+
+    `concurrency` is how many runners it has when the text does not say.
 
     Without job types the class names one: `EchoWorker` serves `echo`,
     `RunScriptWorker` serves `run_script`.
@@ -34,7 +36,7 @@ def parse(text: str) -> dict[str, Any]:
         InvalidField: when `text` does not have that shape.
     """
     found = _SHAPE.fullmatch(text.strip())
-    count = int(found["count"] or 1) if found else 0
+    count = int(found["count"] or concurrency) if found else 0
     if found is None or count < 1:
         raise InvalidField(
             f"worker {text!r} is not module:Class[=job_type][xN]", field="worker"
@@ -50,12 +52,12 @@ def parse(text: str) -> dict[str, Any]:
     }
 
 
-def parse_all(texts: Iterable[str]) -> tuple[WorkerSpec, ...]:
+def parse_all(texts: Iterable[str], concurrency: int = 1) -> tuple[WorkerSpec, ...]:
     """Several options; workers that would share a name are numbered."""
     specs: list[WorkerSpec] = []
     taken: set[str] = set()
     for text in texts:
-        told = parse(text)
+        told = parse(text, concurrency)
         name = base = told["name"]
         number = 1
         while name in taken:

@@ -75,7 +75,7 @@ def join(
         home=config.home,
         name=config.node_name or socket.gethostname(),
         join_token=_text(config.join_token),
-        workers=() if no_worker else _workers(worker),
+        workers=() if no_worker else _workers(worker, config.worker_concurrency),
         labels=_labels(label),
         direct_url=_text(config.redis_url),
         ca_file=ca_file.absolute() if ca_file else None,
@@ -106,12 +106,12 @@ def _text(secret: SecretStr | None) -> str | None:
     return secret.get_secret_value() if secret is not None else None
 
 
-def _workers(options: list[str] | None) -> tuple[WorkerSpec, ...]:
+def _workers(options: list[str] | None, concurrency: int) -> tuple[WorkerSpec, ...]:
     from corral.agent.worker_option import DEFAULT, parse_all
     from corral.errors import InvalidField
 
     try:
-        return parse_all(options or [DEFAULT])
+        return parse_all(options or [DEFAULT], concurrency)
     except InvalidField as error:
         raise typer.BadParameter(error.message, param_hint="--worker") from None
 

@@ -358,7 +358,9 @@ def serve_agent(name: str = "local") -> None:
                 home=Path(config.home),
                 name=config.node_name or name or socket.gethostname(),
                 join_token=token.get_secret_value() if token else None,
-                workers=parse_all(_worker_options(config.agent_workers)),
+                workers=parse_all(
+                    _worker_options(config.agent_workers), config.worker_concurrency
+                ),
                 ca_file=config.ssl_cert_path,
                 die_with_parent=True,
             )

@@ -49,9 +49,3 @@ class LaunchStatus(Value, frozen=True, kw_only=True):
 
 class ServiceStatus(Value, frozen=True, kw_only=True):
     status: str
-
-
-class Answer(Value, frozen=True, kw_only=True):
-    """Any other answer: its fields as a dictionary."""
-
-    fields: dict[str, Any]

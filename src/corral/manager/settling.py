@@ -48,15 +48,6 @@ class Settling:
             )
         return await self._writes.put(settlements) if settlements else set()
 
-    async def fail(self, task_ids: Iterable[str], kind: str, message: str) -> set[str]:
-        """End tasks that cannot run, whatever tries they have left."""
-        now = self._clock.now()
-        rows = []
-        for task_id in task_ids:
-            if task := self._cluster.tasks.get(task_id):
-                rows.append(_failure(task, kind, message, now))
-        return await self._writes.put(rows) if rows else set()
-
     async def expire(self, task_ids: Iterable[str]) -> set[str]:
         now = self._clock.now()
         message = "its deadline passed before it could start"

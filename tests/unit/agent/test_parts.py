@@ -129,3 +129,8 @@ def test_tasks_coming_and_going_are_no_news_but_a_broken_worker_is() -> None:
 def test_a_line_that_is_no_status_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         Word().heard(line)
+
+
+def test_a_worker_that_names_no_number_has_the_given_one() -> None:
+    specs = worker_option.parse_all(["a:EchoWorker", "b:Cx2"], concurrency=3)
+    assert [spec.concurrency for spec in specs] == [3, 2]

@@ -12,12 +12,12 @@ from corral.api import job_model as jm
 from corral.api import job_render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
-from corral.api.intake import Intake
+from corral.api.routes.tasks import intake_of
 from corral.core.job_type import ORCHESTRATOR
 from corral.core.key import Scope
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import TaskError
-from corral.errors import CorralError, InvalidField, NotFound, TaskNotFound
+from corral.errors import CorralError, InvalidField, TaskNotFound
 from corral.manager.clock import new_task_id
 from corral.store.base import TaskFilter
 
@@ -47,7 +47,7 @@ async def submit_job(request: Request, who: Submitter) -> Response:
         "priority": 0 if job.priority is None else job.priority,
         "labels": {k: v for k, v in labels.items() if v and v != job.schema_name},
     }
-    spec = _intake(who, request).one(_with_payload(body, job.payload))
+    spec = intake_of(who, request).one(_with_payload(body, job.payload))
     result = (await who.manager.submitting.submit([spec]))[0]
     if isinstance(result, CorralError):
         raise result
@@ -68,15 +68,6 @@ def _with_payload(body: dict[str, Any], payload: Any) -> bytes:
     text = json.dumps(body).encode()
     raw = bytes(payload) if isinstance(payload, Raw) else b"{}"
     return text[:-1] + b', "parameters": ' + raw + b"}"
-
-
-def _intake(who: Caller, request: Request) -> Intake:
-    return Intake(
-        now=who.manager.clock.now(),
-        owner=who.key.id,
-        task_limit=request.app.state.task_body_limit,
-        default_timeout_s=who.manager.config.default_timeout_s,
-    )
 
 
 @router.post(
@@ -155,7 +146,7 @@ async def worker_alert_started_job(request: Request, who: Operator) -> Response:
     **described(
         dict,
         body=jm.Completed,
-        errors=(404,),
+        errors=(404, 409),
         example={"job_id": "", "worker_id": "", "status": "completed", "output": {}},
     ),
 )
@@ -165,7 +156,7 @@ async def worker_alert_completed_job(request: Request, who: Operator) -> Respons
         raise InvalidField("status must be completed, failed or error", field="status")
     task = who.manager.cluster.tasks.get(said.job_id)
     if task is None:
-        raise NotFound(f"no job {said.job_id!r} is waiting for an end", job_id="")
+        raise TaskNotFound(f"no live job {said.job_id!r}", job_id=said.job_id)
     text = bytes(said.output).decode() if isinstance(said.output, Raw) else "{}"
     is_good = said.status == "completed"
     outcome = Outcome(

@@ -29,7 +29,7 @@ _CURSOR = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
 _EXAMPLE = {"task_type": "echo", "parameters": {"message": "hi"}, "priority": "high"}
 
 
-def _intake(who: Caller, request: Request) -> Intake:
+def intake_of(who: Caller, request: Request) -> Intake:
     manager = who.manager
     return Intake(
         now=manager.clock.now(),
@@ -53,7 +53,7 @@ def _intake(who: Caller, request: Request) -> Intake:
 )
 async def submit(request: Request, who: Submitter, wait: Wait = 0.0) -> Response:
     key = request.headers.get("idempotency-key")
-    spec = _intake(who, request).one(await request.body(), key)
+    spec = intake_of(who, request).one(await request.body(), key)
     result = (await who.manager.submitting.submit([spec]))[0]
     if isinstance(result, CorralError):
         raise result
@@ -77,7 +77,7 @@ async def submit(request: Request, who: Submitter, wait: Wait = 0.0) -> Response
     ),
 )
 async def submit_many(request: Request, who: Submitter) -> Response:
-    rows = _intake(who, request).many(await request.body())
+    rows = intake_of(who, request).many(await request.body())
     specs = [row for row in rows if isinstance(row, TaskSpec)]
     results = iter(await who.manager.submitting.submit(specs))
     out = model.BatchOut([], [], 0, 0)
