@@ -25,6 +25,7 @@ CorralError
 ├── SchedulingError
 ├── TaskFailed               a client waited for a task that did not complete
 ├── WorkerError              user code of a worker cannot be loaded or used
+│   └── EnvironmentFailed    its sources or its Python cannot be had (.output)
 ├── EmbeddedError            the embedded PostgreSQL or Redis cannot be started
 ├── CorruptObject            stored bytes are not what was put there (.digest)
 └── AlreadyRunning           another Corral uses this data folder or port
@@ -146,6 +147,13 @@ class TaskFailed(CorralError):
 
 class WorkerError(CorralError):
     code = "worker_error"
+
+
+class EnvironmentFailed(WorkerError):
+    code = "environment_failed"
+
+    def __init__(self, message: str, *, output: str = "", **details: Any) -> None:
+        super().__init__(message, output=output, **details)
 
 
 class EmbeddedError(CorralError):

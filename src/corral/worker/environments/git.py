@@ -1,0 +1,283 @@
+"""Sources from Git: which commit is meant, and its files, without running any of them.
+
+Every git gets an environment of its own: no configuration of this machine, no hooks,
+no prompts, no protocol but those allowed, and a token for one host at most.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from corral.core.environment import GitEnvironment, check_repo_url
+from corral.errors import EnvironmentFailed, InvalidField
+from corral.worker.environments import folder, tool
+from corral.worker.environments.cache import Cache, Draft, Entry, key_of
+from corral.worker.environments.policy import Policy
+
+_WHOLE_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+# A folder at the top, a file in every submodule.
+_OWN = ".git"
+_CONFIG = {
+    "core.hooksPath": os.devnull,
+    "core.fsmonitor": "false",
+    "credential.helper": "",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "submodule.recurse": "false",
+    "fetch.recurseSubmodules": "false",
+    "init.defaultBranch": "main",
+    "advice.detachedHead": "false",
+}
+_LFS = {
+    "filter.lfs.process": "git-lfs filter-process",
+    "filter.lfs.smudge": "git-lfs smudge -- %f",
+    "filter.lfs.clean": "git-lfs clean -- %f",
+    "filter.lfs.required": "true",
+}
+# The helper is run by git itself and reads what only that git was given.
+_HELPER = (
+    '!f() { test "$1" = get && printf "username=%s\\npassword=%s\\n"'
+    ' "$CORRAL_GIT_USER" "$CORRAL_GIT_TOKEN"; }; f'
+)
+_USER = "x-access-token"
+
+
+def git_variables(policy: Policy, config: Mapping[str, str]) -> dict[str, str]:
+    """What makes a git, and every git it starts, keep to itself."""
+    pairs = {**_CONFIG, **config}
+    settings = {"GIT_CONFIG_COUNT": str(len(pairs))}
+    for number, (name, value) in enumerate(pairs.items()):
+        settings[f"GIT_CONFIG_KEY_{number}"] = name
+        settings[f"GIT_CONFIG_VALUE_{number}"] = value
+    return {
+        **tool.environment(),
+        **settings,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_TEMPLATE_DIR": "",
+        "GIT_ALLOW_PROTOCOL": "https:ssh:file" if policy.allow_file else "https:ssh",
+        "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+        "GIT_LFS_SKIP_SMUDGE": "1",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository elsewhere, and our copy of it in the cache."""
+
+    wanted: GitEnvironment
+    cache: Cache
+    policy: Policy
+
+    def resolve(self) -> str:
+        """The whole name of the commit that is meant, as of now.
+
+        A commit counts before a branch: whoever names both has pinned it.
+
+        Raises:
+            EnvironmentFailed: there is none, or nobody could be asked.
+        """
+        self._check()
+        commit = (self.wanted.commit or "").lower()
+        if _WHOLE_COMMIT.fullmatch(commit):
+            return commit
+        if commit:
+            return self._lengthen(commit)
+        return self._head()
+
+    def tree(self, commit: str) -> Entry:
+        """The files of a commit: read-only, and without Git's own.
+
+        Raises:
+            EnvironmentFailed: they cannot be had, or a link among them leads out.
+        """
+        wanted = self.wanted
+        parts = (wanted.repo_url, commit, str(wanted.submodules), str(wanted.lfs))
+        return self.cache.hold(
+            "tree",
+            key_of("git", *parts),
+            lambda draft: self._build(draft, commit),
+            timeout_s=self.policy.patience_s,
+        )
+
+    def _check(self) -> None:
+        url = self.wanted.repo_url
+        try:
+            check_repo_url(url)
+        except InvalidField as error:
+            raise EnvironmentFailed(error.message) from error
+        if (url.startswith(("/", "file:"))) and not self.policy.allow_file:
+            raise EnvironmentFailed(
+                f"{url}: repositories in local folders are not allowed on this node"
+                " (CORRAL_GIT_ALLOW_FILE)"
+            )
+        if self.wanted.lfs and shutil.which("git-lfs") is None:
+            raise EnvironmentFailed("git-lfs is not installed on this node")
+
+    def _head(self) -> str:
+        """What the branch or tag, else the default branch, points to."""
+        name = self.wanted.branch
+        refs = [f"refs/heads/{name}", f"refs/tags/{name}^{{}}", f"refs/tags/{name}"]
+        wanted = refs if name else ["HEAD"]
+        said = self._git("ls-remote", "--quiet", "--", self.wanted.repo_url, *wanted)
+        found = {
+            ref: commit
+            for commit, _, ref in (line.partition("\t") for line in said.splitlines())
+        }
+        for ref in wanted:
+            if ref in found:
+                return found[ref]
+        what = f"no branch or tag {name!r}" if name else "no commits"
+        raise EnvironmentFailed(f"{self.wanted.repo_url} has {what}")
+
+    def _lengthen(self, commit: str) -> str:
+        """Only a whole history knows what a shortened name stands for."""
+        with self._copy() as copy:
+            found = self._look_up(copy, commit)
+            if found is None:
+                self._fetch_all(copy)
+                found = self._look_up(copy, commit)
+        if found is None:
+            raise EnvironmentFailed(f"{self.wanted.repo_url} has no commit {commit}")
+        return found
+
+    def _copy(self) -> AbstractContextManager[Draft]:
+        key = key_of(self.wanted.repo_url)
+        return self.cache.change("git", key, timeout_s=self.policy.patience_s)
+
+    def _build(self, draft: Draft, commit: str) -> None:
+        with self._copy() as copy:
+            if self._look_up(copy, commit) is None:
+                self._fetch(copy, commit)
+            self._check_out(copy, commit, draft)
+        folder.remove(draft.path / _OWN)
+        if self.wanted.submodules:
+            for entry in list(folder.walk(draft.path)):
+                if entry.name == _OWN:
+                    os.unlink(entry.path)
+        refuse_stray_links(draft.path)
+        folder.seal(draft.path)
+
+    def _look_up(self, copy: Draft, commit: str) -> str | None:
+        if not copy.path.exists():
+            return None
+        ask = ("rev-parse", "--quiet", "--verify", "--end-of-options")
+        try:
+            said = self._git(*ask, f"{commit}^{{commit}}", at=copy)
+        except EnvironmentFailed as error:
+            if error.details.get("timed_out"):
+                raise
+            return None
+        return said.strip()
+
+    def _fetch(self, copy: Draft, commit: str) -> None:
+        """This commit alone where the server hands it out, else everything."""
+        self._open(copy)
+        try:
+            self._pull(copy, "--depth=1", refs=(f"+{commit}:refs/corral/{commit}",))
+        except EnvironmentFailed as error:
+            if error.details.get("timed_out"):
+                raise
+            self._fetch_all(copy)
+        if self._look_up(copy, commit) is None:
+            raise EnvironmentFailed(f"{self.wanted.repo_url} has no commit {commit}")
+
+    def _fetch_all(self, copy: Draft) -> None:
+        self._open(copy)
+        is_shallow = self._git("rev-parse", "--is-shallow-repository", at=copy)
+        depth = ("--unshallow",) if is_shallow.strip() == "true" else ()
+        refs = ("+refs/heads/*:refs/corral/heads/*", "+refs/tags/*:refs/corral/tags/*")
+        self._pull(copy, *depth, refs=refs)
+
+    def _open(self, copy: Draft) -> None:
+        if not copy.path.exists():
+            self._git("init", "--quiet", "--bare", str(copy.path), on=copy)
+        # Left by a git that was killed: nobody else is at work here while we are.
+        half = (copy.path / "objects").rglob("tmp_*")
+        for stale in (*copy.path.rglob("*.lock"), *half):
+            if stale.is_file():
+                stale.unlink()
+
+    def _pull(self, copy: Draft, *options: str, refs: tuple[str, ...]) -> None:
+        quiet = ("--quiet", "--no-tags", "--no-write-fetch-head", "--force")
+        self._git("fetch", *quiet, *options, "--", self.wanted.repo_url, *refs, at=copy)
+        self.cache.count("clones" if copy.is_new else "fetches")
+
+    def _check_out(self, copy: Draft, commit: str, draft: Draft) -> None:
+        place = draft.path
+        self._git("init", "--quiet", str(place), on=draft)
+        git = place / _OWN
+        alternates = git / "objects" / "info" / "alternates"
+        alternates.parent.mkdir(parents=True, exist_ok=True)
+        alternates.write_text(f"{copy.path / 'objects'}\n", encoding="utf-8")
+        if (copy.path / "shallow").exists():
+            shutil.copyfile(copy.path / "shallow", git / "shallow")
+        # Submodules and LFS find their own places relative to it.
+        origin = ("config", "remote.origin.url", self.wanted.repo_url)
+        self._git(*origin, within=place, on=draft)
+        self._git("checkout", "--quiet", "--detach", commit, within=place, on=draft)
+        if self.wanted.submodules:
+            update = ("submodule", "--quiet", "update", "--init", "--recursive")
+            self._git(*update, "--depth=1", within=place, on=draft)
+
+    def _git(
+        self,
+        *words: str,
+        at: Draft | None = None,
+        on: Draft | None = None,
+        within: Path | None = None,
+    ) -> str:
+        program = shutil.which("git")
+        if program is None:
+            raise EnvironmentFailed("git is not installed on this node")
+        if at is not None:
+            words = (f"--git-dir={at.path}", *words)
+        on = at or on
+        with self.cache.scratch() as home:
+            variables, secret = self._variables(home)
+            return tool.run(
+                [program, *words],
+                variables=variables,
+                folder=within or home,
+                timeout_s=self.policy.git_timeout_s,
+                what=f"git {_verb(words)} of {self.wanted.repo_url}",
+                mark=str(on.path) if on else "",
+                hidden=(secret,) if secret else (),
+            )
+
+    def _variables(self, home: Path) -> tuple[dict[str, str], str]:
+        host = urlsplit(self.wanted.repo_url).netloc.rpartition("@")[2]
+        is_https = self.wanted.repo_url.startswith("https://")
+        token = self.policy.git_tokens.get(host, "") if is_https else ""
+        config = dict(_LFS) if self.wanted.lfs else {}
+        if token:
+            config[f"credential.https://{host}.helper"] = _HELPER
+        variables = {**git_variables(self.policy, config), "HOME": str(home)}
+        if self.wanted.lfs:
+            del variables["GIT_LFS_SKIP_SMUDGE"]
+        if token:
+            user, colon, secret = token.partition(":")
+            user, token = (user, secret) if colon else (_USER, token)
+            variables |= {"CORRAL_GIT_USER": user, "CORRAL_GIT_TOKEN": token}
+        return variables, token
+
+
+def _verb(words: tuple[str, ...]) -> str:
+    return next(word for word in words if not word.startswith("-"))
+
+
+def refuse_stray_links(root: Path) -> None:
+    """Raises EnvironmentFailed when a link leads out of what was fetched."""
+    stray = folder.find_stray_link(root)
+    if stray is not None:
+        name, target = stray
+        raise EnvironmentFailed(f"{name!r} is a link that leads out, to {target!r}")

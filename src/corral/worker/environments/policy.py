@@ -1,0 +1,25 @@
+"""What a node's administrator allows when code is fetched and built."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`git_tokens` maps a host, with its port unless that is 443, to a token.
+
+    A token may be written `user:token` where the host wants a name with it. `file`
+    in URLs lets whoever submits read every repository this node's user can read.
+    """
+
+    allow_file: bool = False
+    git_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
+    git_timeout_s: float = 600.0
+    build_timeout_s: float = 1800.0
+
+    @property
+    def patience_s(self) -> float:
+        """How long to wait for somebody else who makes the same thing."""
+        return 3 * self.git_timeout_s + 2 * self.build_timeout_s
