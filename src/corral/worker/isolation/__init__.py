@@ -1,0 +1,24 @@
+"""Runs one command of a job as an isolated, limited, wholly stoppable family.
+
+It knows nothing of tasks, Git or the manager: a `Job` in, a `Running` out.
+"""
+
+from __future__ import annotations
+
+from corral.worker.isolation.job import Job, Level, Limits
+from corral.worker.isolation.owner import share
+from corral.worker.isolation.running import Running
+from corral.worker.isolation.start import best_level, start
+from corral.worker.isolation.variable import build_variables, clean_environment
+
+__all__ = [
+    "Job",
+    "Level",
+    "Limits",
+    "Running",
+    "best_level",
+    "build_variables",
+    "clean_environment",
+    "share",
+    "start",
+]

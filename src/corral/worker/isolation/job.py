@@ -1,0 +1,76 @@
+"""What is to be run, where, and within which limits; values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+
+class Level(StrEnum):
+    """How far a job is kept from the rest of the machine."""
+
+    SANDBOX = "sandbox"
+    PROCESS = "process"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the whole family may use; None is no limit.
+
+    `file_size_mb` and `open_files` hold for each process, as the kernel has it.
+    """
+
+    memory_mb: int | None = None
+    cpus: float | None = None
+    processes: int | None = None
+    file_size_mb: int | None = None
+    open_files: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One command with everything it may see and use.
+
+    Attributes:
+        argv: The program and its arguments; no shell reads them.
+        folder: Where it starts; writable.
+        scratch: HOME and TMPDIR live in it; writable, the caller removes it.
+        mark: Unique to the task and attempt; found in each process's environment.
+        environment: Added to the clean environment, see `clean_environment`.
+        readable: Shown read-only in a sandbox beside the system: environments, caches.
+        writable: Shown writable: artifacts, checkpoints.
+        hidden: Never shown, also where a shown folder contains it.
+        gpus: Which GPUs it sees; none for an empty tuple, all for None.
+        network: Without it a sandbox has a loopback of its own and nothing else.
+    """
+
+    argv: tuple[str, ...]
+    folder: Path
+    scratch: Path
+    mark: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
+    hidden: tuple[Path, ...] = ()
+    limits: Limits = Limits()
+    gpus: tuple[str, ...] | None = ()
+    network: bool = True
+
+    @property
+    def uses_gpu(self) -> bool:
+        return self.gpus is None or len(self.gpus) > 0
+
+    @property
+    def home(self) -> Path:
+        return self.scratch / "home"
+
+    @property
+    def temporary(self) -> Path:
+        return self.scratch / "tmp"
+
+    @property
+    def own_folders(self) -> tuple[Path, ...]:
+        """What it may write to."""
+        return (self.folder, self.scratch, *self.writable)

@@ -1,0 +1,222 @@
+"""Starts a job: gathers its environment, limits and mounts, and hands it to a guardian.
+
+The caller may be killed at any moment: from the first process on, ending the job is
+the guardian's care.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from corral.errors import WorkerError
+from corral.worker.isolation import cgroup, owner, sandbox
+from corral.worker.isolation.cgroup import Parent
+from corral.worker.isolation.job import Job, Level
+from corral.worker.isolation.running import OnOutput, Running, Scene, first_of, pipe
+from corral.worker.isolation.variable import MARK, clean_environment
+
+log = logging.getLogger(__name__)
+
+# Bubblewrap and the first process of its pid namespace.
+_WRAPPERS = {Level.SANDBOX: 2, Level.PROCESS: 0}
+_lock = threading.Lock()
+_best: Level | None = None
+
+
+def start(
+    job: Job,
+    on_output: OnOutput,
+    level: Level | None = None,
+    parents: tuple[Parent, ...] | None = None,
+) -> Running:
+    """Run `job`; returns once its program runs.
+
+    `on_output` gets `stdout` or `stderr` and bytes, from a thread for each. A slow
+    one holds the job back; memory stays the same. Level, and where control groups
+    are made, are the best there is here unless told.
+
+    Raises:
+        WorkerError: the command, a folder or the level is not there; in one line.
+    """
+    level = best_level() if level is None else level
+    _check(job)
+    for folder in (job.home, job.temporary):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    wrappers = _WRAPPERS[level]
+    where = cgroup.parents() if parents is None else parents
+    groups = cgroup.plan(where, job.limits, wrappers)
+    scene = Scene(job, level, groups)
+    told: dict[str, Any] = {
+        "argv": sandbox.script("launch.py"),
+        "options": [],
+        "wrappers": wrappers,
+        "groups": groups.plain,
+        "peak_file": groups.peak_file,
+        "oom_file": groups.oom_file,
+        "watch_mb": None if "memory" in groups.controllers else job.limits.memory_mb,
+        "launch": _launch(scene, job.argv, is_init=level is Level.SANDBOX),
+    }
+    if level is Level.SANDBOX:
+        if user := owner.job_user(job):
+            owner.hand_over(job, user)
+        told |= {"argv": sandbox.command(), "options": sandbox.options(job)}
+    return _guard(scene, told, on_output)
+
+
+def start_beside(
+    running: Running, argv: tuple[str, ...], on_output: OnOutput
+) -> Running:
+    """Run `argv` in the environment and namespaces of a running job."""
+    scene = running.scene
+    is_inside = scene.level is Level.SANDBOX
+    told: dict[str, Any] = {
+        "argv": sandbox.script("launch.py"),
+        "options": [],
+        "wrappers": 1 if is_inside else 0,
+        "groups": cgroup.joining(scene.groups),
+        "peak_file": "",
+        "oom_file": "",
+        "watch_mb": None,
+        "launch": _launch(scene, argv, is_init=False),
+    }
+    if is_inside:
+        told["launch"]["enter"] = first_of(running.pid)
+    return _guard(replace(scene, is_whole=False), told, on_output)
+
+
+def best_level() -> Level:
+    """The best isolation this machine allows; tried for real, once."""
+    global _best
+    with _lock:
+        if _best is None:
+            _best = _probe()
+        return _best
+
+
+def _probe() -> Level:
+    said = bytearray()
+    with tempfile.TemporaryDirectory(prefix="corral-probe-") as name:
+        place = Path(name)
+        (place / "folder").mkdir()
+        job = Job(
+            ("true",), place / "folder", place / "scratch", f"probe-{os.getpid()}"
+        )
+        try:
+            running = start(job, lambda _, data: said.extend(data), Level.SANDBOX)
+            if running.wait() == 0:
+                return Level.SANDBOX
+            why = said.decode(errors="replace").strip()
+        except WorkerError as error:
+            why = f"{error.message} {said.decode(errors='replace')}".strip()
+    log.warning("jobs run without a sandbox here: %s", why)
+    return Level.PROCESS
+
+
+def _check(job: Job) -> None:
+    if sys.platform != "linux":
+        raise WorkerError("commands are run on Linux only")
+    if not job.argv or not job.argv[0]:
+        raise WorkerError("there is no command")
+    texts = [*job.argv, *job.environment, *job.environment.values(), job.mark]
+    if any("\0" in text for text in texts):
+        raise WorkerError("a command or variable contains a zero byte")
+    if not job.folder.is_dir():
+        raise WorkerError(f"the folder {job.folder} is not there")
+
+
+def _launch(scene: Scene, argv: Sequence[str], *, is_init: bool) -> dict[str, Any]:
+    job = scene.job
+    user = owner.job_user(job) if scene.level is Level.SANDBOX else None
+    return {
+        "argv": list(argv),
+        "env": clean_environment(os.environ, job),
+        "cwd": str(job.folder.absolute()),
+        "user": [user.uid, user.gid, list(user.groups)] if user else None,
+        "rlimits": _rlimits(scene),
+        "is_init": is_init,
+        "enter": 0,
+    }
+
+
+def _rlimits(scene: Scene) -> list[tuple[str, int]]:
+    job, limits, has = scene.job, scene.job.limits, scene.groups.controllers
+    found = [("CORE", 0)]
+    if limits.file_size_mb is not None:
+        found.append(("FSIZE", limits.file_size_mb << 20))
+    if limits.open_files is not None:
+        found.append(("NOFILE", limits.open_files))
+    if limits.processes is not None and "pids" not in has:
+        found.append(("NPROC", _tasks_of(scene) + limits.processes))
+    # What is written to, not what is reserved: and still not for GPU jobs, whose
+    # drivers map more than any machine has.
+    if limits.memory_mb is not None and "memory" not in has and not job.uses_gpu:
+        found.append(("DATA", limits.memory_mb << 20))
+    return found
+
+
+def _tasks_of(scene: Scene) -> int:
+    """The kernel counts that limit per user: those that are there come on top."""
+    user = owner.job_user(scene.job) if scene.level is Level.SANDBOX else None
+    uid = user.uid if user else os.geteuid()
+    found = 0
+    for place in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if place.stat().st_uid == uid:
+                found += len(os.listdir(place / "task"))
+    return found
+
+
+def _processors(scene: Scene) -> list[int]:
+    """Where no group limits time, as many processors as the limit, rounded up."""
+    cpus = scene.job.limits.cpus
+    if cpus is None or "cpu" in scene.groups.controllers:
+        return []
+    ours = sorted(os.sched_getaffinity(0))
+    first = hash(scene.job.mark) % len(ours)
+    return (ours[first:] + ours[:first])[: max(1, math.ceil(cpus))]
+
+
+def _guard(scene: Scene, told: dict[str, Any], on_output: OnOutput) -> Running:
+    outputs = {"stdout": pipe(), "stderr": pipe()}
+    ours = {name: ends[0] for name, ends in outputs.items()}
+    theirs = [ends[1] for ends in outputs.values()]
+    told |= {
+        "parent": os.getpid(),
+        "out": theirs[0],
+        "err": theirs[1],
+        "processors": _processors(scene),
+        "env": {"PATH": os.defpath, "LANG": "C.UTF-8", MARK: scene.job.mark},
+        "option_fd": sandbox.OPTION_FD,
+    }
+    try:
+        process = subprocess.Popen(
+            sandbox.script("guardian.py"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=told["env"],
+            cwd="/",
+            pass_fds=theirs,
+            start_new_session=True,
+        )
+    except OSError as error:
+        for fd in ours.values():
+            os.close(fd)
+        raise WorkerError(f"no process can be started: {error}") from error
+    finally:
+        for fd in theirs:
+            os.close(fd)
+    running = Running(scene, process, ours, on_output)
+    running.tell(told)
+    running.await_start()
+    return running

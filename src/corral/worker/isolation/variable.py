@@ -1,0 +1,85 @@
+"""The environment of a job: an allow-list, so that no secret of ours is forgotten."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from corral.worker.isolation.job import Job
+
+MARK = "CORRAL_JOB_MARK"
+# The agent finds everything its workers ever started by this one: it is passed on.
+_AGENT_MARK = "CORRAL_AGENT_MARK"
+_KEPT = re.compile(rf"PATH|LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLORTERM|{_AGENT_MARK}")
+_FOR_BUILDS = re.compile(
+    r"SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|GIT_SSL_CAINFO"
+    r"|NODE_EXTRA_CA_CERTS|(?i:(?:HTTP|HTTPS|ALL|NO)_PROXY)|(?:UV|PIP)_\w+"
+)
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+# An index no machine has: an empty list would mean "all" to some of the runtimes.
+_NO_GPU = "-1"
+
+
+def clean_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
+    """The whole environment of `job`; of `base` it keeps what is known harmless.
+
+    What the job asks for wins over what is kept or made, but for the GPUs it was
+    given and the marks by which its processes are found.
+    """
+    return {
+        "PATH": _PATH,
+        **{name: value for name, value in base.items() if _KEPT.fullmatch(name)},
+        **_places(job),
+        **_threads(job.limits.cpus),
+        **job.environment,
+        **_visible(job.gpus),
+        **({_AGENT_MARK: base[_AGENT_MARK]} if _AGENT_MARK in base else {}),
+        MARK: job.mark,
+    }
+
+
+def build_variables(base: Mapping[str, str]) -> dict[str, str]:
+    """Certificates, proxies and installer options: for the build step alone."""
+    return {name: text for name, text in base.items() if _FOR_BUILDS.fullmatch(name)}
+
+
+def _places(job: Job) -> dict[str, str]:
+    home = job.home
+    return {
+        "HOME": str(home),
+        "USER": "job",
+        "LOGNAME": "job",
+        "TMPDIR": str(job.temporary),
+        "XDG_CACHE_HOME": str(home / ".cache"),
+        "XDG_CONFIG_HOME": str(home / ".config"),
+        "XDG_DATA_HOME": str(home / ".local" / "share"),
+        "XDG_STATE_HOME": str(home / ".local" / "state"),
+        "XDG_RUNTIME_DIR": str(job.temporary),
+    }
+
+
+def _threads(cpus: float | None) -> dict[str, str]:
+    if cpus is None:
+        return {}
+    return dict.fromkeys(_THREADS, str(max(1, math.floor(cpus))))
+
+
+def _visible(gpus: tuple[str, ...] | None) -> dict[str, str]:
+    if gpus is None:
+        return {}
+    names = ",".join(gpus) or _NO_GPU
+    # HIP counts among what ROCR has left over, so its numbers start again at 0.
+    left = ",".join(str(number) for number in range(len(gpus))) or _NO_GPU
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        "CUDA_VISIBLE_DEVICES": names,
+        "ROCR_VISIBLE_DEVICES": names,
+        "HIP_VISIBLE_DEVICES": left,
+    }

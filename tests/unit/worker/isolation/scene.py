@@ -1,0 +1,97 @@
+"""Jobs for the tests of isolation: a family to stop, and what is left of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psutil
+
+from corral.worker.isolation import Job, Level, Running, cgroup, start
+
+# The one Python that a sandbox always shows.
+PYTHON = os.path.realpath(sys.executable)
+
+
+class Heard:
+    """Collects output; `lines(n)` waits for the n-th line."""
+
+    def __init__(self) -> None:
+        self.stdout = b""
+        self.stderr = b""
+        self._more = threading.Condition()
+
+    def __call__(self, stream: str, data: bytes) -> None:
+        with self._more:
+            setattr(self, stream, getattr(self, stream) + data)
+            self._more.notify_all()
+
+    def await_lines(self, count: int) -> list[str]:
+        def has_them() -> bool:
+            return self.stdout.count(b"\n") >= count
+
+        with self._more:
+            assert self._more.wait_for(has_them, 20), (self.stdout, self.stderr)
+        return self.text.splitlines()
+
+    @property
+    def text(self) -> str:
+        return self.stdout.decode()
+
+
+def job(tmp_path: Path, *argv: str, **fields: Any) -> Job:
+    place = tmp_path / uuid4().hex[:8]
+    (place / "folder").mkdir(parents=True)
+    return Job(argv, place / "folder", place / "scratch", uuid4().hex, **fields)
+
+
+def shell(tmp_path: Path, script: str, **fields: Any) -> Job:
+    return job(tmp_path, "sh", "-c", script, **fields)
+
+
+def run(what: Job, level: Level | None = None) -> tuple[int, Heard, Running]:
+    heard = Heard()
+    running = start(what, heard, level)
+    code = running.wait(60)
+    assert code is not None
+    return code, heard, running
+
+
+def family(token: str) -> str:
+    """A shell with two children, one of them double-forked, in a session of its own
+    and with an empty environment; each says `up` and then sleeps under `token`.
+    """
+    child = f"echo up; exec sleep {token}"
+    return (
+        f"(sh -c '{child}') & "
+        f"(env -i setsid -f sh -c '{child}'); "
+        f"echo up; sleep {token}; true"
+    )
+
+
+def new_token() -> str:
+    """A time to sleep that no other process of this machine sleeps."""
+    return f"600.{uuid4().int % 10**12}"
+
+
+def sleepers(token: str) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if token in " ".join(process.cmdline()):
+                found.append(process)
+    return found
+
+
+def groups_left(pid: int) -> list[Path]:
+    """Control groups that the caller `pid` has left."""
+    return [
+        folder
+        for parent in cgroup.parents()
+        for folder in parent.folder.glob(f"corral-{pid}-*")
+    ]

@@ -1,0 +1,53 @@
+"""Control groups: what is written, and what is left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from corral.worker.isolation import Limits, cgroup
+from corral.worker.isolation.cgroup import Parent
+
+ALL = frozenset({"memory", "pids", "cpu"})
+LIMITS = Limits(memory_mb=512, cpus=1.5, processes=64)
+
+
+def test_version_2_limits() -> None:
+    groups = cgroup.plan((Parent(Path("/cg"), 2, ALL),), LIMITS, wrappers=2)
+    [group] = groups.plain
+    assert dict(group["set"]) == {
+        "memory.max": str(512 << 20),
+        "pids.max": "66",
+        "cpu.max": "150000 100000",
+    }
+    assert dict(group["try"]) == {"memory.swap.max": "0"}
+    assert groups.oom_file == group["folder"] + "/memory.events"
+
+
+def test_version_1_limits_stand_in_a_group_per_controller() -> None:
+    where = (
+        Parent(Path("/m"), 1, frozenset({"memory"})),
+        Parent(Path("/c"), 1, frozenset({"cpu"})),
+    )
+    groups = cgroup.plan(where, LIMITS, wrappers=0)
+    memory, cpu = groups.plain
+    assert dict(memory["set"]) == {"memory.limit_in_bytes": str(512 << 20)}
+    assert dict(cpu["set"])["cpu.cfs_quota_us"] == "150000"
+    assert groups.controllers == {"memory", "cpu"}
+
+
+def test_no_limits_write_nothing() -> None:
+    groups = cgroup.plan((Parent(Path("/cg"), 2, ALL),), Limits(), wrappers=2)
+    assert groups.plain[0]["set"] == groups.plain[0]["try"] == []
+
+
+def test_two_jobs_never_share_a_group() -> None:
+    where = (Parent(Path("/cg"), 2, ALL),)
+    names = {cgroup.plan(where, LIMITS, 0).plain[0]["folder"] for _ in range(100)}
+    assert len(names) == 100
+
+
+def test_a_later_command_joins_and_leaves_the_group_alone() -> None:
+    groups = cgroup.plan((Parent(Path("/cg"), 2, ALL),), LIMITS, 0)
+    [group] = cgroup.joining(groups)
+    assert group["folder"] == groups.plain[0]["folder"]
+    assert (group["make"], group["set"], group["try"]) == (False, [], [])
