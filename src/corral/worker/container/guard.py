@@ -1,0 +1,46 @@
+"""Our end of the guardian process: started with an engine, ended by letting go."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+
+from corral.errors import WorkerError
+from corral.worker.vessel import child_environment
+
+END_S = 60.0
+
+
+class Guard:
+    """While this is open our containers are ours; afterwards they are removed."""
+
+    def __init__(self, owner: str, host: str = "", podman: str = "") -> None:
+        self.owner = owner
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "corral.worker.container.guardian"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=child_environment(),
+            # Whoever kills our group must not hit it.
+            start_new_session=True,
+        )
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        given = {"owner": owner, "host": host, "podman": podman}
+        self._child.stdin.write(json.dumps(given).encode() + b"\n")
+        self._child.stdin.flush()
+        said = self._child.stdout.readline().decode().strip()
+        if not said or said.startswith("error: "):
+            self.close()
+            why = said.removeprefix("error: ") or "its guardian ended"
+            raise WorkerError(f"the container engine does not start: {why}")
+        self.host = said
+
+    def close(self) -> None:
+        """Have every container of ours removed, and the service ended."""
+        with contextlib.suppress(OSError):
+            self._child.stdin.close()  # type: ignore[union-attr]
+        self._child.stdout.close()  # type: ignore[union-attr]
+        self._child.wait(END_S)

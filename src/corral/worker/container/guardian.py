@@ -1,0 +1,153 @@
+"""`python -m corral.worker.container.guardian`: outlives us to remove our containers.
+
+It reads its first line, perhaps keeps a Podman service for us, and waits for the end
+of its input, which comes with our end, however sudden. Then it removes every container
+that carries our label, ends the service, and goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+PR_SET_PDEATHSIG = 1
+SERVICE_START_S = 30.0
+SERVICE_END_S = 10.0
+TICK_S = 0.05
+SERVICE = "corral-podman-"
+
+
+def main() -> None:
+    given = json.loads(sys.stdin.buffer.readline())
+    # Not our parent's troubles: only the end of the input counts, or a plain request.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave)
+    service = Service(given["podman"]) if given["podman"] else None
+    try:
+        host = service.start() if service else given["host"]
+        _say(host)
+        with contextlib.suppress(SystemExit):
+            sys.stdin.buffer.read()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _sweep(host, given["owner"])
+        forget_folders(given["owner"])
+    except ServiceError as error:
+        _say(f"error: {error}")
+    finally:
+        if service:
+            service.stop()
+
+
+def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _sweep(host: str, owner: str) -> None:
+    # Late: this process mostly waits, and should be small while it does.
+    from docker import APIClient
+
+    from corral.worker.container.request import OWNER
+    from corral.worker.container.running import remove
+
+    api = APIClient(base_url=host, version="auto")
+    found = api.containers(all=True, filters={"label": f"{OWNER}={owner}"})
+    for container in found:
+        remove(api, container["Id"])
+
+
+def run_prefix(owner: str) -> str:
+    """How the folders of an owner's runners are named."""
+    return f"corral-run-{owner[:12]}-"
+
+
+def forget_folders(owner: str) -> None:
+    """Remove what the runners of an owner that is gone spoke through."""
+    for folder in Path(tempfile.gettempdir()).glob(run_prefix(owner) + "*"):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class ServiceError(Exception):
+    """Podman's service does not come up."""
+
+
+class Service:
+    """Podman's API on a socket that nobody else finds."""
+
+    def __init__(self, podman: str) -> None:
+        self._podman = podman
+        _forget_services()
+        prefix = f"{SERVICE}{os.getpid()}-"
+        self._folder = Path(tempfile.mkdtemp(prefix=prefix))
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> str:
+        path = self._folder / "podman.sock"
+        command = [self._podman, "system", "service", "--time=0", f"unix://{path}"]
+        with open(self._folder / "log", "wb") as note:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=note,
+                stderr=note,
+                preexec_fn=_end_with_parent,
+            )
+        deadline = time.monotonic() + SERVICE_START_S
+        while not _answers(path):
+            if self._child.poll() is not None or time.monotonic() > deadline:
+                said = (self._folder / "log").read_text(errors="replace")
+                raise ServiceError(" ".join(said.split())[-300:] or "no answer")
+            time.sleep(TICK_S)
+        return f"unix://{path}"
+
+    def stop(self) -> None:
+        if self._child is not None:
+            self._child.terminate()
+            try:
+                self._child.wait(SERVICE_END_S)
+            except subprocess.TimeoutExpired:
+                self._child.kill()
+                self._child.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _forget_services() -> None:
+    """Remove folders of guardians that were killed, too."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{SERVICE}*-*"):
+        pid = folder.name.removeprefix(SERVICE).partition("-")[0]
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
+            shutil.rmtree(folder, ignore_errors=True)
+        except (ValueError, OSError):  # not one of these, or someone else's
+            continue
+
+
+def _end_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def _answers(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(os.fspath(path)) == 0
+
+
+if __name__ == "__main__":
+    main()

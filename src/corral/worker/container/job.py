@@ -1,0 +1,72 @@
+"""What is to run in a container, and what an administrator allows: plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from corral.worker.isolation.job import Limits
+
+Mode = Literal["ro", "rw"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """GPUs given to a container, by the vendor's own ids; `all` stands for each."""
+
+    vendor: Literal["nvidia", "amd"]
+    ids: tuple[str, ...] = ("all",)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerJob:
+    """One command in one fresh container.
+
+    `folders` are the job's own, given by us: host path to (path inside, mode).
+    `volumes` and `devices` are what a user asked for, and are checked. The image's
+    entry point stays in front of `argv` unless `entrypoint` takes its place.
+    """
+
+    image: str
+    argv: tuple[str, ...]
+    mark: str
+    folders: Mapping[str, tuple[str, Mode]] = field(default_factory=dict)
+    volumes: Mapping[str, tuple[str, Mode]] = field(default_factory=dict)
+    working_dir: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    gpus: Gpus | None = None
+    network: bool = False
+    is_read_only: bool = False
+    entrypoint: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSettings:
+    """Which engine to use, and what containers may have on this node.
+
+    `host` is like DOCKER_HOST; empty: the usual sockets are tried. An entry of
+    `allowed_volumes` is a folder, or `folder:ro`; one of `allowed_devices` a path
+    below /dev.
+    """
+
+    host: str = ""
+    allowed_volumes: tuple[str, ...] = ()
+    allowed_devices: tuple[str, ...] = ()
+    may_use_network: bool = False
+    may_pull: bool = True
+
+
+def read_volumes(told: Mapping[str, str]) -> dict[str, tuple[str, Mode]]:
+    """A user's `{host: "path"}` or `{host: "path:ro"}`."""
+    volumes: dict[str, tuple[str, Mode]] = {}
+    for host, inside in told.items():
+        path, colon, mode = inside.rpartition(":")
+        if colon and mode in ("ro", "rw"):
+            volumes[host] = (path, "ro" if mode == "ro" else "rw")
+        else:
+            volumes[host] = (inside, "rw")
+    return volumes
