@@ -7,16 +7,11 @@ Prints a table and writes `results/bulk.json`.
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
@@ -27,10 +22,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.celery_side import CelerySide, celery_side
 from bench.corral_side import CONCURRENT, CorralSide, corral_side
 from bench.meter import BenchError, Usage
+from bench.result import write
 
 TARGET = "bulk"
-ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "bench" / "results"
 # As many as Celery has processes; docs/benchmarks.md has what one does instead.
 WORKERS = 2
 PACKAGES = ("corral", "celery", "kombu", "redis", "hiredis", "uvicorn", "asyncpg")
@@ -50,8 +44,7 @@ def main() -> int:
         console.print(f"the bench failed: {error}")
         return 1
     console.print(_table(figures, options))
-    path = _write(figures)
-    console.print(f"written to {path.relative_to(ROOT)}")
+    console.print(f"written to {write(TARGET, figures, PACKAGES)}")
     return 0
 
 
@@ -170,37 +163,6 @@ def _goal(key: str, value: float) -> str:
     if key == "ratio":
         return f"at least {goal:g}, {'met' if value >= goal else 'missed'}"
     return f"at most {goal:g}, {'met' if value <= goal else 'missed'}"
-
-
-def _write(figures: Figures) -> Path:
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / f"{TARGET}.json"
-    told = {
-        "target": TARGET,
-        "commit": _commit(),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in PACKAGES},
-        },
-        "figures": {key: round(value, 4) for key, value in figures.items()},
-    }
-    path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
-    return path
-
-
-def _commit() -> str:
-    try:
-        said = subprocess.run(
-            ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return said.stdout.strip()
 
 
 if __name__ == "__main__":
