@@ -1,0 +1,24 @@
+"""The task that runs in this process, for code that holds no worker."""
+
+from __future__ import annotations
+
+from corral.worker.base import Context
+
+_context: Context | None = None
+
+
+def show(context: Context | None) -> None:
+    """The runner says which task it is at."""
+    global _context
+    _context = context
+
+
+def progress(done: float, total: float = 1.0, message: str = "") -> None:
+    """Say from inside a running task how far it is: `done` of `total`.
+
+    Works in any task, from any thread of it. Where no task runs, because the function
+    was called right here, it does nothing.
+    """
+    context = _context
+    if context is not None:
+        context.progress(done / total if total else 1.0, message)
