@@ -11,8 +11,8 @@ VENV ?= .venv
 PYTHON ?=
 PYTEST_ARGS ?=
 LOCK_ARGS ?=
-# Debian packages that some tests use: network namespaces.
-DEBIAN_PACKAGES := iproute2
+# Debian packages that some tests use: network namespaces, containers, sandboxes.
+DEBIAN_PACKAGES := iproute2 podman runc busybox-static bubblewrap
 
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
@@ -26,7 +26,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
 
 .PHONY: setup
 setup: ## make .venv with what Corral needs to run
@@ -79,6 +79,10 @@ test: system check ## check, then the tests on real clusters
 .PHONY: bench
 bench: setup ## measure throughput and cost per task, beside plain Celery
 	@$(BIN)/python bench/bulk.py
+
+.PHONY: bench-gateway
+bench-gateway: setup ## measure requests through the gateway beside direct ones
+	@$(BIN)/python bench/gateway.py
 
 .PHONY: load
 load: setup-dev ## users on the API for a minute, with locust

@@ -38,6 +38,8 @@ PUBLIC_API = {
     "__version__",
     "errors",
     "job_from_schema",
+    "progress",
+    "task",
 }
 # Files that may sleep, with the reason; a test itself waits on a signal.
 SLEEPERS = {

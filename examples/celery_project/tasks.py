@@ -33,6 +33,16 @@ def fetch(self: Any, name: str, *, good_try: int = 1) -> dict[str, Any]:
     return {"name": name, "retries": self.request.retries, "id": self.request.id}
 
 
+@app.task(name="app.tasks.run_llm_inference")
+def run_llm_inference(text: str, max_tokens: int = 50) -> dict[str, Any]:
+    """Where a model would stand: it goes on with the words it was given."""
+    words = text.split()[:max_tokens]
+    return {
+        "result": {"generated_text": " ".join(words), "input_text": text},
+        "metadata": {"model_name": "parrot", "params": {"max_tokens": max_tokens}},
+    }
+
+
 @app.task(name="nap")
 def nap(seconds: float) -> float:
     time.sleep(seconds)

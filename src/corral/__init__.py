@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from corral import errors
     from corral.client import AsyncClient, Client
+    from corral.client.function import task
     from corral.client.job import Job, JobSchema, job_from_schema
     from corral.client.service import ClusterManager, Node
     from corral.worker import EchoWorker, SleepWorker, Worker
+    from corral.worker.running import progress
 
 __version__ = "0.1.0"
 
@@ -27,6 +29,8 @@ __all__ = [
     "__version__",
     "errors",
     "job_from_schema",
+    "progress",
+    "task",
 ]
 
 _HOME_OF = {
@@ -37,6 +41,8 @@ _HOME_OF = {
     "JobSchema": "corral.client.job",
     "Node": "corral.client.service",
     "job_from_schema": "corral.client.job",
+    "progress": "corral.worker.running",
+    "task": "corral.client.function",
     "EchoWorker": "corral.worker",
     "SleepWorker": "corral.worker",
     "Worker": "corral.worker",

@@ -136,6 +136,11 @@ Devices = Annotated[
     "a list like 0,1 (each once), or all, or none",
 ]
 Ports = Annotated[str, Field(pattern=r"^\d{1,5}[-,]\d{1,5}$"), "a range like 8092-8111"]
+Paths = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^/[^,]*$")], ...],
+    BeforeValidator(lambda v: [p for p in v.split(",") if p] if v == str(v) else v),
+    "a list of absolute paths like /data,/models:ro",
+]
 Targets = Annotated[
     tuple[str, ...],
     BeforeValidator(_read_targets),

@@ -133,6 +133,13 @@ class Settings(BaseSettings):
     celery_result_backend: SecretStr | None = setting(None, "CELERY_RESULT_BACKEND")
     worker_send_task_events: bool = setting(False)
 
+    # Messages of Celery clients
+    celery_ingress: bool = setting(False)
+    celery_broker_url: SecretStr | None = setting(None, "CELERY_BROKER_URL")
+    celery_queues: str = setting("celery")
+    celery_tasks: str = setting("")
+    celery_track_started: bool = setting(False)
+
     # Object store
     minio_endpoint: alias.Endpoint | None = setting(
         None, "MINDTRACE_CLUSTER__MINIO_ENDPOINT"
@@ -148,6 +155,16 @@ class Settings(BaseSettings):
         str, Field(pattern=_DEPOT), "a folder, or like s3://bucket/prefix"
     ] = setting(made.object_store)
 
+    # Code of workers and scripts
+    cache_limit_gb: float = setting(20.0, span=(0.1, 1e6))
+    git_allow_file: bool = setting(False)
+    git_tokens: SecretStr | None = setting(None)
+    container_host: str | None = setting(None, "DOCKER_HOST")
+    container_network: bool = setting(False)
+    container_pull: bool = setting(True)
+    allowed_volumes: alias.Paths = setting(())
+    allowed_devices: alias.Paths = setting(())
+
     # Models and GPUs
     model_cache_dir: Place = setting(made.model_cache, "MODEL_CACHE_DIR")
     model_manager_url: alias.HttpUrl | None = setting(None, "MODEL_MANAGER_URL")
@@ -156,6 +173,13 @@ class Settings(BaseSettings):
     gpu_devices: alias.Devices = setting(None, "GPU_DEVICES")
     gpu_memory_fraction: float = setting(0.9, "GPU_MEMORY_FRACTION", span=_SHARE)
     gpu_memory_threshold: float = setting(0.8, "GPU_MEMORY_THRESHOLD", span=_SHARE)
+
+    # Neighbours
+    task_manager_url: alias.HttpUrl | None = setting(None, "TASK_MANAGER_URL")
+    task_manager_key: alias.ApiKey | None = setting(None)
+    task_manager_label: Annotated[
+        str | None, Field(pattern=r"^[^:\s]+:.+$"), "a label like origin:portal"
+    ] = setting(None)
 
     # Workers and nodes
     worker_concurrency: int = setting(

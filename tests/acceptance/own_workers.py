@@ -37,3 +37,10 @@ class ModelWorker(Worker):
         model = self.context.model or ""
         y = payload["x"] * self.factors[model]
         return {"y": y, "model": model, "loads": self.loads}
+
+
+class Greeter(Worker):
+    """Says what it was made to say."""
+
+    def run(self, payload: Any) -> Any:
+        return {"said": f"{self.params['greeting']}, {payload['name']}"}

@@ -93,6 +93,14 @@ async def test_events_are_read_on_from_a_seq_or_from_the_end(store: Store) -> No
     assert await titles(7) == []
 
 
+async def test_a_cursor_is_kept_by_name_and_never_goes_back(store: Store) -> None:
+    assert await store.cursor("one") is None
+    for seq in (5, 3, 7):
+        await store.save_cursor("one", seq)
+    await store.save_cursor("two", 1)
+    assert (await store.cursor("one"), await store.cursor("two")) == (7, 1)
+
+
 async def test_the_events_of_one_task_are_found(
     store: Store, term: int, insert: Insert
 ) -> None:

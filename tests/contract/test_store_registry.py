@@ -9,10 +9,12 @@ from datetime import datetime
 import pytest
 
 from corral.core.app import App
+from corral.core.environment import ContainerEnvironment, GitEnvironment
 from corral.core.job_type import JobType, QueueOrder
 from corral.core.key import Key, Scope
 from corral.core.node import Node, NodeState, Sample
 from corral.core.worker import Worker, WorkerSpec, WorkerState
+from corral.core.worker_type import WorkerType
 from corral.store.base import Store
 from tests.contract.conftest import NOW, later
 
@@ -39,6 +41,7 @@ WORKER = Worker(
     pid=4_000_000_000,
     error=None,
     restarts=3,
+    generation=2,
     started_at=NOW,
     last_heartbeat=NOW,
 )
@@ -85,7 +88,7 @@ async def test_a_job_type_keeps_its_target_and_order_until_it_is_deleted(
 
 
 async def test_an_app_is_saved_replaced_and_deleted(store: Store) -> None:
-    app = App("echo", "http://127.0.0.1:9000/base", 0.5, 3, NOW)
+    app = App("echo", "http://127.0.0.1:9000/base", 0.5, 3, NOW, {"/slow": 9.5})
     other = App("b", "http://localhost")
     await store.save_app(replace(app, url="http://old"))
     await store.save_app(app)
@@ -113,6 +116,22 @@ async def test_a_saved_worker_comes_back_until_deleted(store: Store) -> None:
     await store.delete_worker("w1")
     await store.delete_worker("w1")
     assert [worker.id for worker in await store.workers()] == ["w2"]
+
+
+async def test_a_worker_and_its_type_keep_where_their_code_comes_from(
+    store: Store,
+) -> None:
+    git = GitEnvironment("https://git.example.org/a/b", branch="main", project="sub")
+    box = ContainerEnvironment("img:1", "/w", {"/a": "/b"}, {"K": "v"}, ("d",))
+    spec = replace(WORKER.spec, environment=git, entry="e" * 64)
+    await store.save_worker(replace(WORKER, spec=spec))
+    assert [worker.spec for worker in await store.workers()] == [spec]
+    kind = WorkerType("k", "a:B", {"p": 1}, "echo", box, ("d" * 64, "e" * 64), NOW)
+    await store.save_worker_type(replace(kind, environment=None, versions=()))
+    await store.save_worker_type(kind)
+    assert await store.worker_types() == [kind]
+    await store.delete_worker_type("k")
+    assert await store.worker_types() == []
 
 
 async def test_beats_stamp_nodes_and_their_workers_only(store: Store) -> None:

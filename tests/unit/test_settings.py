@@ -104,6 +104,7 @@ DOCUMENTED = [
     ("WORKER_CONCURRENCY", "4", "worker_concurrency", 4),
     ("MAX_CONCURRENT_TASKS", "4", "worker_concurrency", 4),
     ("GPU_DEVICES", "0,2", "gpu_devices", ("0", "2")),
+    ("TASK_MANAGER_URL", "http://tm:8004/", "task_manager_url", "http://tm:8004"),
     ("MODEL_MANAGER_URL", "http://mm:8001/", "model_manager_url", "http://mm:8001"),
     ("REDIS_HOST", "r", "redis_host", "r"),
     ("REDIS_PORT", "6380", "redis_port", 6380),

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from corral.core.worker import WorkerSpec
 
@@ -30,8 +31,10 @@ class ChildPolicy:
 class AgentConfig:
     """`home` is CORRAL_HOME; the agent keeps to its own folder below it.
 
-    The three paces override what the manager says at registration. `direct_url`
-    is a Redis to try before the one the manager names.
+    `url` is what the job API knows this node by; when it is http:// with a port, the
+    agent answers there. The three paces override what the manager says at
+    registration. `direct_url` is a Redis to try before the one the manager names.
+    `code` is what workers are told of where code may come from; it holds tokens.
     """
 
     manager_url: str
@@ -40,6 +43,7 @@ class AgentConfig:
     join_token: str | None = field(default=None, repr=False)
     workers: tuple[WorkerSpec, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    url: str | None = None
     direct_url: str | None = field(default=None, repr=False)
     ca_file: Path | None = None
     beat_s: float | None = None
@@ -50,6 +54,8 @@ class AgentConfig:
     child: ChildPolicy = ChildPolicy()
     supervisor_argv: tuple[str, ...] = SUPERVISOR_ARGV
     die_with_parent: bool = False
+    code: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    containers: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:

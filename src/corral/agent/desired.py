@@ -20,8 +20,15 @@ Converge = Callable[[list[Mapping[str, Any]]], None]
 class Desired:
     """The latest desired state of one registration, handed on when it changes."""
 
-    def __init__(self, link: Link, node_id: str, converge: Converge) -> None:
+    def __init__(
+        self,
+        link: Link,
+        node_id: str,
+        converge: Converge,
+        leave: Callable[[], None] = lambda: None,
+    ) -> None:
         self._link = link
+        self._leave = leave
         self._path = f"/nodes/{node_id}/desired"
         self._converge = converge
         self._lock = threading.Lock()
@@ -80,3 +87,6 @@ class Desired:
                 return
             self._version, self._applied_at = version, time.monotonic()
             self._converge(workers)
+        if told.get("leave"):
+            LOG.info("somebody asked this node to stop")
+            self._leave()

@@ -9,9 +9,10 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from corral import __version__
 from corral.agent import broker, identity, process
@@ -28,10 +29,13 @@ from corral.agent.tunnel import Tunnel
 from corral.core.worker import WorkerSpec
 from corral.errors import CorralError, Unauthenticated
 
+if TYPE_CHECKING:
+    from corral.agent.face import NodeFace
+
 LOG = logging.getLogger("corral.agent")
 _SAY_EVERY_S = 30.0
 
-_DECLARED = ("name", "worker_class", "job_types", "params", "concurrency")
+_DECLARED = ("name", "worker_class", "job_types", "params", "concurrency", "url")
 
 
 def serve(config: AgentConfig) -> int:
@@ -40,7 +44,7 @@ def serve(config: AgentConfig) -> int:
     Raises:
         Unauthenticated: the join token or the node's key was refused.
         Unreachable: no manager answered the join within its time.
-        AlreadyRunning: another agent uses this folder.
+        AlreadyRunning: another agent uses this folder, or somebody its port.
     """
     if config.die_with_parent:
         process.die_with_parent(os.getppid())
@@ -69,14 +73,31 @@ class Agent:
         self._stop.set()
         self._wake.set()
 
+    def leave(self) -> None:
+        """Somebody asked the manager for our end; asked twice it is still the same."""
+        if not self._stop.is_set():
+            self.stop()
+
     def run(self) -> None:
         identity.prepare_folder(self._folder)
         with process.lock_folder(self._folder):
             # Before anything else: a former self's workers hold tasks and GPUs.
             self._journal.end_orphans()
-            who = identity.obtain(self._config, self._stop)
-            while who is not None and not self._stop.is_set():
-                who = self._serve_as(who)
+            with self._port() as face:
+                who = identity.obtain(self._config, self._stop)
+                while who is not None and not self._stop.is_set():
+                    if face is not None:
+                        face.node_id = who.node_id
+                    who = self._serve_as(who)
+
+    def _port(self) -> AbstractContextManager[NodeFace | None]:
+        config = self._config
+        if config.url is None:
+            return nullcontext()
+        # Late: most nodes have no port of their own.
+        from corral.agent.face import opened
+
+        return opened(config.url, config.manager_url, config.ca_file)
 
     def _serve_as(self, who: Identity) -> Identity | None:
         """Serve until the key is refused; the next identity, None at the end."""
@@ -119,6 +140,7 @@ class Agent:
                 sampler,
                 self._wake,
                 self._config.tick_s,
+                self.leave,
             )
             if session.run(self._stop, self._hurry) is End.STOPPED:
                 return
@@ -147,9 +169,13 @@ class Agent:
             "hostname": socket.gethostname(),
             "version": __version__,
             "capabilities": capabilities(),
-            "labels": dict(self._config.labels),
+            "labels": self._labels(),
             "workers": [_declared(spec) for spec in self._config.workers],
         }
+
+    def _labels(self) -> dict[str, str]:
+        url = self._config.url
+        return {**self._config.labels, **({"url": url} if url else {})}
 
     def _launch(self, who: Identity, told: Mapping[str, Any]) -> Launch:
         ca_file = self._config.ca_file
@@ -161,6 +187,8 @@ class Agent:
             "redis_url": self._redis_url(who, dict(told["engine"])),
             "engine": dict(told["engine"]),
             "ca_file": str(ca_file) if ca_file else None,
+            "code": {"cache": str(self._folder / "cache"), **self._config.code},
+            "containers": dict(self._config.containers),
             "log_level": logging.getLevelName(LOG.getEffectiveLevel()),
         }
         return Launch(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ class Session:
         sampler: Sampler,
         wake: threading.Event,
         tick_s: float,
+        leave: Callable[[], None] = lambda: None,
     ) -> None:
         self._told = told
         self._wake = wake
@@ -48,7 +49,7 @@ class Session:
             link, node_id, told.epoch, told.pace, sampler, on_end=wake.set
         )
         self._fleet = Fleet(launch, on_change=self._beats.notify)
-        self._desired = Desired(link, node_id, self._fleet.converge)
+        self._desired = Desired(link, node_id, self._fleet.converge, leave)
 
     def run(self, stop: threading.Event, hurry: threading.Event) -> End:
         """Stay with it until it ends; workers are gone when this returns.

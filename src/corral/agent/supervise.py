@@ -96,7 +96,9 @@ class Fleet:
         for worker_id, child in list(self._children.items()):
             if child.is_over:
                 del self._children[worker_id]
-            elif self._desired.get(worker_id) != child.worker and not self._closed:
+            elif not self._closed and not _is_same(
+                self._desired.get(worker_id), child.worker
+            ):
                 child.stop(self._launch.policy.stop_grace_s)
         if self._closed:
             return
@@ -111,3 +113,11 @@ class Fleet:
         with self._lock:
             self._settle()
         self._on_change()
+
+
+def _is_same(wanted: Mapping[str, Any] | None, running: Mapping[str, Any]) -> bool:
+    """Can it go on as it is? Which types it serves is the manager's affair."""
+    return wanted is not None and {**wanted, "job_types": ()} == {
+        **running,
+        "job_types": (),
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from corral.agent.process import memory_mb
@@ -15,12 +15,16 @@ _SERVING = frozenset({WorkerState.READY, WorkerState.BUSY})
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """`state`, `incarnation`, `error` and `held` are the worker's, the rest ours."""
+    """`pid` and `restarts` are ours, the rest is the worker's own word.
+
+    `facts` is what else it says of itself, passed on as it is.
+    """
 
     state: WorkerState = WorkerState.STARTING
     incarnation: str | None = None
     error: str | None = None
     held: tuple[tuple[str, int], ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
     pid: int | None = None
     restarts: int = 0
 
@@ -38,6 +42,7 @@ class Word:
                 incarnation=_text(told.get("incarnation")),
                 error=_text(told.get("error")),
                 held=tuple((str(t), int(a)) for t, a in told.get("held") or ()),
+                facts=dict(told.get("facts") or {}),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("not a status line") from error
@@ -63,6 +68,7 @@ class Word:
             self.pid != before.pid
             or self.incarnation != before.incarnation
             or self.error != before.error
+            or self.facts != before.facts
             or (
                 self.state is not before.state
                 and not {self.state, before.state} <= _SERVING
@@ -81,6 +87,7 @@ class Word:
             "age_s": round(max(0.0, age_s), 3),
             "memory_mb": memory_mb(self.pid),
             "held": [list(pair) for pair in self.held],
+            "facts": dict(self.facts),
         }
 
 

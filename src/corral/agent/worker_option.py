@@ -16,7 +16,7 @@ from corral.core.worker import WorkerSpec
 from corral.errors import InvalidField
 
 # What a machine runs when nobody said otherwise: enough to see the cluster work.
-DEFAULT = "corral.worker.builtin:EchoWorker=echo"
+DEFAULT = "corral.worker.function:StandardWorker=echo,function"
 _SHAPE = re.compile(
     r"(?P<path>[A-Za-z_][\w.]*?[:.][A-Za-z_]\w*?)"
     r"(?:=(?P<types>.+?))?"

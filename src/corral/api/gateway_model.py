@@ -50,6 +50,18 @@ class AppIn(Struct, forbid_unknown_fields=True):
     concurrency: int = 64
 
 
+class RouteIn(Struct, forbid_unknown_fields=True):
+    path: str
+    timeout: float
+
+
+class RouteOut(Struct):
+    """A path of an app, and all below it, with a limit of its own."""
+
+    path: str
+    timeout: float
+
+
 class AppOut(Struct):
     name: str
     url: str
@@ -57,6 +69,7 @@ class AppOut(Struct):
     concurrency: int
     job_types: list[str]
     created_at: datetime | None
+    routes: list[RouteOut]
 
 
 class AppListOut(Struct):

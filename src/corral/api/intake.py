@@ -16,6 +16,8 @@ from corral.api.deps import wrong_field
 from corral.api.model import BatchIn, TaskIn
 from corral.api.salvage import split_rows
 from corral.core.job_type import check_name
+from corral.core.script import JOB_TYPE as SCRIPT
+from corral.core.script import read_script
 from corral.core.task import Overlap, TaskSpec, parse_priority
 from corral.errors import CorralError, InvalidField, InvalidJson, TooLarge
 from corral.manager.clock import new_task_id
@@ -79,15 +81,18 @@ class Intake:
             _check_dependencies(task.depends_on)
         if not 0 <= task.retries <= MAX_RETRIES:
             raise InvalidField(f"retries must be 0 to {MAX_RETRIES}", field="retries")
+        payload = self._payload(task)
+        if job_type == SCRIPT:
+            _check_script(payload)
         return TaskSpec(
             id=task_id or new_task_id(),
             job_type=job_type,
-            payload=self._payload(task),
+            payload=payload,
             priority=parse_priority(task.priority),
             model=check_name(task.model_name, "model_name")
             if task.model_name
             else None,
-            timeout_s=self._timeout(task.timeout),
+            timeout_s=self._timeout(task.timeout, job_type),
             retries=task.retries,
             run_after=self._moment(task.run_after, "run_after"),
             deadline=self._moment(task.deadline, "deadline"),
@@ -117,9 +122,10 @@ class Intake:
         except UnicodeDecodeError as e:
             raise InvalidJson(f"the payload is not valid UTF-8: {e}") from e
 
-    def _timeout(self, value: float | None) -> float | None:
+    def _timeout(self, value: float | None, job_type: str) -> float | None:
         if value is None:
-            return self.default_timeout_s
+            # A training run takes the days it takes.
+            return None if job_type == SCRIPT else self.default_timeout_s
         if not 0 < value <= MAX_TIMEOUT_S:
             raise InvalidField(
                 f"timeout must be over 0 and at most {MAX_TIMEOUT_S:.0f} seconds",
@@ -185,3 +191,12 @@ def _check_dependencies(ids: list[str]) -> None:
         )
     for task_id in ids:
         check_name(task_id, "depends_on")
+
+
+def _check_script(payload: str) -> None:
+    """Said at submit, and not when the task has waited for its worker."""
+    try:
+        value = msgspec.json.decode(payload)
+    except msgspec.DecodeError as e:
+        raise InvalidJson(f"the payload is not JSON: {e}") from e
+    read_script(value)

@@ -105,6 +105,7 @@ class WorkerTypeIn(Struct):
     git_commit: str | None = None
     git_working_dir: str | None = None
     git_project: str | None = None
+    environment: dict[str, Any] | None = None
 
 
 class WorkerTypeOut(Struct):
@@ -112,6 +113,9 @@ class WorkerTypeOut(Struct):
     worker_class: str
     params: dict[str, Any]
     job_type: str | None
+    environment: dict[str, Any] | None
+    version: int
+    digest: str | None
 
 
 class WorkerTypes(Struct):
@@ -123,6 +127,7 @@ class LaunchIn(Struct):
     worker_type: str
     worker_name: str | None = None
     worker_url: str | None = None
+    auto_connect_job_type: str | None = None
 
 
 class LaunchId(Struct):
@@ -153,6 +158,35 @@ class Completed(Struct):
     worker_id: str
     status: str
     output: Raw | UnsetType = UNSET
+
+
+class RunIn(Struct):
+    """A job to run, or the id of one whose end is to be waited for."""
+
+    worker_id: str
+    job: JobIn | None = None
+    job_id: str | None = None
+
+
+class RunOut(Struct):
+    job_id: str
+    status: str
+    output: Raw | dict[str, Any]
+
+
+class NamedWorker(Struct):
+    worker_name: str
+    node_url: str | None = None
+
+
+class WorkerById(Struct):
+    worker_id: str
+    node_url: str | None = None
+
+
+class WorkerByPort(Struct):
+    worker_port: int
+    node_url: str | None = None
 
 
 class NodeIn(Struct):

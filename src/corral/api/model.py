@@ -182,6 +182,43 @@ class WorkerOut(Struct):
     pid: int | None
     restarts: int
     last_heartbeat: datetime | None
+    worker_type: str | None = None
+    environment: dict[str, Any] | None = None
+    code: dict[str, Any] | None = None
+    isolation: str | None = None
+    performance_score: float = 1.0
+
+
+class SystemInfo(Struct):
+    """The worker's machine; memory in MB, `cpu` is the number of its cores."""
+
+    cpu: int | None
+    cpu_percent: float | None
+    ram_total: float | None
+    ram_used: float | None
+    os: str | None
+
+
+class TaskHistory(Struct):
+    """Since the manager started; a day begins at midnight UTC. Durations in seconds."""
+
+    completed_today: int
+    completed: int
+    failed: int
+    average_duration: float
+    success_rate: float
+
+
+class WorkerMetrics(Struct):
+    tasks_per_hour: float
+    average_response_time: float
+    error_rate: float
+
+
+class WorkerDetail(WorkerOut, kw_only=True):
+    system_info: SystemInfo
+    task_history: TaskHistory
+    metrics: WorkerMetrics
 
 
 class WorkerListOut(Struct):
@@ -198,6 +235,14 @@ class WorkersLaunched(Struct):
 class WorkerStopped(Struct):
     message: str
     worker_id: str
+
+
+class WorkerRestarted(Struct):
+    """`estimated_downtime` is seconds."""
+
+    message: str
+    worker_id: str
+    estimated_downtime: float
 
 
 class NodeOut(Struct):
@@ -238,6 +283,9 @@ class ClusterOut(Struct):
     available_memory_mb: float
     uptime_s: float
     version: str
+    total_memory: float
+    available_memory: float
+    uptime: float
 
 
 class DrainOut(Struct):

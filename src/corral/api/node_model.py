@@ -23,6 +23,7 @@ class DeclaredWorker(Struct):
     job_types: list[str] = []
     params: dict[str, Any] = {}
     concurrency: int = 1
+    url: str | None = None
 
 
 class RegisterIn(Struct):
@@ -41,11 +42,16 @@ class DesiredWorker(Struct):
     job_types: list[str]
     params: dict[str, Any]
     concurrency: int
+    environment: dict[str, Any] | None = None
+    entry: str | None = None
+    generation: int = 0
+    url: str | None = None
 
 
 class DesiredOut(Struct):
     version: int
     workers: list[DesiredWorker]
+    leave: bool = False
 
 
 class EngineOut(Struct):
@@ -74,6 +80,7 @@ class WorkerBeatIn(Struct):
     restarts: int = 0
     age_s: float = 0.0
     memory_mb: float | None = None
+    facts: dict[str, Any] = {}
     held: list[tuple[str, int]] = []
 
 
@@ -114,6 +121,7 @@ class WorkerRegisterOut(Struct):
     queue: str
     concurrency: int
     job_types: list[str]
+    token: str
 
 
 class ErrorIn(Struct):

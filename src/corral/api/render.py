@@ -11,12 +11,17 @@ from corral.api.model import (
     ErrorOut,
     NodeOut,
     ProgressOut,
+    SystemInfo,
     TaskAccepted,
     TaskBrief,
+    TaskHistory,
     TaskOut,
     WaitingOut,
+    WorkerDetail,
+    WorkerMetrics,
     WorkerOut,
 )
+from corral.core.environment import to_plain
 from corral.core.node import Node, Sample
 from corral.core.task import Attempt, State, Task, TaskError
 from corral.core.worker import REST_STATE
@@ -145,7 +150,48 @@ def worker(link: WorkerLink) -> WorkerOut:
         pid=row.pid,
         restarts=row.restarts,
         last_heartbeat=row.last_heartbeat,
+        worker_type=row.spec.worker_type,
+        environment=to_plain(row.spec.environment) if row.spec.environment else None,
+        code=link.facts.get("code"),
+        isolation=link.facts.get("isolation"),
+        performance_score=link.ran / done if done else 1.0,
     )
+
+
+def worker_detail(manager: Manager, link: WorkerLink) -> WorkerDetail:
+    short = worker(link)
+    now = manager.clock.now()
+    hours = (now - manager.started_at).total_seconds() / 3600
+    done = link.ran + link.failed
+    errors = link.failed / done if done else 0.0
+    average_s = link.busy_s / link.ran if link.ran else 0.0
+    return WorkerDetail(
+        **{name: getattr(short, name) for name in short.__struct_fields__},
+        system_info=_system(manager.cluster.nodes.get(link.worker.node_id)),
+        task_history=TaskHistory(
+            link.ran_on(now.date()), link.ran, link.failed, average_s, 1.0 - errors
+        ),
+        # In the first hour: those of that hour.
+        metrics=WorkerMetrics(link.ran / max(hours, 1.0), average_s, errors),
+    )
+
+
+def _system(link: NodeLink | None) -> SystemInfo:
+    told = link.node.capabilities if link else {}
+    sample = link.sample if link else None
+    return SystemInfo(
+        cpu=told.get("cpu_count"),
+        cpu_percent=sample.cpu_percent if sample else None,
+        ram_total=sample.memory_total_mb if sample else told.get("memory_total_mb"),
+        ram_used=sample.memory_used_mb if sample else None,
+        os=told.get("system"),
+    )
+
+
+def has_gpu(row: WorkerOut, word: str) -> bool:
+    """Does a GPU of this worker have `word` in its name, as `gpu_type` asks?"""
+    names = (str(gpu.get("model") or gpu.get("name")) for gpu in row.gpu_info)
+    return any(word.casefold() in name.casefold() for name in names)
 
 
 def _percent(used: float, total: float) -> float | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from corral.api.node_model import DeclaredWorker
@@ -48,16 +49,24 @@ def worker_spec(
 
 def declared_specs(said: Sequence[DeclaredWorker]) -> list[WorkerSpec]:
     """The workers an agent declares as its own."""
-    specs = [
-        worker_spec(w.name, w.worker_class, w.job_types, w.params, w.concurrency)
-        for w in said
-    ]
+    specs = [_declared(w) for w in said]
     names = [spec.name for spec in specs]
     if "" in names or len(set(names)) < len(names):
         raise InvalidField("each worker needs a name of its own", field="workers")
     if any(name.startswith(LAUNCHED) for name in names):
         raise InvalidField(f"a name must not begin with {LAUNCHED}", field="workers")
     return specs
+
+
+def _declared(said: DeclaredWorker) -> WorkerSpec:
+    spec = worker_spec(
+        said.name, said.worker_class, said.job_types, said.params, said.concurrency
+    )
+    if said.url is None:
+        return spec
+    # One with a URL is connected by it, and serves nothing before.
+    url = plain(said.url, "url")
+    return replace(spec, job_types=tuple(said.job_types), url=url)
 
 
 def worker_state(word: str) -> WorkerState:

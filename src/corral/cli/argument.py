@@ -139,3 +139,28 @@ def read_ids(ids: list[str]) -> list[str]:
     if ids != ["-"]:
         return ids
     return [word for line in sys.stdin for word in line.split()]
+
+
+def task_group(
+    priority: Priority = None,
+    timeout: Timeout = None,
+    retries: Retries = None,
+    label: Labels = None,
+    model: Model = None,
+    run_after: RunAfter = None,
+    deadline: Deadline = None,
+    depends_on: DependsOn = None,
+    idempotency_key: IdempotencyKey = None,
+) -> TaskOptions:
+    """The options of a task, for `group.takes`."""
+    return task_options(
+        priority=priority,
+        timeout=timeout,
+        retries=retries,
+        label=label,
+        model_name=model,
+        run_after=run_after,
+        deadline=deadline,
+        depends_on=depends_on,
+        idempotency_key=idempotency_key,
+    )

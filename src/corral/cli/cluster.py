@@ -120,6 +120,8 @@ class Cluster:
         self._supervisor.await_ready(manager, patience)
         if self._options.workers:
             self._start_agent()
+        if self._settings.celery_ingress:
+            self._add_ingress(stores)
         # Before the state says so: whoever started us detached shows what we said.
         typer.echo(address.banner(self._settings, self._url))
         self._is_ready = True
@@ -206,6 +208,13 @@ class Cluster:
                     raise
         env["CORRAL_AGENT_WORKERS"] = json.dumps(self._options.workers)
         return Command(self._options.agent_argv, env)
+
+    def _add_ingress(self, stores: Mapping[str, str]) -> None:
+        env = {**os.environ, **self._variables(), **stores}
+        command = Command(
+            self._options.ingress_argv, env | {"CORRAL_MANAGER_URL": self._url}
+        )
+        self._supervisor.add(Plan("ingress", lambda deaths: command))
 
     def _variables(self) -> dict[str, str]:
         given = {**self._options.flags(), "home": self._folder.home}

@@ -6,15 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corral.cli import show
+from corral.cli import fault, show
 from corral.cli.connect import connect
 from corral.cli.task import show_task
+from corral.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from corral.client.face import Client
     from corral.client.value import TaskInfo
 
 app = typer.Typer(no_args_is_help=True, help="Look through tasks that failed for good.")
+_WALK_LIMIT = 1000
+_DONE = {"r": "requeued", "d": "discarded"}
 Ids = Annotated[list[str], typer.Argument(metavar="TASK...", help="Their ids.")]
 
 
@@ -89,14 +92,42 @@ def discard(ctx: typer.Context, task_ids: Ids) -> None:
 @app.command()
 def walk(ctx: typer.Context) -> None:
     """Go through the dead letters one by one: requeue, discard, skip or quit."""
+    done = dict.fromkeys(_DONE.values(), 0)
     with connect(ctx) as client:
-        for task in _dead(client, 1000):
+        found = _dead(client, _WALK_LIMIT)
+        for number, task in enumerate(found, start=1):
+            show.hint(f"{number} of {len(found)}")
             show_task(client.get_task(task.task_id))
-            choice = typer.prompt("[r]equeue, [d]iscard, [s]kip, [q]uit", default="s")
-            if choice.startswith("q"):
-                return
-            if choice.startswith("r"):
-                client.requeue(task.task_id)
-            elif choice.startswith("d"):
-                client.discard(task.task_id)
-    show.hint("That was the last one.")
+            letter = _ask()
+            if letter == "q":
+                break
+            if letter in _DONE and _decide(client, letter, task.task_id):
+                done[_DONE[letter]] += 1
+    if not found:
+        show.hint("No dead letters: nothing has failed for good.")
+        return
+    typer.echo(", ".join(f"{count} {word}" for word, count in done.items()))
+
+
+def _ask() -> str:
+    while True:
+        said: str = typer.prompt(
+            "[r]equeue, [d]iscard, [s]kip, [q]uit", default="s", err=True
+        )
+        letter = said.strip().lower()[:1]
+        if letter and letter in "rdsq":
+            return letter
+        show.hint("r, d, s or q")
+
+
+def _decide(client: Client, letter: str, task_id: str) -> bool:
+    """False when somebody else was quicker; the walk goes on."""
+    try:
+        if letter == "r":
+            client.requeue(task_id)
+        else:
+            client.discard(task_id)
+    except (Conflict, NotFound) as error:
+        fault.report(error)
+        return False
+    return True

@@ -36,7 +36,7 @@ def join(
         list[str] | None,
         typer.Option(
             metavar="MODULE:CLASS[=TYPE][xN]",
-            help="A worker to run here, N runners; repeatable. Else one for `echo`.",
+            help="A worker to run here, N runners; repeatable. Else the standard one.",
         ),
     ] = None,
     no_worker: Annotated[
@@ -53,6 +53,18 @@ def join(
     home: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="The data folder.")
     ] = None,
+    own_url: Annotated[
+        str | None,
+        typer.Option(
+            "--url",
+            metavar="URL",
+            help="What the job API calls this node; with http://HOST:PORT it "
+            "answers there.",
+        ),
+    ] = None,
+    key_home: Annotated[list[Path] | None, typer.Option(hidden=True)] = None,
+    given: Annotated[str | None, typer.Option(hidden=True)] = None,
+    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Join the cluster at URL and serve it until stopped.
 
@@ -61,7 +73,13 @@ def join(
     from corral import settings
     from corral.agent.config import AgentConfig
     from corral.agent.main import serve
+    from corral.cli.launched import end_with, given_worker, own_token
     from corral.cli.log import configure
+    from corral.cli.node_policy import code_policy, container_policy
+
+    end_with(parent)
+    if key_home:
+        token = own_token(url, key_home)
 
     config = settings.load(
         home=home or reach_of(ctx).home,
@@ -70,19 +88,23 @@ def join(
         join_token=_token(token, token_file),
     )
     configure(config.log_level, _log_format(config))
-    given = AgentConfig(
+    specs = () if no_worker else _workers(worker, config.worker_concurrency)
+    setup = AgentConfig(
         manager_url=config.manager_url,
         home=config.home,
         name=config.node_name or socket.gethostname(),
         join_token=_text(config.join_token),
-        workers=() if no_worker else _workers(worker, config.worker_concurrency),
+        workers=(given_worker(given),) if given else specs,
         labels=_labels(label),
+        url=own_url,
         direct_url=_text(config.redis_url),
         ca_file=ca_file.absolute() if ca_file else None,
         join_wait_s=config.worker_registration_timeout_s,
+        code=code_policy(config),
+        containers=container_policy(config),
     )
     try:
-        raise typer.Exit(serve(given))
+        raise typer.Exit(serve(setup))
     except Unauthenticated as error:
         # Not about an API key, which the general answer would speak of.
         typer.echo(f"Error: {fault.one_line(error.message)}", err=True)

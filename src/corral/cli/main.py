@@ -32,7 +32,9 @@ class Root(LazyGroup):
         "status": Entry("corral.cli.status:status", "How the cluster does.", _CLUSTER),
         "nodes": Entry("corral.cli.nodes:nodes", "List machines.", _CLUSTER),
         "workers": Entry("corral.cli.workers:workers", "List workers.", _CLUSTER),
-        "worker": Entry("corral.cli.worker:app", "Launch or stop workers.", _CLUSTER),
+        "worker": Entry(
+            "corral.cli.worker:app", "Launch, restart or stop workers.", _CLUSTER
+        ),
         "run": Entry("corral.cli.run:run", "Run a task, print its result.", _WORK),
         "submit": Entry("corral.cli.submit:submit", "Submit one or many tasks.", _WORK),
         "tasks": Entry("corral.cli.tasks:tasks", "List tasks.", _WORK),
@@ -41,9 +43,15 @@ class Root(LazyGroup):
         "wait": Entry("corral.cli.wait:wait", "Wait until tasks have ended.", _WORK),
         "cancel": Entry("corral.cli.cancel:cancel", "Stop tasks.", _WORK),
         "dlq": Entry("corral.cli.dlq:app", "Tasks that failed for good.", _WORK),
+        "job": Entry("corral.cli.job:app", "Tasks, as the job API has them.", _WORK),
         "job-type": Entry("corral.cli.job_type:app", "List or add job types.", _MORE),
         "worker-type": Entry(
             "corral.cli.worker_type:app", "Name classes to launch.", _MORE
+        ),
+        "secret": Entry("corral.cli.secret:app", "Values for jobs, encrypted.", _MORE),
+        "route": Entry("corral.cli.route:app", "Forward to HTTP services.", _MORE),
+        "ingress": Entry(
+            "corral.cli.ingress:ingress", "Take tasks of plain Celery clients.", _MORE
         ),
         "token": Entry("corral.cli.token:app", "Make join tokens for nodes.", _MORE),
         "config": Entry("corral.cli.config:config", "Show every setting.", _MORE),

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from corral.settings import Settings
 
-_OWN_FIELDS = ("workers", "drain", "verbose", "manager_argv", "agent_argv")
+_OWN_FIELDS = (
+    "workers",
+    "drain",
+    "verbose",
+    "manager_argv",
+    "agent_argv",
+    "ingress_argv",
+)
 _CORRAL = (sys.executable, "-m", "corral")
 
 
@@ -25,12 +32,14 @@ class Options:
     ssl_key_path: Path | None = None
     allow_plaintext: bool | None = None
     insecure: bool | None = None
+    celery_ingress: bool | None = None
     log_format: str | None = None
     workers: tuple[str, ...] = ()
     drain: bool = False
     verbose: bool = False
     manager_argv: tuple[str, ...] = (*_CORRAL, "manager", "serve")
     agent_argv: tuple[str, ...] = (*_CORRAL, "agent", "serve")
+    ingress_argv: tuple[str, ...] = (*_CORRAL, "ingress")
 
     def flags(self) -> dict[str, object]:
         """The settings among them that were given."""
@@ -50,7 +59,13 @@ class Options:
                 given += [f"--{name.replace('_', '-')}", str(value)]
         if self.ssl_cert_path and self.ssl_key_path:
             given += ["--tls", str(self.ssl_cert_path), str(self.ssl_key_path)]
-        for name in ("allow_plaintext", "insecure", "drain", "verbose"):
+        for name in (
+            "allow_plaintext",
+            "insecure",
+            "celery_ingress",
+            "drain",
+            "verbose",
+        ):
             if getattr(self, name):
                 given.append(f"--{name.replace('_', '-')}")
         given += [word for text in self.workers for word in ("--worker", text)]

@@ -8,39 +8,15 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from corral.cli.fault import one_line
+from corral.client.bar import bar
 
-Advance: TypeAlias = Callable[[int, int], object]
+__all__ = ["Say", "bar", "is_live", "spinner"]
+
 Say: TypeAlias = Callable[[str], object]
 
 
 def is_live() -> bool:
     return sys.stderr.isatty()
-
-
-@contextmanager
-def bar(label: str) -> Iterator[Advance]:
-    """A bar; call what it gives with how many are done, of how many."""
-    if not is_live():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        job = progress.add_task(label, total=None)
-        yield lambda done, total: progress.update(job, completed=done, total=total)
 
 
 @contextmanager

@@ -2,59 +2,79 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from corral.cli import argument, progress, show
+from corral.cli import argument, progress, script, show
 from corral.cli.connect import connect
+from corral.cli.group import takes
+from corral.core.script import JOB_TYPE
 
 if TYPE_CHECKING:
-    from corral.client import Client, TaskDetail
+    from corral.client import Client, TaskDetail, TaskOptions
 
 _LOOK_S = 1.0
 
 
+@takes(options=argument.task_group, code=script.source, given=script.rules)
 def run(
     ctx: typer.Context,
-    task_type: argument.TypeArgument,
-    parameters: argument.ParametersArgument = None,
-    priority: argument.Priority = None,
-    timeout: argument.Timeout = None,
-    retries: argument.Retries = None,
-    label: argument.Labels = None,
-    model: argument.Model = None,
-    run_after: argument.RunAfter = None,
-    deadline: argument.Deadline = None,
-    depends_on: argument.DependsOn = None,
-    idempotency_key: argument.IdempotencyKey = None,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TYPE [JSON|@FILE|-] | -- COMMAND...",
+            help="A job type and its input; or, after --, a command to run.",
+        ),
+    ],
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Print the id and do not wait.")
     ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the whole task, not only its result.")
     ] = False,
+    *,
+    options: TaskOptions,
+    code: script.Source,
+    given: script.Rules,
 ) -> None:
-    """Run a task and print its result as JSON; exits 1 when it fails."""
-    options = argument.task_options(
-        priority=priority,
-        timeout=timeout,
-        retries=retries,
-        label=label,
-        model_name=model,
-        run_after=run_after,
-        deadline=deadline,
-        depends_on=depends_on,
-        idempotency_key=idempotency_key,
-    )
-    value = argument.read_json(parameters)
+    """Run a task and print its result, or a command and see it print.
+
+    A task: `corral run echo '{"message": "hi"}'` prints the result as JSON and exits
+    1 when it fails. A command: `corral run --dir . -- python train.py` prints what it
+    prints and exits as it does, or with 125 when it could not be run.
+    """
+    is_script = code.is_given or bool(given.told) or _is_command()
     with connect(ctx) as client:
-        submitted = client.submit(task_type, value, **options)
+        if is_script:
+            value: Any = script.payload(client, words, code, given)
+            submitted = client.submit(JOB_TYPE, value, **options)
+        else:
+            task_type, value = _task(words)
+            submitted = client.submit(task_type, value, **options)
         if detach:
             _print_id(submitted.task_id, as_json)
             return
-        task = _follow(client, submitted.task_id)
+        if is_script and not as_json:
+            script.leave(script.follow(client, submitted.task_id))
+            return
+        task = follow(client, submitted.task_id)
     _print_outcome(task, as_json)
+
+
+def _is_command() -> bool:
+    """`corral run -- COMMAND`: the two dashes say that no type is meant."""
+    return "--" in sys.argv
+
+
+def _task(words: list[str]) -> tuple[str, Any]:
+    if len(words) > 2:
+        raise typer.BadParameter(
+            "a task is TYPE and one JSON text; a command follows --",
+            param_hint="TYPE",
+        )
+    return words[0], argument.read_json(words[1] if len(words) > 1 else None)
 
 
 def _print_id(task_id: str, as_json: bool) -> None:
@@ -64,7 +84,8 @@ def _print_id(task_id: str, as_json: bool) -> None:
         typer.echo(task_id)
 
 
-def _follow(client: Client, task_id: str) -> TaskDetail:
+def follow(client: Client, task_id: str) -> TaskDetail:
+    """The task when it has ended; on a terminal it is seen how far it is."""
     try:
         if not progress.is_live():
             return client.wait(task_id)

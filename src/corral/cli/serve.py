@@ -195,6 +195,7 @@ async def _wait_for(
 
 
 def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
+    from corral.cli.neighbour import neighbour_config
     from corral.core.retry import RetryPolicy
     from corral.manager.access import Limits
     from corral.manager.manager import ManagerConfig
@@ -235,6 +236,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
         is_open=config.insecure,
         worker_ports=_ports(config.worker_ports),
         gateway=gateway_config(config),
+        neighbour=neighbour_config(config),
     )
 
 
@@ -347,6 +349,7 @@ def serve_agent(name: str = "local") -> None:
     from corral.agent.main import serve
     from corral.agent.worker_option import parse_all
     from corral.cli.log import configure
+    from corral.cli.node_policy import code_policy, container_policy
 
     config = settings.load()
     configure(config.log_level, config.log_format)
@@ -363,6 +366,8 @@ def serve_agent(name: str = "local") -> None:
                 ),
                 ca_file=config.ssl_cert_path,
                 die_with_parent=True,
+                code=code_policy(config),
+                containers=container_policy(config),
             )
         )
     )

@@ -17,10 +17,11 @@ import typer
 
 from corral.cli.cluster import run_cluster
 from corral.cli.connect import reach_of
+from corral.cli.launched import end_with
 from corral.cli.options import Options
 from corral.errors import CorralError
 
-DEFAULT_WORKER = "corral.worker.builtin:EchoWorker=echo"
+DEFAULT_WORKER = "corral.worker.function:StandardWorker=echo,function"
 DETACHED_LOG = "up.log"
 _DETACHED_START_S = 600.0
 
@@ -40,7 +41,7 @@ def up(
         list[str] | None,
         typer.Option(
             metavar="MODULE:CLASS[=TYPE][xN]",
-            help="A worker to run here, N runners; repeatable. Else one for `echo`.",
+            help="A worker to run here, N runners; repeatable. Else the standard one.",
         ),
     ] = None,
     no_agent: Annotated[
@@ -56,6 +57,10 @@ def up(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Ask nobody for a key; loopback only.")
     ] = False,
+    celery_ingress: Annotated[
+        bool,
+        typer.Option("--celery-ingress", help="Take tasks of plain Celery clients."),
+    ] = False,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when it is ready.")
     ] = False,
@@ -68,8 +73,10 @@ def up(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show what the parts log.")
     ] = False,
+    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Start PostgreSQL, Redis, a manager and an agent here, and keep them running."""
+    end_with(parent)
     options = Options(
         home=home or reach_of(ctx).home,
         host=host,
@@ -78,6 +85,7 @@ def up(
         ssl_key_path=tls[1].absolute() if tls else None,
         allow_plaintext=allow_plaintext or None,
         insecure=insecure or None,
+        celery_ingress=celery_ingress or None,
         log_format=log_format,
         workers=() if no_agent else checked(worker or [DEFAULT_WORKER]),
         drain=drain,

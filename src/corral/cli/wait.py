@@ -10,7 +10,7 @@ from corral.cli import argument, fault, progress, show
 from corral.cli.connect import connect
 
 if TYPE_CHECKING:
-    from corral.client import TaskInfo
+    from corral.client import Client, TaskInfo
 
 
 def wait(
@@ -24,9 +24,8 @@ def wait(
 ) -> None:
     """Wait until tasks have ended; exits 1 unless all completed."""
     ids = argument.read_ids(task_ids)
-    with connect(ctx) as client, progress.bar("waiting") as advance:
-        on_progress = advance if progress.is_live() else None
-        ended = client.wait_many(ids, timeout, on_progress=on_progress)
+    with connect(ctx) as client:
+        ended = await_all(client, ids, timeout)
     if as_json:
         show.echo_values(ended)
     else:
@@ -37,6 +36,13 @@ def wait(
         show.hint(f"Error: {_say(task)}")
     if failed:
         raise typer.Exit(fault.FAILED)
+
+
+def await_all(client: Client, ids: list[str], timeout: float | None) -> list[TaskInfo]:
+    """The tasks when all have ended, with a bar on a terminal."""
+    with progress.bar("waiting") as advance:
+        on_progress = advance if progress.is_live() else None
+        return client.wait_many(ids, timeout, on_progress=on_progress)
 
 
 def _say(task: TaskInfo) -> str:

@@ -12,20 +12,16 @@ import stat
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pathspec import GitIgnoreSpec
-
+from corral.client.walk import is_within, link_target, source_files
+from corral.core.tree import stays
 from corral.errors import BadRequest, Conflict, InvalidField, TooLarge
 
 PACKED_LIMIT = 16 << 20
 UNPACKED_LIMIT = 512 << 20
 MEMBER_LIMIT = 50_000
-# Never part of a source: history, and what running it leaves behind.
-_NEVER = frozenset({".git", "__pycache__"})
 _FORMAT: Any = {
     "format": tarfile.PAX_FORMAT,
     "encoding": "utf-8",
@@ -33,32 +29,6 @@ _FORMAT: Any = {
 }
 _PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE)
 _BROKEN = (tarfile.TarError, zlib.error, EOFError, OSError, ValueError)
-
-
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    """The .gitignore files that hold for a folder, the outermost first."""
-
-    specs: tuple[tuple[str, GitIgnoreSpec], ...] = ()
-
-    def within(self, folder: Path, name: str) -> _Rules:
-        file = folder / ".gitignore"
-        if file.is_symlink() or not file.is_file():
-            return self
-        try:
-            text = file.read_text(encoding="utf-8", errors="replace")
-            spec = GitIgnoreSpec.from_lines(text.splitlines())
-        except ValueError as error:
-            raise InvalidField(f"{name}.gitignore: {error}", field="folder") from error
-        return _Rules((*self.specs, (name, spec)))
-
-    def ignore(self, name: str) -> bool:
-        """The nearest file that says anything of `name` decides."""
-        for base, spec in reversed(self.specs):
-            said = spec.check_file(name[len(base) :]).include
-            if said is not None:
-                return said
-        return False
 
 
 def pack(folder: str | os.PathLike[str], *, limit_bytes: int = PACKED_LIMIT) -> bytes:
@@ -107,7 +77,7 @@ class _Bounded(io.BytesIO):
 
 def _fill(tar: tarfile.TarFile, root: Path) -> None:
     total = 0
-    for count, (name, path) in enumerate(_files(root), 1):
+    for count, (name, path) in enumerate(source_files(root), 1):
         member = _member(root, name, path)
         total += member.size
         _check_total(total, count)
@@ -118,68 +88,17 @@ def _fill(tar: tarfile.TarFile, root: Path) -> None:
                 tar.addfile(member, file)
 
 
-def _files(root: Path) -> Iterator[tuple[str, Path]]:
-    """(name, path) of every file and link to pack, in the order of their names."""
-    todo = [("", root, _Rules())]
-    found: list[tuple[str, Path]] = []
-    while todo:
-        base, folder, rules = todo.pop()
-        rules = rules.within(folder, base)
-        for entry in os.scandir(folder):
-            name = base + entry.name
-            if entry.name in _NEVER:
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                if not rules.ignore(name + "/"):
-                    todo.append((name + "/", Path(entry.path), rules))
-            elif not rules.ignore(name) and _is_kept(entry):
-                found.append((name, Path(entry.path)))
-    return iter(sorted(found))
-
-
-def _is_kept(entry: os.DirEntry[str]) -> bool:
-    return entry.is_symlink() or entry.is_file(follow_symlinks=False)
-
-
 def _member(root: Path, name: str, path: Path) -> tarfile.TarInfo:
     """A header with nothing in it but what counts."""
     facts = path.lstat()
     member = tarfile.TarInfo(name)
     if stat.S_ISLNK(facts.st_mode):
         member.type = tarfile.SYMTYPE
-        member.linkname = _link(root, name, path)
+        member.linkname = link_target(root, name)
         return member
     member.mode = 0o755 if facts.st_mode & stat.S_IXUSR else 0o644
     member.size = facts.st_size
     return member
-
-
-def _link(root: Path, name: str, path: Path) -> str:
-    target = os.readlink(path)
-    if not _stays(name, target) or not _is_within(path, root):
-        raise InvalidField(
-            f"{name} is a link that leads out of the folder, to {target}: ignore it "
-            "in .gitignore, or put a copy in its place",
-            field="folder",
-        )
-    return target
-
-
-def _stays(name: str, target: str) -> bool:
-    """Read as a text alone, does a link at `name` stay inside?"""
-    if os.path.isabs(target) or target.startswith("/"):
-        return False
-    depth = name.count("/")
-    for part in PurePosixPath(target).parts:
-        depth += -1 if part == ".." else 1
-        if depth < 0:
-            return False
-    return True
-
-
-def _is_within(path: Path, root: Path) -> bool:
-    """Does it lead to a place inside, through all links on the way?"""
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
 
 
 def _check_total(size: int, count: int) -> None:
@@ -231,7 +150,7 @@ def _extract(data: bytes, place: Path) -> None:
                     tar.extract(member, place, filter="data")
         # Only now: a link may lead through one that came after it.
         for name in guard.links:
-            if not _is_within(place / name, place):
+            if not is_within(place / name, place):
                 raise _refusal(name, "is a link that leads out of the folder")
         # To the end, where the checksum is.
         while stream.read(1 << 16):
@@ -293,7 +212,7 @@ class _Guard:
         if any(str(parent) in self.links for parent in path.parents):
             raise _refusal(name, "lies behind a link")
         if member.issym():
-            if not _stays(name, member.linkname):
+            if not stays(name, member.linkname):
                 raise _refusal(name, "is a link that leads out of the folder")
             self.links.add(name)
         self._seen.add(name)

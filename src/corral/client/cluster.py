@@ -10,7 +10,9 @@ import msgspec
 from corral.client.exchange import Flow, Request, get, segment
 from corral.client.fault import decode
 from corral.client.payload import encode
+from corral.client.service_value import LaunchId, LaunchStatus
 from corral.client.value import (
+    AppInfo,
     ClusterStatus,
     EventPage,
     Health,
@@ -18,8 +20,11 @@ from corral.client.value import (
     JoinToken,
     NodeInfo,
     WorkerInfo,
+    WorkerRestart,
     WorkerTypeInfo,
 )
+from corral.core.job_type import ORCHESTRATOR
+from corral.errors import Conflict
 
 
 class _Workers(msgspec.Struct):
@@ -32,6 +37,10 @@ class _Nodes(msgspec.Struct):
 
 class _WorkerTypes(msgspec.Struct):
     worker_types: list[WorkerTypeInfo]
+
+
+class _Apps(msgspec.Struct):
+    apps: list[AppInfo]
 
 
 class _JobTypes(msgspec.Struct):
@@ -108,6 +117,92 @@ def stop_worker(worker_id: str) -> Flow[None]:
     yield Request("DELETE", f"/workers/{segment(worker_id)}")
 
 
+def restart_worker(worker_id: str) -> Flow[WorkerRestart]:
+    """Start a worker anew under its id, once it has finished what it runs."""
+    path = f"/workers/{segment(worker_id)}/restart"
+    response = yield Request("POST", path)
+    return decode(response, WorkerRestart)
+
+
+def launch_worker_of_type(
+    worker_type: str,
+    *,
+    node: str,
+    name: str | None = None,
+    url: str | None = None,
+) -> Flow[str]:
+    """Ask for a worker of a registered type on a node; its id.
+
+    `node` is the node's id, name or URL; `url` is what the worker is known by.
+
+    Raises:
+        Conflict: it cannot be launched, like when no port is free.
+    """
+    response = yield _post(
+        "/launch_worker",
+        node_url=node,
+        worker_type=worker_type,
+        worker_name=name,
+        worker_url=url,
+    )
+    launch = decode(response, LaunchId)
+    response = yield _post("/launch_worker_status", launch_id=launch.launch_id)
+    status = decode(response, LaunchStatus)
+    if status.status == "failed" and status.worker_id is None:
+        raise Conflict(status.error or "the worker cannot be launched")
+    return launch.launch_id
+
+
+def apps() -> Flow[list[AppInfo]]:
+    """The HTTP services the gateway forwards to."""
+    response = yield get("/apps")
+    return decode(response, _Apps).apps
+
+
+def register_app(
+    name: str,
+    url: str,
+    *,
+    timeout: float | None = None,
+    concurrency: int | None = None,
+) -> Flow[AppInfo]:
+    """Forward what comes under a name to an HTTP service, or change what it names."""
+    response = yield _post(
+        "/apps", name=name, url=url, timeout=timeout, concurrency=concurrency
+    )
+    return decode(response, AppInfo)
+
+
+def remove_app(name: str) -> Flow[None]:
+    """Stop forwarding to an app. Raises Conflict while a job type targets it."""
+    yield Request("DELETE", f"/apps/{segment(name)}")
+
+
+def add_route(name: str, path: str, timeout: float) -> Flow[AppInfo]:
+    """Give a path of an app, and all below it, a timeout of its own."""
+    body = encode({"path": path, "timeout": timeout})
+    response = yield Request("POST", f"/apps/{segment(name)}/routes", body=body)
+    return decode(response, AppInfo)
+
+
+def remove_route(name: str, path: str) -> Flow[AppInfo]:
+    """Let a path of an app have the app's own timeout again."""
+    address = f"/apps/{segment(name)}/routes"
+    response = yield Request("DELETE", address, {"path": path})
+    return decode(response, AppInfo)
+
+
+def target_job_type(name: str, target: str | None) -> Flow[None]:
+    """Send tasks of a type to an app and path, `echo/run`; to workers with None."""
+    endpoint = ORCHESTRATOR if target is None else target
+    yield _post("/register_job_to_endpoint", job_type=name, endpoint=endpoint)
+
+
+def clear_databases() -> Flow[None]:
+    """Cancel and remove every task, dead letter, worker type and target."""
+    yield Request("POST", "/clear_databases")
+
+
 def job_types() -> Flow[list[JobTypeInfo]]:
     response = yield get("/job-types")
     return decode(response, _JobTypes).job_types
@@ -140,14 +235,21 @@ def register_worker_type(
     *,
     job_type: str | None = None,
     params: Mapping[str, Any] | None = None,
+    environment: Mapping[str, Any] | None = None,
 ) -> Flow[None]:
-    """Name a class that nodes may launch workers of, or replace what it names."""
+    """Name a class that nodes may launch workers of, or replace what it names.
+
+    `environment` says where its code comes from: `{"git": {"repo_url": ...}}`,
+    `{"archive": {"digest": ...}}` or `{"docker": {"image": ...}}`; without it the
+    class is installed on the nodes.
+    """
     yield _post(
         "/register_worker_type",
         worker_name=name,
         worker_class=worker_class,
         worker_params=params,
         job_type=job_type,
+        environment=environment,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corral.client import bulk, cluster, objects, task
+from corral.client import bulk, cluster, objects, secrets, task
 from corral.client.driver import AwaitingDriver, BlockingDriver
 from corral.client.endpoint import Endpoint, StreamEndpoint
 
@@ -18,6 +18,7 @@ class Calls:
 
     submit = Endpoint(task.submit)
     get_task = Endpoint(task.get_task)
+    job_status = Endpoint(task.job_status)
     wait = Endpoint(task.wait)
     result = Endpoint(task.result)
     run = Endpoint(task.run)
@@ -37,9 +38,23 @@ class Calls:
     workers = Endpoint(cluster.workers)
     worker = Endpoint(cluster.worker)
     launch_worker = Endpoint(cluster.launch_worker)
+    launch_worker_of_type = Endpoint(cluster.launch_worker_of_type)
     stop_worker = Endpoint(cluster.stop_worker)
+    restart_worker = Endpoint(cluster.restart_worker)
     job_types = Endpoint(cluster.job_types)
     register_job_type = Endpoint(cluster.register_job_type)
+    target_job_type = Endpoint(cluster.target_job_type)
+    clear_databases = Endpoint(cluster.clear_databases)
+
+    apps = Endpoint(cluster.apps)
+    register_app = Endpoint(cluster.register_app)
+    remove_app = Endpoint(cluster.remove_app)
+    add_route = Endpoint(cluster.add_route)
+    remove_route = Endpoint(cluster.remove_route)
+
+    secrets = Endpoint(secrets.secrets)
+    set_secret = Endpoint(secrets.set_secret)
+    remove_secret = Endpoint(secrets.remove_secret)
 
     upload = Endpoint(objects.upload)
     download = Endpoint(objects.download)

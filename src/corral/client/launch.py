@@ -1,148 +1,245 @@
-"""Starts a manager or a node as a process of its own that ends with this one."""
+"""Starts managers, nodes and workers, and finds the keys to talk to them with."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
+import json
 import os
+import socket
 import subprocess
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
+
+import httpx
 
 from corral.client.face import Client
 from corral.client.persistence import Patience
-from corral.errors import AlreadyRunning, CorralError
+from corral.client.port import has_port
+from corral.client.process import Process, start
+from corral.client.relay import MANAGER
+from corral.client.target import Target, find_target
+from corral.errors import (
+    AlreadyRunning,
+    CorralError,
+    InvalidField,
+    Unreachable,
+    WorkerError,
+)
+from corral.trust import is_this_machine
 
-STOP_S = 20.0
-_CORRAL = (sys.executable, "-m", "corral")
-
-
-@dataclass
-class Process:
-    """A Corral process this one started."""
-
-    url: str
-    log: Path
-    ready: Callable[[], bool] = field(repr=False)
-    connect: Callable[[], Client] = field(repr=False)
-    running: subprocess.Popen[bytes] = field(repr=False)
-
-    @cached_property
-    def client(self) -> Client:
-        """Made when first used: the key file is there once the process is ready."""
-        return self.connect()
-
-    @property
-    def is_over(self) -> bool:
-        return self.running.poll() is not None
-
-    def is_ready(self) -> bool:
-        with contextlib.suppress(CorralError):
-            return self.ready()
-        return False
-
-    def last_word(self) -> str:
-        with contextlib.suppress(OSError):
-            lines = self.log.read_text(errors="replace").strip().splitlines()
-            return lines[-1] if lines else "it said nothing"
-        return "it left no log"
-
-    def stop(self, *, block: bool) -> None:
-        if self.is_over:
-            return
-        self.running.terminate()
-        if block:
-            try:
-                self.running.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                self.running.kill()
+_LOOK_S = 0.1
+_managers: list[Process] = []
+"""What this process launched; the last that runs is the one nobody has to name."""
 
 
-def launch_manager(url: str | None, host: str, port: int, *, show: bool) -> Process:
+def address(url: str | None, host: str, port: int) -> str:
+    """Where a service is to be: `url`, else host and port.
+
+    Raises:
+        AlreadyRunning: something answers there already.
+        InvalidField: it is not http://host:port.
+    """
+    wanted = (url or f"http://{host}:{port}").rstrip("/")
+    if not has_port(wanted):
+        raise InvalidField(f"{wanted!r} does not read http://host:port", field="url")
+    if _is_taken(*_place(wanted)):
+        text = f"something answers at {wanted} already"
+        raise AlreadyRunning(text, status=400)
+    return wanted
+
+
+def _is_taken(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 1.0):
+        return True
+    return False
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def launch_manager(where: str) -> Process:
     """`corral up` without an agent, in a data folder of this port's own."""
     from corral.settings import load
 
-    where = urlsplit(url) if url else None
-    host, port = (where.hostname or host, where.port or port) if where else (host, port)
-    settings = load()
+    place, settings = urlsplit(where), load()
+    port = place.port or settings.port
     home = settings.home if port == settings.port else settings.home / f"port-{port}"
-    address = f"http://{host}:{port}"
-    if _answers(address):
-        raise AlreadyRunning(f"something answers at {address} already")
-    command = [*_CORRAL, "up", "--no-agent", "--home", str(home)]
-    command += ["--host", host, "--port", str(port)]
-    if show:
-        sys.stderr.write(f"starting a manager at {address}\n")
+    command = ["up", "--no-agent", "--home", str(home)]
+    command += ["--host", str(place.hostname), "--port", str(port)]
     log = home / "launch.log"
-    running = _start(command, log, {})
+    running = start(command, log)
 
     def is_ready() -> bool:
-        return (home / "admin.key").exists() and _answers(address)
+        return (home / "admin.key").exists() and _answers(where)
 
-    return Process(address, log, is_ready, partial(Client, address, home=home), running)
+    connect = partial(Client, where, home=home)
+    _managers.append(Process(where, log, is_ready, connect, running))
+    return _managers[-1]
 
 
-def launch_node(cluster_url: str, name: str, api_key: str | None) -> Process:
-    """`corral join` without workers, labelled with the URL it is known by."""
-    from corral.settings import load
-
-    client = _manager(cluster_url, api_key)
-    token = client.join_token(uses=1).token
-    place = urlsplit(name)
-    label = f"node-{place.hostname}-{place.port}"
-    home = load().home / "nodes" / label
-    command = [*_CORRAL, "join", cluster_url, "--name", label, "--no-worker"]
-    command += ["--label", f"url={name}", "--home", str(home)]
-    log = home / "launch.log"
-    running = _start(command, log, {"CORRAL_JOIN_TOKEN": token})
+def launch_node(
+    cluster_url: str | None, url: str, api_key: str | None, ports: Sequence[int]
+) -> Process:
+    """`corral join` without workers, answering under its URL."""
+    target = manager_target(cluster_url, api_key)
+    label = _label("node", url)
+    more = ["--url", url, "--no-worker"]
+    if ports:
+        more += ["--label", f"worker_ports={','.join(map(str, ports))}"]
+    with client_of(target) as client:
+        token = client.join_token(uses=1).token
+    running, log = _join(target, label, more, token)
 
     def is_ready() -> bool:
-        return any(n.hostname == label and n.status == "online" for n in client.nodes())
+        with client_of(target) as client:
+            nodes = client.nodes()
+        is_up = any(n.hostname == label and n.status == "online" for n in nodes)
+        return is_up and _is_taken(*_place(url))
 
-    return Process(name, log, is_ready, lambda: client, running)
+    return Process(url, log, is_ready, partial(client_at, url, target), running)
 
 
-def _manager(url: str, api_key: str | None) -> Client:
-    """A client with the key of the manager that was launched on that port."""
+def launch_worker(
+    spec: Mapping[str, Any],
+    cluster_url: str | None,
+    api_key: str | None,
+    paths: Sequence[str],
+) -> tuple[Process, bool]:
+    """A node with this one worker, and whether its manager is there yet.
+
+    Without a manager the process waits for one, and for its key.
+    """
+    target = manager_target(cluster_url, api_key)
+    url = str(spec["url"])
+    more = ["--given", json.dumps(spec), "--label", "for_worker=true"]
+    token = _token(target)
+    if token is None:
+        more += _key_homes(target.url)
+    extra = {"PYTHONPATH": os.pathsep.join(paths)} if paths else {}
+    running, log = _join(target, _label("worker", url), more, token, extra)
+    ready = partial(_is_worker_ready, url, cluster_url, api_key)
+    connect = partial(_worker_client, url, cluster_url, api_key)
+    return Process(url, log, ready, connect, running), token is not None
+
+
+def _token(target: Target) -> str | None:
+    quick = Patience(0.0, 0.0)
+    key, ca_file = target.api_key or "", target.ca_file
+    try:
+        with Client(target.url, key, ca_file=ca_file, patience=quick) as client:
+            return client.join_token(uses=1).token
+    except Unreachable:
+        return None
+
+
+def _is_worker_ready(url: str, cluster_url: str | None, api_key: str | None) -> bool:
+    from corral.client.service import ClusterConnection
+
+    target = manager_target(cluster_url, api_key)
+    with client_of(target) as client:
+        found = ClusterConnection(target.url, client)
+        seen = found.get_worker_status_by_url(worker_url=url)
+        if seen.status == "error":
+            raise WorkerError(f"{url}: {client.worker(seen.worker_id).error}")
+    return seen.status in ("idle", "running")
+
+
+def _worker_client(url: str, cluster_url: str | None, api_key: str | None) -> Client:
+    return client_at(url, manager_target(cluster_url, api_key))
+
+
+def manager_target(url: str | None, api_key: str | None) -> Target:
+    """The manager to belong to, with the key of the one launched on that port."""
     from corral.settings import load
 
-    port = urlsplit(url).port
+    ours = [process.url for process in _managers if not process.is_over]
+    if url is None and ours:
+        url = ours[-1]
+    port = urlsplit(url).port if url else None
     home = load().home / f"port-{port}"
-    known = home if (home / "admin.key").exists() else None
-    return Client(url, api_key, home=known)
+    return find_target(url, api_key, home if (home / "admin.key").exists() else None)
 
 
-def _start(
-    command: list[str], log: Path, extra: dict[str, str]
-) -> subprocess.Popen[bytes]:
-    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with log.open("wb") as file:
-        running = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **extra},
-        )
-    atexit.register(_end, running)
-    return running
+def client_of(target: Target) -> Client:
+    return Client(target.url, target.api_key or "", ca_file=target.ca_file)
 
 
-def _end(running: subprocess.Popen[bytes]) -> None:
-    if running.poll() is None:
-        running.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            running.wait(STOP_S)
+def client_at(url: str, target: Target) -> Client:
+    """A client for a node's or worker's own port, with the key of its manager."""
+    return Client(url, target.api_key or "")
 
 
-def _answers(address: str) -> bool:
-    with Client(address, "", patience=Patience(0.0, 0.0)) as client:
+def _place(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or 0
+
+
+def _label(kind: str, url: str) -> str:
+    host, port = _place(url)
+    return f"{kind}-{host}-{port}"
+
+
+def _key_homes(url: str) -> list[str]:
+    from corral.settings import load
+
+    home = load().home
+    homes = (home / f"port-{urlsplit(url).port}", home)
+    return [part for path in homes for part in ("--key-home", str(path))]
+
+
+def _join(
+    target: Target,
+    label: str,
+    more: Sequence[str],
+    token: str | None,
+    extra: Mapping[str, str] | None = None,
+) -> tuple[subprocess.Popen[bytes], Path]:
+    from corral.settings import load
+
+    home = load().home / "nodes" / label
+    command = ["join", target.url, "--name", label, "--home", str(home), *more]
+    if target.ca_file:
+        command += ["--ca-file", target.ca_file]
+    given = {"CORRAL_JOIN_TOKEN": token} if token else {}
+    if not token and target.api_key:
+        given = {"CORRAL_API_KEY": target.api_key}
+    log = home / "launch.log"
+    return start(command, log, {**given, **(extra or {})}), log
+
+
+def _answers(where: str) -> bool:
+    with Client(where, "", patience=Patience(0.0, 0.0)) as client:
         try:
             client.health()
         except CorralError:
             return False
         return True
+
+
+def find_service(url: str, api_key: str | None, timeout_s: float) -> Client:
+    """A client for a node or worker that runs, with a key it takes.
+
+    On this machine the port itself says who its manager is, and the key of that one
+    is looked for; elsewhere only a key that was given is shown.
+    """
+    patience = Patience(timeout_s, timeout_s)
+    if api_key is None and is_this_machine(url):
+        with contextlib.suppress(httpx.HTTPError):
+            told = httpx.get(f"{url.rstrip('/')}/health", trust_env=False)
+            if manager := told.headers.get(MANAGER):
+                api_key = manager_target(manager, None).api_key
+    return Client(url, api_key, patience=patience)
+
+
+def await_end(url: str, timeout_s: float) -> None:
+    """Return when nothing answers at a URL any more, or the time is over."""
+    ends = time.monotonic() + timeout_s
+    while _is_taken(*_place(url)) and time.monotonic() < ends:
+        time.sleep(_LOOK_S)

@@ -13,6 +13,7 @@ import msgspec
 from corral.client.exchange import Flow, Items, Request, Stream, get, segment
 from corral.client.fault import decode
 from corral.client.payload import encode
+from corral.client.service_value import JobStatus
 from corral.client.value import LogLine, Submitted, TaskDetail, TaskInfo
 from corral.errors import TaskFailed
 
@@ -74,6 +75,13 @@ def get_task(task: TaskRef, *, wait_s: float = 0.0) -> Flow[TaskDetail]:
     path = f"/tasks/{segment(id_of(task))}"
     response = yield get(path, wait_s=wait_s, wait=wait_s or None)
     return decode(response, TaskDetail)
+
+
+def job_status(task: TaskRef) -> Flow[JobStatus]:
+    """A task as the job API tells of it, in its words."""
+    body = encode({"job_id": id_of(task)})
+    response = yield Request("POST", "/get_job_status", body=body, is_repeatable=True)
+    return decode(response, JobStatus)
 
 
 def wait(task: TaskRef, timeout: float | None = None) -> Flow[TaskDetail]:

@@ -171,6 +171,18 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
     pid: int | None = None
     restarts: int = 0
     last_heartbeat: datetime | None = None
+    worker_type: str | None = None
+    environment: dict[str, Any] | None = None
+    code: dict[str, Any] | None = None
+    isolation: str | None = None
+
+
+class WorkerRestart(Value, frozen=True, kw_only=True):
+    """`estimated_downtime` is seconds."""
+
+    worker_id: str
+    message: str = ""
+    estimated_downtime: float = 0.0
 
 
 class NodeInfo(Value, frozen=True, kw_only=True):
@@ -216,11 +228,31 @@ class JobTypeInfo(Value, frozen=True, kw_only=True):
     created_at: datetime | None = None
 
 
+class RouteInfo(Value, frozen=True, kw_only=True):
+    """A path of an app with a timeout of its own."""
+
+    path: str
+    timeout: float
+
+
+class AppInfo(Value, frozen=True, kw_only=True):
+    name: str
+    url: str
+    timeout: float = 60.0
+    concurrency: int = 1
+    job_types: list[str] = []
+    created_at: datetime | None = None
+    routes: list[RouteInfo] = []
+
+
 class WorkerTypeInfo(Value, frozen=True, kw_only=True):
     name: str
     worker_class: str
     params: dict[str, Any] = {}
     job_type: str | None = None
+    environment: dict[str, Any] | None = None
+    version: int = 0
+    digest: str | None = None
 
 
 class JoinToken(Value, frozen=True, kw_only=True):

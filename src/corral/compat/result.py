@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from celery import exceptions, states
 
-from corral.client import Client, TaskDetail
+from corral.client import Client, TaskDetail, TaskInfo
 from corral.compat.call import revive
 from corral.core.task import State
 from corral.errors import Conflict, TaskFailed, TaskNotFound
@@ -83,21 +83,26 @@ _NATIVE: dict[str, type[RemoteError]] = {
 
 def state_of(task: TaskDetail) -> str:
     """Celery's word for the state of a task."""
-    if task.status == State.TIMED_OUT and _kind(task) == _EXPIRED:
-        return str(states.REVOKED)
     if task.status == State.QUEUED and task.tries:
         return str(states.RETRY)
+    return ended_state_of(task)
+
+
+def ended_state_of(task: TaskInfo) -> str:
+    """The same for a task that has ended, or that nobody has tried yet."""
+    if task.status == State.TIMED_OUT and _kind(task) == _EXPIRED:
+        return str(states.REVOKED)
     return str(_WORDS.get(State(task.status), states.PENDING))
 
 
-def error_of(task: TaskDetail) -> RemoteError:
+def error_of(task: TaskInfo) -> RemoteError:
     """The error of a task that has ended without a result."""
     told = task.error.message if task.error else ""
     kind = _kind(task)
     name, _, text = told.partition(": ")
     raised = name if kind == "exception" and name.isidentifier() else None
     family: type[RemoteError] = RemoteError
-    if state_of(task) == states.REVOKED:
+    if ended_state_of(task) == states.REVOKED:
         family = TaskRevoked
     elif task.status == State.TIMED_OUT:
         family = TimeLimitPassed
@@ -113,7 +118,7 @@ def error_of(task: TaskDetail) -> RemoteError:
     )
 
 
-def _kind(task: TaskDetail) -> str:
+def _kind(task: TaskInfo) -> str:
     return task.error.kind if task.error else task.status
 
 

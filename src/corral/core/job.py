@@ -9,6 +9,8 @@ from corral.core.task import State
 from corral.core.worker import Worker, WorkerState
 
 NONEXISTENT = "nonexistent"
+ONLY_ON = "job.worker"
+"""The label of a task that one worker alone may run: it holds that worker's id."""
 
 JOB_STATUS: Mapping[State, str] = MappingProxyType(
     {

@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from corral.core.environment import Environment
+
 
 class WorkerState(StrEnum):
     STARTING = "starting"
@@ -32,7 +34,8 @@ REST_STATE = {
 class WorkerSpec:
     """The desired worker: a class by `module:Class` or dotted path.
 
-    `url` is a name the job API knows it by; nobody dials it.
+    `url` is a name the job API knows it by; nobody dials it. `entry` is the digest of
+    the registry's entry it was launched from: what the node checks and runs.
     """
 
     name: str
@@ -42,11 +45,16 @@ class WorkerSpec:
     concurrency: int = 1
     worker_type: str | None = None
     url: str | None = None
+    environment: Environment | None = None
+    entry: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A row: desired (`spec`, `wanted`) and observed (the rest)."""
+    """A row: desired (`spec`, `wanted`, `generation`) and observed (the rest).
+
+    A `generation` other than the one that runs means: start anew.
+    """
 
     id: str
     node_id: str
@@ -59,3 +67,4 @@ class Worker:
     restarts: int = 0
     started_at: datetime | None = None
     last_heartbeat: datetime | None = None
+    generation: int = 0

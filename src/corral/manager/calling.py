@@ -125,7 +125,7 @@ class Calling:
                 return await self._post(app, path, item)
         except (TimeoutError, httpx.TimeoutException) as e:
             is_ours = isinstance(e, TimeoutError) and item.timeout_s is not None
-            limit = item.timeout_s if is_ours else app.timeout_s
+            limit = item.timeout_s if is_ours else app.timeout_for(path)
             text = f"app '{app.name}' did not answer within {limit:g} s"
             error = TaskError("timeout", text)
             return Outcome(
@@ -145,6 +145,11 @@ class Calling:
             (b"x-corral-attempt", b"%d" % item.attempt),
         ]
         content = item.payload.encode()
+        if await self._gateway.is_own_worker(app):
+            # Workers of ours take whole jobs; the id makes a repeated call one job.
+            job_id = f"{item.task_id}.{item.attempt}"
+            job = {"id": job_id, "schema_name": item.job_type}
+            content = msgspec.json.encode({**job, "payload": msgspec.Raw(content)})
         response = await self._gateway.send(
             app, "POST", path.encode(), headers, content
         )

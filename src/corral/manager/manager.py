@@ -22,17 +22,23 @@ from corral.errors import (
 )
 from corral.manager.access import Access, Limits
 from corral.manager.calling import Calling
+from corral.manager.clearing import Clearing
 from corral.manager.clock import Clock, new_id
 from corral.manager.dispatching import Dispatching
 from corral.manager.gateway import Gateway
 from corral.manager.job_types import JobTypes
 from corral.manager.loop import Loop
 from corral.manager.monitor import Monitor, Prune
+from corral.manager.neighbour import PERIOD_S, Neighbour, NeighbourConfig
+from corral.manager.own_worker import OwnWorkers
 from corral.manager.registry import Registry
 from corral.manager.reporting import Reporting
 from corral.manager.rescue import WATCH_S, Liveness, Rescue
+from corral.manager.restarting import Restarting
+from corral.manager.secrets_vault import Vault
 from corral.manager.settling import Settling
 from corral.manager.state import Cluster, NodeLink, WorkerLink
+from corral.manager.stopping import Stopping
 from corral.manager.submitting import Submitting
 from corral.manager.target import GatewayConfig
 from corral.manager.worker_types import WorkerTypes
@@ -65,6 +71,7 @@ class ManagerConfig:
     is_open: bool = False
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
     worker_ports: tuple[int, ...] = tuple(range(8092, 8112))
+    neighbour: NeighbourConfig | None = None
 
 
 class Manager:
@@ -94,8 +101,14 @@ class Manager:
             self.clock,
             config.cluster_secret,
         )
+        self.vault = Vault(self.cluster, store, self.clock, config.cluster_secret)
         self.submitting = Submitting(
-            self.cluster, store, self.dispatching, self.settling, self.clock
+            self.cluster,
+            store,
+            self.dispatching,
+            self.settling,
+            self.clock,
+            self.vault,
         )
         self.reporting = Reporting(
             self.cluster, store, self.settling, self.dispatching, self.clock
@@ -103,13 +116,35 @@ class Manager:
         self.registry = Registry(
             self.cluster, store, self.settling, self.dispatching, self.clock
         )
+        self._add_workers()
+        self._add_gateway()
+        self._add_loops()
+        self.started_at: datetime = self.clock.now()
+        self.deposed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _add_workers(self) -> None:
         self.worker_types = WorkerTypes(
-            self.cluster, store, self.registry, self.clock, config.worker_ports
+            self.cluster,
+            self.store,
+            self.registry,
+            self.clock,
+            self.objects,
+            self.config.worker_ports,
         )
-        self.gateway = Gateway(self.cluster, store, self.clock, config.gateway)
+        self.stopping = Stopping(self.cluster, self.registry, self.worker_types)
+        self.restarting = Restarting(
+            self.cluster, self.store, self.registry, self.dispatching
+        )
+
+    def _add_gateway(self) -> None:
+        own = OwnWorkers(self.cluster, self.config.cluster_secret)
+        self.gateway = Gateway(
+            self.cluster, self.store, self.clock, self.config.gateway, own.token_for
+        )
         self.job_types = JobTypes(
             self.cluster,
-            store,
+            self.store,
             self.registry,
             self.gateway,
             self.settling,
@@ -123,22 +158,35 @@ class Manager:
             self.dispatching,
             self.clock,
         )
+
+    def _add_loops(self) -> None:
         self.rescue = Rescue(
             self.cluster,
-            store,
-            engine,
+            self.store,
+            self.engine,
             self.registry,
             self.settling,
             self.dispatching,
             self.clock,
-            config.liveness,
-            config.cluster_secret,
+            self.config.liveness,
+            self.config.cluster_secret,
         )
-        self.monitor = Monitor(self.cluster, store, self.access, self.clock)
-        self.prune = Prune(store, self.clock, config.keep)
-        self.started_at: datetime = self.clock.now()
-        self.deposed = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self.clearing = Clearing(
+            self.cluster,
+            self.store,
+            self.settling,
+            self.registry,
+            self.rescue,
+            self.clock,
+            self._drop,
+        )
+        self.monitor = Monitor(self.cluster, self.store, self.access, self.clock)
+        self.prune = Prune(self.store, self.clock, self.config.keep)
+        self.neighbour: Neighbour | None = None
+        if self.config.neighbour is not None:
+            self.neighbour = Neighbour(
+                self.cluster, self.store, self.clock, self.config.neighbour
+            )
 
     # life --------------------------------------------------------------------
     async def start(self) -> None:
@@ -146,6 +194,7 @@ class Manager:
         now = self.clock.now()
         self.cluster.term = await self.store.take_lead(new_id("m"), now)
         await self.access.load()
+        await self.vault.load()
         await self._load()
         self._spawn(self._schedule())
         deposed = self.deposed.set
@@ -153,6 +202,9 @@ class Manager:
         self._spawn(Loop("nodes", WATCH_S, self.rescue.watch_nodes, deposed).run())
         self._spawn(Loop("monitor", 1.0, self.monitor.step, deposed).run())
         self._spawn(Loop("prune", 600.0, self.prune.step, deposed).run())
+        if self.neighbour is not None:
+            await self.neighbour.open()
+            self._spawn(Loop("neighbour", PERIOD_S, self.neighbour.step, deposed).run())
         self.dispatching.kick()
 
     async def _schedule(self) -> None:
@@ -173,6 +225,8 @@ class Manager:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.calling.stop()
         await self.gateway.close()
+        if self.neighbour is not None:
+            await self.neighbour.close()
         await self.access.flush_audit()
         await self.engine.close()
         await self.store.close()

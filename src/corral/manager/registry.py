@@ -7,17 +7,18 @@ import contextlib
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from corral.core.job_type import JobType
 from corral.core.node import Node, NodeState, Sample
-from corral.core.report import Outcome, OutcomeKind
-from corral.core.task import State, Task, TaskError
+from corral.core.task import Task
 from corral.core.worker import Worker, WorkerSpec, WorkerState
 from corral.errors import Conflict, NodeNotFound, WorkerNotFound
 from corral.manager.clock import Clock, new_id
+from corral.manager.connecting import Connecting
 from corral.manager.dispatching import Dispatching
+from corral.manager.orphan import homeless, orphan
 from corral.manager.settling import Settling
 from corral.manager.state import Cluster, NodeLink, OpenOrder, WorkerLink
 from corral.scheduler.value import WorkerBroken, WorkerGone, WorkerReady
@@ -40,6 +41,7 @@ class WorkerBeat:
     age_s: float = 0.0
     held: frozenset[tuple[str, int]] = frozenset()
     memory_mb: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Registry:
@@ -58,6 +60,7 @@ class Registry:
         self._dispatching = dispatching
         self._clock = clock
         self._grace_s = unheld_grace_s
+        self.connecting = Connecting()
 
     # look-ups ----------------------------------------------------------------
     def node(self, node_id: str) -> NodeLink:
@@ -107,6 +110,7 @@ class Registry:
             last_heartbeat=self._clock.now(),
         )
         link.seen = self._clock.monotonic()
+        link.is_leaving = False
         await self._store.save_node(link.node)
         for worker in self.of_node(node_id):
             await self.retire(worker, WorkerState.STARTING)
@@ -117,10 +121,14 @@ class Registry:
     async def _declare(self, link: NodeLink, specs: Sequence[WorkerSpec]) -> None:
         by_name = {w.worker.spec.name: w for w in self.of_node(link.node.id)}
         for spec in specs:
-            await self.ensure_job_types(spec.job_types)
             old = by_name.get(spec.name)
+            spec = self.connecting.complete(spec, old.worker.spec if old else None)
+            await self.ensure_job_types(spec.job_types)
             worker_id = old.id if old else new_id("w")
-            await self._save(Worker(worker_id, link.node.id, spec))
+            generation = old.worker.generation if old else 0
+            await self._save(
+                Worker(worker_id, link.node.id, spec, generation=generation)
+            )
         names = {s.name for s in specs}
         for name, old in by_name.items():
             is_declared = not old.worker.spec.name.startswith("api-")
@@ -131,6 +139,7 @@ class Registry:
     async def launch(self, node_id: str, spec: WorkerSpec) -> WorkerLink:
         """Want one more worker on a node."""
         node = self.node(node_id)
+        spec = self.connecting.complete(spec)
         await self.ensure_job_types(spec.job_types)
         worker = await self._save(Worker(new_id("w"), node_id, spec))
         node.touch_desired()
@@ -150,6 +159,7 @@ class Registry:
 
     async def stop(self, worker_id: str) -> None:
         link = self.worker(worker_id)
+        link.is_leaving = True
         await self.retire(link, WorkerState.STOPPED)
         await self._remove(link)
         self.node(link.worker.node_id).touch_desired()
@@ -163,6 +173,7 @@ class Registry:
         return link
 
     async def _remove(self, link: WorkerLink) -> None:
+        await self._settling.settle(homeless(self._cluster.tasks.values(), link.id))
         await self._store.delete_worker(link.id)
         self._cluster.workers.pop(link.id, None)
         self._cluster.scheduler.apply(WorkerGone(link.id))
@@ -202,6 +213,7 @@ class Registry:
             started_at=self._clock.now(),
         )
         link.answers.clear()
+        link.is_leaving, link.registered_at = False, self._clock.monotonic()
         await self._save(worker)
         return worker
 
@@ -215,6 +227,9 @@ class Registry:
         types = frozenset(worker.spec.job_types)
         if self._cluster.is_serving(link.worker):
             if not was_serving:
+                if link.registered_at is not None:
+                    link.start_s = self._clock.monotonic() - link.registered_at
+                    link.registered_at = None
                 self._cluster.scheduler.apply(_ready(link))
                 self._dispatching.kick()
         elif state is WorkerState.ERROR:
@@ -234,7 +249,11 @@ class Registry:
         link.orders.clear()
         link.drops.clear()
         lost = [t for t in self._cluster.tasks.values() if t.incarnation == dead]
-        await self._settling.settle(_orphan(t) for t in lost if t.worker_id == link.id)
+        await self._settling.settle(
+            orphan(t, is_charged=not link.is_leaving)
+            for t in lost
+            if t.worker_id == link.id
+        )
         for reply in link.replies:
             if not reply.done():
                 reply.set_result(None)
@@ -281,7 +300,7 @@ class Registry:
         self, link: WorkerLink, beat: WorkerBeat
     ) -> list[tuple[str, int]]:
         worker = link.worker
-        link.memory_mb = beat.memory_mb
+        link.memory_mb, link.facts = beat.memory_mb, beat.facts
         link.worker = replace(
             worker, restarts=beat.restarts, last_heartbeat=self._clock.now()
         )
@@ -375,11 +394,3 @@ def _not_serving(state: WorkerState) -> WorkerState:
     """What an agent may say of a worker that has not registered."""
     is_serving = state in (WorkerState.READY, WorkerState.BUSY)
     return WorkerState.STARTING if is_serving else state
-
-
-def _orphan(task: Task) -> Outcome:
-    """A task whose worker died: a loss only if it was seen running there."""
-    if task.state is State.RUNNING:
-        error = TaskError("worker_died", f"worker {task.worker_id} died under it")
-        return Outcome(task.id, task.attempt, OutcomeKind.LOST, error=error)
-    return Outcome(task.id, task.attempt, OutcomeKind.RETURNED)

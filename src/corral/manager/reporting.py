@@ -148,6 +148,7 @@ class Reporting:
 
     def _learn(self, link: WorkerLink, outcomes: Sequence[Outcome]) -> None:
         ran: dict[tuple[str, str], tuple[int, float]] = {}
+        before = link.ran
         for outcome in outcomes:
             if outcome.kind is OutcomeKind.FAILED:
                 link.failed += 1
@@ -158,6 +159,9 @@ class Reporting:
             key = (self._cluster.tasks[outcome.task_id].spec.job_type, link.id)
             count, seconds = ran.get(key, (0, 0.0))
             ran[key] = (count + 1, seconds + outcome.duration_s)
+        if link.ran > before:
+            today = self._clock.now().date()
+            link.ran_at = (today, link.ran_on(today) + link.ran - before)
         self._cluster.learn(ran)
 
     async def _next_order(self, link: WorkerLink) -> dict[str, str] | None:

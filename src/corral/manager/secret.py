@@ -16,3 +16,9 @@ def node_password(cluster_secret: bytes, node_id: str) -> str:
     """A node's password at Redis: the same again after Redis forgot its users."""
     text = f"redis:{node_id}".encode()
     return hmac.new(cluster_secret, text, hashlib.sha256).hexdigest()
+
+
+def worker_token(cluster_secret: bytes, worker_id: str) -> str:
+    """What the manager shows a worker's own port; the same for all incarnations."""
+    text = f"face:{worker_id}".encode()
+    return hmac.new(cluster_secret, text, hashlib.sha256).hexdigest()

@@ -9,8 +9,10 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any
 
+from corral.core.job import ONLY_ON
 from corral.core.job_type import JobType
 from corral.core.node import Node, Sample
 from corral.core.order import Order
@@ -54,17 +56,31 @@ class WorkerLink:
     )
     drops: set[tuple[str, int]] = field(default_factory=set)
     memory_mb: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What else it says of itself: which code it runs, how isolated."""
     wanted_at: float | None = None
     """Since when (monotonic) it should register but has not."""
+    registered_at: float | None = None
+    """Since when (monotonic) it is loading, while it is."""
+    start_s: float = 2.0
+    """What its last start took, from registering until it was ready."""
+    is_leaving: bool = False
+    """Asked to stop or start anew: what it has not finished goes back uncharged."""
     ran: int = 0
     failed: int = 0
     busy_s: float = 0.0
     deliver: Callable[[Order], None] | None = None
     """Takes its orders inside this process; without it they travel by the engine."""
 
+    ran_at: tuple[date, int] = (date.min, 0)
+    """Tasks it completed on the last day (UTC) it completed any."""
+
     @property
     def id(self) -> str:
         return self.worker.id
+
+    def ran_on(self, day: date) -> int:
+        return self.ran_at[1] if self.ran_at[0] == day else 0
 
     def remember_answer(self, report_id: str) -> asyncio.Future[dict[str, Any]]:
         future: asyncio.Future[dict[str, Any]] = (
@@ -91,6 +107,8 @@ class NodeLink:
     is_sample_kept: bool = True
     is_stamped: bool = True
     desired_version: int = 1
+    is_leaving: bool = False
+    """Somebody asked for its agent to stop."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def touch_desired(self) -> None:
@@ -197,6 +215,7 @@ class Cluster:
             deadline=spec.deadline.timestamp() if spec.deadline else None,
             needs=needs,
             size=len(spec.payload) or STRIPPED_BYTES,
+            worker_id=spec.labels.get(ONLY_ON),
         )
 
     def is_serving(self, worker: Worker) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from corral.core.job import ONLY_ON
 from corral.core.task import State, Task, TaskSpec
 from corral.errors import (
     BadRequest,
@@ -15,11 +16,13 @@ from corral.errors import (
     InvalidField,
     StoreUnavailable,
     UnknownTaskType,
+    WorkerNotFound,
 )
 from corral.manager.clock import Clock
 from corral.manager.commit import GroupCommit
 from corral.manager.dispatching import Dispatching, Ready
 from corral.manager.schema import check_payload
+from corral.manager.secrets_vault import Vault
 from corral.manager.settling import Settling
 from corral.manager.state import Cluster, slim
 from corral.scheduler.value import OrderClosed, PlannedOrder, TasksGone, TasksQueued
@@ -52,12 +55,14 @@ class Submitting:
         dispatching: Dispatching,
         settling: Settling,
         clock: Clock,
+        vault: Vault,
     ) -> None:
         self._cluster = cluster
         self._store = store
         self._dispatching = dispatching
         self._settling = settling
         self._clock = clock
+        self._vault = vault
         self._writes: GroupCommit[list[_Entry], None] = GroupCommit(self._commit)
 
     async def submit(self, specs: Sequence[TaskSpec]) -> list[Answer]:
@@ -106,14 +111,20 @@ class Submitting:
     ) -> None:
         spec = entry.task.spec
         job_type = self._cluster.job_types.get(spec.job_type)
-        if job_type is None:
+        only_on = spec.labels.get(ONLY_ON)
+        if only_on is not None and only_on not in self._cluster.workers:
+            raise WorkerNotFound(f"no worker {only_on!r}", worker_id=only_on)
+        # Who names the worker needs no type that says which one it is.
+        if job_type is None and only_on is None:
             names = ", ".join(sorted(self._cluster.job_types)) or "none yet"
             raise UnknownTaskType(
                 f"unknown task type '{spec.job_type}'; known: {names}. "
                 "Launch a worker for it, or register it with 'corral job-type add'",
                 task_type=spec.job_type,
             )
-        check_payload(job_type, spec.payload)
+        if job_type is not None:
+            check_payload(job_type, spec.payload)
+        self._vault.check(spec)
         needs = set()
         for need in spec.depends_on:
             if need in self._cluster.tasks or need in known:

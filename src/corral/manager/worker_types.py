@@ -6,19 +6,25 @@ the manager restarts. URLs of nodes and workers are names; nobody dials them.
 
 from __future__ import annotations
 
+import socket
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from corral.core.job import launch_status
+from corral.core.node import NodeState
 from corral.core.worker import WorkerSpec, WorkerState
-from corral.core.worker_type import WorkerType
+from corral.core.worker_type import Entry, WorkerType
 from corral.errors import InvalidField, NodeNotFound, NotFound
 from corral.manager.clock import Clock, new_id
 from corral.manager.registry import Registry
 from corral.manager.state import Cluster, NodeLink, WorkerLink
 from corral.store.base import Store
+from corral.store.objects import ObjectStore
 
+PORTS = "worker_ports"
+"""The label of a node with its workers' ports: 9001,9002."""
 _FAILURES_KEPT = 1000
 _GONE = (WorkerState.LOST, WorkerState.STOPPED, WorkerState.ERROR)
 
@@ -40,12 +46,14 @@ class WorkerTypes:
         store: Store,
         registry: Registry,
         clock: Clock,
+        objects: ObjectStore,
         ports: tuple[int, ...] = tuple(range(8092, 8112)),
     ) -> None:
         self._cluster = cluster
         self._store = store
         self._registry = registry
         self._clock = clock
+        self._objects = objects
         self._ports = ports
         self._failed: OrderedDict[str, str] = OrderedDict()
 
@@ -58,10 +66,21 @@ class WorkerTypes:
         return found
 
     async def save(self, worker_type: WorkerType) -> None:
-        """Register a type, or replace it; workers that run keep what they have."""
+        """Register a type, or replace it; workers that run keep what they have.
+
+        Changed content makes a new version; the same content stays the same one.
+        """
         if worker_type.job_type is not None:
             await self._registry.ensure_job_types([worker_type.job_type])
-        row = replace(worker_type, created_at=self._clock.now())
+        entry = Entry(
+            worker_type.worker_class, worker_type.params, worker_type.environment
+        )
+        digest = await self._objects.put(entry.encode())
+        known = self._cluster.worker_types.get(worker_type.name)
+        versions = known.versions if known else ()
+        if not versions or versions[-1] != digest:
+            versions = (*versions, digest)
+        row = replace(worker_type, versions=versions, created_at=self._clock.now())
         await self._store.save_worker_type(row)
         self._cluster.worker_types[row.name] = row
 
@@ -76,52 +95,96 @@ class WorkerTypes:
 
     # launches ----------------------------------------------------------------
     def node(self, name: str) -> NodeLink:
-        """A node by the URL it was launched with, its id, or its name."""
-        for link in self._cluster.nodes.values():
-            node = link.node
-            if name in (node.id, node.hostname) or _same(name, node.labels.get("url")):
-                return link
-        raise NodeNotFound(f"no node {name!r}", node_url=name)
+        """A node by its URL, id or name; one that is up before others so called."""
+        found = [
+            link
+            for link in self._cluster.nodes.values()
+            if name in (link.node.id, link.node.hostname)
+            or _same(name, link.node.labels.get("url"))
+        ]
+        if not found:
+            raise NodeNotFound(f"no node {name!r}", node_url=name)
+        return min(found, key=lambda link: link.node.state is not NodeState.ONLINE)
 
     def by_url(self, url: str) -> WorkerLink | None:
-        for link in self._cluster.workers.values():
-            if _same(url, link.worker.spec.url):
-                return link
-        return None
+        """The worker of this URL; a living one before those that had it once."""
+        workers = self._cluster.workers.values()
+        found = [w for w in workers if _same(url, w.worker.spec.url)]
+        return min(found, key=_is_gone, default=None)
 
     async def launch(
-        self, node_url: str, type_name: str, name: str | None, url: str | None
+        self,
+        node_url: str,
+        type_name: str,
+        name: str | None,
+        url: str | None,
+        job_type: str | None = None,
     ) -> str:
-        """Want a worker of a type on a node; the launch id."""
-        node, worker_type = self.node(node_url), self.get(type_name)
-        taken = self._taken(node.node.id)
+        """Want a worker of a type, or of `type@version`, on a node; the launch id.
+
+        It serves its type's job type, and `job_type`.
+        """
+        node, worker_type = self.node(node_url), await self._at_version(type_name)
+        holders = self._holders(node)
         if url is None:
-            port = next((p for p in self._ports if p not in taken), None)
+            ports = _own_ports(node) or self._ports
+            port = _free(ports, holders, is_here=_is_here(node))
             if port is None:
-                low, high = self._ports[0], self._ports[-1]
-                return self._fail(f"no free port in {low}-{high} on {node_url}")
+                span = f"{ports[0]}-{ports[-1]}"
+                return self._fail(f"no free port in {span} on {node_url}")
             url = f"http://{_host(node)}:{port}"
-        elif _port(url) in taken:
+        holder = holders.get(_port(url) or 0)
+        if holder is not None and not _is_gone(holder):
             return self._fail(f"the port of {url} is taken by another worker")
-        types = (worker_type.job_type,) if worker_type.job_type else ()
+        if holder is not None:
+            # It may come back, and would find its port taken.
+            await self._registry.stop(holder.id)
+        types = tuple(t for t in (worker_type.job_type, job_type) if t)
         spec = WorkerSpec(
-            f"api-{name or new_id(type_name)}",
+            f"api-{name or new_id(worker_type.name)}",
             worker_type.worker_class,
-            types,
+            tuple(dict.fromkeys(types)),
             worker_type.params,
-            worker_type=type_name,
+            worker_type=worker_type.name,
             url=url,
+            environment=worker_type.environment,
+            entry=worker_type.entry,
         )
         return (await self._registry.launch(node.node.id, spec)).id
 
-    def _taken(self, node_id: str) -> set[int]:
-        """Ports of living workers; those of dead ones are used again."""
-        return {
-            port
-            for link in self._registry.of_node(node_id)
-            if link.worker.state not in _GONE
-            and (port := _port(link.worker.spec.url)) is not None
-        }
+    async def _at_version(self, text: str) -> WorkerType:
+        name, _, number = text.partition("@")
+        newest = self.get(name)
+        if not number:
+            return newest
+        if not number.isascii() or not number.isdigit():
+            raise InvalidField("a version is a number: TYPE@2", field="worker_type")
+        if not 1 <= int(number) <= newest.version:
+            raise NotFound(
+                f"worker type {name!r} has versions 1 to {newest.version}", name=name
+            )
+        digest = newest.versions[int(number) - 1]
+        entry = Entry.decode(await self._objects.get(digest))
+        return replace(
+            newest,
+            worker_class=entry.worker_class,
+            params=entry.params,
+            environment=entry.environment,
+            versions=newest.versions[: int(number)],
+        )
+
+    def _holders(self, node: NodeLink) -> dict[int, WorkerLink]:
+        """Who has which port of the node's machine; the living before the dead."""
+        links = [
+            link
+            for other in self._cluster.nodes.values()
+            if other is node or _is_one_machine(other, node)
+            for link in self._registry.of_node(other.node.id)
+        ]
+        # The last one written stays.
+        links.sort(key=_is_gone, reverse=True)
+        found = {_port(link.worker.spec.url): link for link in links}
+        return {port: link for port, link in found.items() if port is not None}
 
     def _fail(self, reason: str) -> str:
         launch_id = new_id("launch")
@@ -139,13 +202,59 @@ class WorkerTypes:
         worker = link.worker
         return Launch(launch_id, launch_status(worker), link, worker.error)
 
-    async def connect(self, job_type: str, url: str) -> bool:
-        """Let a running worker serve a job type; false when there is none."""
+    async def connect(self, job_type: str, url: str) -> None:
+        """Let a worker serve a job type, now or as soon as there is one."""
         link = self.by_url(url)
         if link is None:
-            return False
-        await self._registry.serve(link, job_type)
-        return True
+            self._registry.connecting.expect(url, job_type)
+        else:
+            await self._registry.serve(link, job_type)
+
+
+def _is_gone(link: WorkerLink) -> bool:
+    """Is there no process any more that could hold its port?"""
+    worker = link.worker
+    return worker.state in _GONE and worker.incarnation is None
+
+
+def _is_one_machine(one: NodeLink, other: NodeLink) -> bool:
+    return one.node.address is not None and one.node.address == other.node.address
+
+
+def _own_ports(node: NodeLink) -> tuple[int, ...]:
+    """The ports a node was launched with for its workers; none when it had no say."""
+    words = node.node.labels.get(PORTS, "").split(",")
+    return tuple(int(word) for word in words if word.isascii() and word.isdigit())
+
+
+def _free(
+    ports: Sequence[int], holders: Mapping[int, WorkerLink], *, is_here: bool
+) -> int | None:
+    """A port nobody has, or else that of a worker that is gone.
+
+    On this machine strangers' ports are seen and left out; elsewhere a launch that
+    meets one fails, and says so.
+    """
+    for port in ports:
+        if port not in holders and not (is_here and _is_strangers(port)):
+            return port
+    dead = (p for p in ports if p in holders and _is_gone(holders[p]))
+    return next(dead, None)
+
+
+def _is_here(node: NodeLink) -> bool:
+    address = node.node.address or ""
+    return address in ("127.0.0.1", "::1")
+
+
+def _is_strangers(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
 
 
 def _same(one: str, other: str | None) -> bool:

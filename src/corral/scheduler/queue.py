@@ -85,8 +85,8 @@ class TypeQueue:
         key = self._rank(task)
         return sum(self._rank(t) < key for t in self._live.values())
 
-    def ids(self) -> list[str]:
-        return list(self._live)
+    def tasks(self) -> list[Waiting]:
+        return list(self._live.values())
 
     def get(self, task_id: str) -> Waiting | None:
         return self._live.get(task_id)

@@ -16,6 +16,7 @@ from corral.scheduler.choice import choose
 from corral.scheduler.estimate import Durations
 from corral.scheduler.queue import TypeQueue
 from corral.scheduler.value import (
+    PRIVATE,
     DependencyMet,
     OrderClosed,
     Paused,
@@ -32,6 +33,7 @@ from corral.scheduler.value import (
     WorkerBroken,
     WorkerGone,
     WorkerReady,
+    private_queue,
 )
 
 
@@ -88,7 +90,7 @@ class Scheduler:
                 self._workers[event.worker_id] = _Worker(
                     event.worker_id,
                     event.node_id,
-                    event.job_types,
+                    event.job_types | {private_queue(event.worker_id)},
                     event.slots,
                     event.open_orders,
                 )
@@ -98,6 +100,8 @@ class Scheduler:
             case WorkerGone(worker_id):
                 self._workers.pop(worker_id, None)
                 self._broken.pop(worker_id, None)
+                if not self._queues.get(private_queue(worker_id)):
+                    self._queues.pop(private_queue(worker_id), None)
             case OrderClosed(worker_id):
                 if worker := self._workers.get(worker_id):
                     worker.open_orders = max(0, worker.open_orders - 1)
@@ -109,7 +113,7 @@ class Scheduler:
                 self._reorder(job_type, order)
             case TypesServed(worker_id, job_types):
                 if worker := self._workers.get(worker_id):
-                    worker.job_types = job_types
+                    worker.job_types = job_types | {private_queue(worker_id)}
 
     def _reorder(self, job_type: str, order: QueueOrder) -> None:
         self._orders[job_type] = order
@@ -128,13 +132,13 @@ class Scheduler:
             self._later[task.task_id] = task
             heappush(self._delayed, (task.run_after, task.task_id, task.attempt))
         else:
-            self._queue(task.job_type).push(task)
+            self._queue(task.queue).push(task)
 
-    def _queue(self, job_type: str) -> TypeQueue:
-        queue = self._queues.get(job_type)
+    def _queue(self, name: str) -> TypeQueue:
+        queue = self._queues.get(name)
         if queue is None:
-            order = self._orders.get(job_type, QueueOrder.PRIORITY)
-            queue = self._queues[job_type] = TypeQueue(order)
+            order = self._orders.get(name, QueueOrder.PRIORITY)
+            queue = self._queues[name] = TypeQueue(order)
         return queue
 
     def _unblock(self, task_id: str) -> None:
@@ -182,7 +186,7 @@ class Scheduler:
             task = self._later.get(task_id)
             if task is not None and task.attempt == attempt:
                 del self._later[task_id]
-                self._queue(task.job_type).push(task)
+                self._queue(task.queue).push(task)
 
     def _next_wake(self) -> float | None:
         times = [heap[0][0] for heap in (self._delayed, self._deadlines) if heap]
@@ -246,17 +250,23 @@ class Scheduler:
 
     def waiting_by_type(self) -> Counter[str]:
         """How many tasks of each type wait, for whatever reason."""
-        held = (*self._blocked.values(), *self._later.values())
-        counts = Counter(task.job_type for task in held)
-        counts.update({name: len(queue) for name, queue in self._queues.items()})
+        counts = Counter(task.job_type for task in self._apart())
+        for name, queue in self._queues.items():
+            if not name.startswith(PRIVATE):
+                counts[name] += len(queue)
         return counts
 
     def waiting_ids(self, job_type: str) -> list[str]:
         """Every task of this type that waits, for whatever reason."""
         queue = self._queues.get(job_type)
+        tasks = [*(queue.tasks() if queue else ()), *self._apart()]
+        return [task.task_id for task in tasks if task.job_type == job_type]
+
+    def _apart(self) -> list[Waiting]:
+        """Those that wait elsewhere than in the queue of their type."""
+        private = (q for name, q in self._queues.items() if name.startswith(PRIVATE))
         held = (*self._blocked.values(), *self._later.values())
-        ids = [task.task_id for task in held if task.job_type == job_type]
-        return [*(queue.ids() if queue else ()), *ids]
+        return [*held, *(task for queue in private for task in queue.tasks())]
 
     def estimated_wait_s(self, job_type: str) -> float | None:
         """Seconds until a task of this type submitted now would start, if known."""
@@ -293,6 +303,8 @@ class Scheduler:
         job_type = task.job_type
         if self._is_paused:
             return Reason("draining", "the cluster is draining: nothing new starts")
+        if task.worker_id is not None:
+            return self._why_not_on(task.worker_id, task)
         serving = [w for w in self._workers.values() if job_type in w.job_types]
         if serving:
             ahead = self._queue(job_type).position(task)
@@ -311,6 +323,22 @@ class Scheduler:
                 f"{first.error}",
                 {b.worker_id: b.error for b in broken},
             )
+        return self._no_worker(job_type)
+
+    def _why_not_on(self, worker_id: str, task: Waiting) -> Reason:
+        if worker_id in self._workers:
+            ahead = self._queue(task.queue).position(task)
+            text = f"worker {worker_id} is busy; {ahead} task(s) for it stand before"
+            return Reason("workers_busy", text, {"workers": [worker_id]})
+        broken = self._broken.get(worker_id)
+        if broken is not None:
+            text = f"worker {worker_id} cannot start: {broken.error}"
+            return Reason("worker_error", text, {worker_id: broken.error})
+        text = f"it is for worker {worker_id}, which is not up"
+        return Reason("no_worker", text, {"workers": [worker_id]})
+
+    @staticmethod
+    def _no_worker(job_type: str) -> Reason:
         return Reason(
             "no_worker",
             f"no worker serves '{job_type}': start one with "

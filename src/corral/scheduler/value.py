@@ -7,10 +7,21 @@ from typing import Any
 
 from corral.core.job_type import QueueOrder
 
+PRIVATE = "@"
+"""Begins the name of one worker's own queue, and of no job type."""
+
+
+def private_queue(worker_id: str) -> str:
+    """The queue of tasks that only this worker may run."""
+    return PRIVATE + worker_id
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A queued attempt as the scheduler sees it."""
+    """A queued attempt as the scheduler sees it.
+
+    With a `worker_id` it waits for that worker alone, whatever types that one serves.
+    """
 
     task_id: str
     attempt: int
@@ -21,6 +32,12 @@ class Waiting:
     deadline: float | None = None
     needs: frozenset[str] = frozenset()
     size: int = 0
+    worker_id: str | None = None
+
+    @property
+    def queue(self) -> str:
+        """Where it stands in line."""
+        return private_queue(self.worker_id) if self.worker_id else self.job_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from corral.core.job_type import JobType
 from corral.core.key import Key
 from corral.core.node import Node, Sample
 from corral.core.retry import Settlement
+from corral.core.secret import Secret
 from corral.core.task import Attempt, State, Task
 from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
@@ -233,6 +234,12 @@ class Store(Protocol):
     async def use_key(self, key_id: str, now: datetime) -> bool:
         """Spend one use of a valid limited key; false when none is left."""
 
+    async def save_secret(self, secret: Secret) -> None: ...
+
+    async def delete_secret(self, name: str) -> None: ...
+
+    async def secrets(self) -> Sequence[Secret]: ...
+
     # history --------------------------------------------------------------
     async def add_events(self, events: Sequence[Event]) -> None: ...
 
@@ -240,6 +247,12 @@ class Store(Protocol):
         self, after_seq: int = 0, limit: int = 100, task_id: str | None = None
     ) -> Sequence[Event]:
         """Oldest first when `after_seq` > 0, else the newest `limit`, oldest first."""
+
+    async def cursor(self, name: str) -> int | None:
+        """How far a reader of the events has come; None for one that never read."""
+
+    async def save_cursor(self, name: str, seq: int) -> None:
+        """It never goes back."""
 
     async def add_audit(self, rows: Sequence[AuditRow]) -> None:
         """Append, each row's hash chained to the one before."""
@@ -252,3 +265,9 @@ class Store(Protocol):
 
     async def prune(self, now: datetime, keep: Retention) -> Mapping[str, int]:
         """Delete what is past its time; rows deleted by table."""
+
+    async def clear(self, term: int, keep: Sequence[JobType]) -> Mapping[str, int]:
+        """Delete ended tasks with all of theirs, worker types, and job types.
+
+        Job types are exactly `keep` then; a task a live one depends on stays.
+        """

@@ -22,13 +22,22 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from corral.store import record
 from corral.store.audit import Chain, Verifier, link
 from corral.store.base import AuditRow, Event
 from corral.store.connection import Pool
-from corral.store.schema import Texts, Time, audit, audit_chain, cluster_events, tasks
+from corral.store.schema import (
+    Texts,
+    Time,
+    audit,
+    audit_chain,
+    cluster_events,
+    cursors,
+    tasks,
+)
 from corral.store.text import clean
 
 _AUDIT_PAGE = 1000
@@ -93,6 +102,18 @@ class History:
                 return await self._read_events(after_seq, limit, [within])
             await asyncio.sleep(_GAP_POLL_S)
         return found[: (_first_gap(after_seq, found) or 1) - 1]
+
+    async def cursor(self, name: str) -> int | None:
+        query = select(cursors.c.seq).where(cursors.c.name == name)
+        rows = await self._pool.fetch(query)
+        return int(rows[0][0]) if rows else None
+
+    async def save_cursor(self, name: str, seq: int) -> None:
+        first = upsert(cursors).values(name=name, seq=seq)
+        furthest = func.greatest(cursors.c.seq, first.excluded.seq)
+        await self._pool.fetch(
+            first.on_conflict_do_update(index_elements=["name"], set_={"seq": furthest})
+        )
 
     async def add_audit(self, rows: Sequence[AuditRow]) -> None:
         if not rows:

@@ -5,9 +5,10 @@ For tests and for trying things out; the contract suite holds it to PostgreSQL.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 
+from corral.core.job_type import JobType
 from corral.core.task import Task
 from corral.store.audit import Chain
 from corral.store.base import Retention
@@ -44,6 +45,18 @@ class MemoryStore(MemoryWrite, MemoryRead, MemoryRegistry, MemoryHistory):
             del self._samples[place]
         gone["system_resources"] = len(old)
         gone["audit"] = self._prune_audit(end(keep.audit_s))
+        return {table: count for table, count in gone.items() if count}
+
+    async def clear(self, term: int, keep: Sequence[JobType]) -> Mapping[str, int]:
+        self._check_term(term)
+        kept = {job_type.name: job_type for job_type in keep}
+        gone = {
+            "worker_types": len(self._worker_types),
+            "job_types": len(self._job_types.keys() - kept.keys()),
+        }
+        self._worker_types.clear()
+        self._job_types = kept
+        gone |= self._prune_tasks(datetime.max.replace(tzinfo=UTC))
         return {table: count for table, count in gone.items() if count}
 
     def _prune_tasks(self, end: datetime) -> dict[str, int]:

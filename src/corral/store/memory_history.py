@@ -31,6 +31,12 @@ class MemoryHistory(MemoryShelf):
         ]
         return found[:limit] if after_seq > 0 else found[-limit:]
 
+    async def cursor(self, name: str) -> int | None:
+        return self._cursors.get(name)
+
+    async def save_cursor(self, name: str, seq: int) -> None:
+        self._cursors[name] = max(seq, self._cursors.get(name, seq))
+
     async def add_audit(self, rows: Sequence[AuditRow]) -> None:
         self._chain, linked = link(self._chain, map(audit_row, rows))
         self._audit += linked

@@ -10,6 +10,7 @@ from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
 from corral.core.node import Node, Sample
+from corral.core.secret import Secret
 from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
 from corral.store.memory_shelf import MemoryShelf
@@ -86,6 +87,15 @@ class MemoryRegistry(MemoryShelf):
 
     async def keys(self) -> Sequence[Key]:
         return [self._keys[id_] for id_ in sorted(self._keys)]
+
+    async def save_secret(self, secret: Secret) -> None:
+        self._secrets[secret.name] = secret
+
+    async def delete_secret(self, name: str) -> None:
+        self._secrets.pop(name, None)
+
+    async def secrets(self) -> Sequence[Secret]:
+        return [self._secrets[name] for name in sorted(self._secrets)]
 
     async def use_key(self, key_id: str, now: datetime) -> bool:
         key = self._keys.get(key_id)

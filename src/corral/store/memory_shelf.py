@@ -11,6 +11,7 @@ from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
 from corral.core.node import Node, Sample
+from corral.core.secret import Secret
 from corral.core.task import Attempt, Task
 from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
@@ -34,8 +35,10 @@ class MemoryShelf:
         self._worker_types: dict[str, WorkerType] = {}
         self._samples: dict[tuple[str, datetime], Sample] = {}
         self._keys: dict[str, Key] = {}
+        self._secrets: dict[str, Secret] = {}
         self._events: list[Event] = []
         self._event_seq = 0
+        self._cursors: dict[str, int] = {}
         self._audit: list[dict[str, Any]] = []
         self._chain = Chain()
 

@@ -10,19 +10,19 @@ from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from corral.errors import StoreUnavailable
+from corral.store.clear import Clear
 from corral.store.connection import Lane, Pool
 from corral.store.history import History
 from corral.store.log_folder import LogFolder
 from corral.store.log_store import LogStore
 from corral.store.migrate import upgrade
-from corral.store.prune import Prune
 from corral.store.registry import Registry
 from corral.store.schema import leadership
 from corral.store.task_read import TaskRead
 from corral.store.task_write import TaskWrite
 
 
-class PostgresStore(TaskWrite, TaskRead, LogStore, Registry, History, Prune):
+class PostgresStore(TaskWrite, TaskRead, LogStore, Registry, History, Clear):
     """The store every cluster runs on.
 
     Args:

@@ -12,9 +12,11 @@ from dataclasses import fields
 from typing import Any
 
 from corral.core.app import App
+from corral.core.environment import Environment, from_plain, to_plain
 from corral.core.job_type import JobType, QueueOrder
 from corral.core.key import Key, Scope
 from corral.core.node import Node, NodeState, Sample
+from corral.core.secret import Secret
 from corral.core.task import Attempt, Overlap, State, Task, TaskError, TaskSpec
 from corral.core.worker import Worker, WorkerSpec, WorkerState
 from corral.core.worker_type import WorkerType
@@ -76,8 +78,8 @@ _NODE = (
 )
 _SAMPLE = tuple(field.name for field in fields(Sample))
 _JOB_TYPE = tuple(f.name for f in fields(JobType) if f.name != "queue_order")
-_APP = tuple(field.name for field in fields(App))
-_WORKER_TYPE = tuple(f.name for f in fields(WorkerType) if f.name != "params")
+_APP = tuple(f.name for f in fields(App) if f.name != "timeouts")
+_WORKER_TYPE = ("name", "worker_class", "job_type", "created_at")
 _KEY = tuple(field.name for field in fields(Key) if field.name != "scope")
 
 
@@ -105,6 +107,7 @@ _WORKER = (
     "incarnation",
     "pid",
     "restarts",
+    "generation",
     "started_at",
     "last_heartbeat",
 )
@@ -120,6 +123,8 @@ def worker_row(worker: Worker) -> dict[str, Any]:
         "concurrency": spec.concurrency,
         "worker_type": spec.worker_type,
         "url": spec.url,
+        "environment": _environment_text(spec.environment),
+        "entry": spec.entry,
         "state": str(worker.state),
         "error": clean_or_none(worker.error),
     }
@@ -134,6 +139,8 @@ def worker_of(row: Mapping[str, Any]) -> Worker:
         concurrency=row["concurrency"],
         worker_type=row["worker_type"],
         url=row["url"],
+        environment=_environment_of(row["environment"]),
+        entry=row["entry"],
     )
     return Worker(
         **{name: row[name] for name in _WORKER},
@@ -144,13 +151,28 @@ def worker_of(row: Mapping[str, Any]) -> Worker:
 
 
 def worker_type_row(worker_type: WorkerType) -> dict[str, Any]:
-    return _plain(worker_type, _WORKER_TYPE) | {"params": to_json(worker_type.params)}
+    return _plain(worker_type, _WORKER_TYPE) | {
+        "params": to_json(worker_type.params),
+        "environment": _environment_text(worker_type.environment),
+        "versions": list(worker_type.versions),
+    }
 
 
 def worker_type_of(row: Mapping[str, Any]) -> WorkerType:
     return WorkerType(
-        **{name: row[name] for name in _WORKER_TYPE}, params=json.loads(row["params"])
+        **{name: row[name] for name in _WORKER_TYPE},
+        params=json.loads(row["params"]),
+        environment=_environment_of(row["environment"]),
+        versions=tuple(row["versions"]),
     )
+
+
+def _environment_text(environment: Environment | None) -> str | None:
+    return to_json(to_plain(environment)) if environment else None
+
+
+def _environment_of(text: str | None) -> Environment | None:
+    return from_plain(json.loads(text)) if text else None
 
 
 def sample_row(sample: Sample) -> dict[str, Any]:
@@ -173,11 +195,13 @@ def job_type_of(row: Mapping[str, Any]) -> JobType:
 
 
 def app_row(app: App) -> dict[str, Any]:
-    return _plain(app, _APP)
+    return _plain(app, _APP) | {"timeouts": to_json(dict(app.timeouts))}
 
 
 def app_of(row: Mapping[str, Any]) -> App:
-    return App(**{name: row[name] for name in _APP})
+    return App(
+        **{name: row[name] for name in _APP}, timeouts=json.loads(row["timeouts"])
+    )
 
 
 def key_row(key: Key) -> dict[str, Any]:
@@ -212,6 +236,26 @@ def event_of(row: Mapping[str, Any]) -> Event:
         task_ids=tuple(row["task_ids"] or ()),
         at=row["at"],
         seq=row["seq"],
+    )
+
+
+def secret_row(secret: Secret) -> dict[str, Any]:
+    return {
+        "name": secret.name,
+        "sealed": secret.sealed,
+        "job_types": list(secret.job_types),
+        "created_at": secret.created_at,
+        "updated_at": secret.updated_at,
+    }
+
+
+def secret_of(row: Mapping[str, Any]) -> Secret:
+    return Secret(
+        row["name"],
+        row["sealed"],
+        tuple(row["job_types"]),
+        row["created_at"],
+        row["updated_at"],
     )
 
 

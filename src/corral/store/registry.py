@@ -13,6 +13,7 @@ from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
 from corral.core.node import Node, Sample
+from corral.core.secret import Secret
 from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
 from corral.store import record
@@ -22,6 +23,7 @@ from corral.store.schema import (
     cluster_nodes,
     job_types,
     keys,
+    secrets,
     system_resources,
     worker_types,
     workers,
@@ -117,6 +119,16 @@ class Registry:
     async def keys(self) -> Sequence[Key]:
         rows = await self._pool.mappings(select(keys).order_by(keys.c.id))
         return [record.key_of(row) for row in rows]
+
+    async def save_secret(self, secret: Secret) -> None:
+        await self._save(secrets, record.secret_row(secret))
+
+    async def delete_secret(self, name: str) -> None:
+        await self._pool.fetch(delete(secrets).where(secrets.c.name == name))
+
+    async def secrets(self) -> Sequence[Secret]:
+        rows = await self._pool.mappings(select(secrets).order_by(secrets.c.name))
+        return [record.secret_of(row) for row in rows]
 
     async def use_key(self, key_id: str, now: datetime) -> bool:
         spent = await self._pool.fetch(

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-HEAD = "0003"
+HEAD = "0007"
 """The newest migration; a database that already has it needs no Alembic at all."""
 
 # A task has ended exactly when it has this time. The index on live tasks asks for it
@@ -136,6 +136,7 @@ apps = Table(
     Column("timeout_s", Double, nullable=False),
     Column("concurrency", Integer, nullable=False),
     Column("created_at", Time),
+    Column("timeouts", Text, nullable=False, server_default="{}"),
 )
 
 workers = Table(
@@ -150,12 +151,15 @@ workers = Table(
     Column("concurrency", Integer, nullable=False),
     Column("worker_type", Text),
     Column("url", Text),
+    Column("environment", Text),
+    Column("entry", Text),
     Column("wanted", Boolean, nullable=False),
     Column("state", Text, nullable=False),
     Column("incarnation", Text),
     Column("pid", BigInteger),
     Column("error", Text),
     Column("restarts", Integer, nullable=False),
+    Column("generation", Integer, nullable=False, server_default="0"),
     Column("started_at", Time),
     Column("last_heartbeat", Time),
     Index("workers_node", "node_id"),
@@ -168,6 +172,8 @@ worker_types = Table(
     Column("worker_class", Text, nullable=False),
     Column("params", Text, nullable=False),
     Column("job_type", Text),
+    Column("environment", Text),
+    Column("versions", Texts, nullable=False),
     Column("created_at", Time),
 )
 
@@ -259,6 +265,13 @@ cluster_events = Table(
     Index("cluster_events_at", "at"),
 )
 
+cursors = Table(
+    "cursors",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+)
+
 keys = Table(
     "keys",
     metadata,
@@ -271,6 +284,17 @@ keys = Table(
     Column("expires_at", Time),
     Column("revoked_at", Time),
     Column("uses_left", Integer),
+)
+
+# Values are sealed under a key that is not in this database.
+secrets = Table(
+    "secrets",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("sealed", Text, nullable=False),
+    Column("job_types", Texts, nullable=False),
+    Column("created_at", Time),
+    Column("updated_at", Time),
 )
 
 audit = Table(

@@ -1,12 +1,16 @@
 """The class users write: `Worker`, and the `Context` it talks to its task through.
 
-Nothing here knows of processes, frames or the network.
+Nothing here knows of processes, frames or the network; `launch` and `connect` load the
+client for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from corral.client.worker_service import WorkerConnection
 
 
 class Channel(Protocol):
@@ -21,8 +25,28 @@ class Channel(Protocol):
     def is_cancelled(self, task_id: str) -> bool:
         """Has someone asked for this task to stop?"""
 
+    def on_stop(self, task_id: str, call: Callable[[str], None]) -> None:
+        """Call it, with the reason, when this task is asked to stop."""
+
+    def patience(self, task_id: str, attempt: int, seconds: float) -> None:
+        """Say how long the task may take to stop once it is asked to."""
+
     def decode(self, text: Any) -> Any:
         """The value of a piece of JSON that nobody has decoded yet."""
+
+
+class Failure(Exception):
+    """Raise it to fail a task with a kind of one's own and something to show.
+
+    `output` is kept as the task's result, as any JSON value.
+    """
+
+    def __init__(
+        self, message: str, *, kind: str = "failed", output: Any = None
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.output = output
 
 
 class Context:
@@ -61,11 +85,23 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Has the task been cancelled? Long loops should look, and return early.
+        """Should the task stop? Long loops should look, and return early.
 
+        It has been cancelled, or its time is up and its worker has `stop_grace_s`.
         A task that goes on regardless is killed, with its runner, shortly after.
         """
         return self._channel.is_cancelled(self.task_id)
+
+    def on_stop(self, call: Callable[[str], None]) -> None:
+        """Have `call` called, from another thread, when the task should stop.
+
+        It gets the reason: cancelled or timeout.
+        """
+        self._channel.on_stop(self.task_id, call)
+
+    def allow_to_stop(self, seconds: float) -> None:
+        """From now on the task may take so long to stop once it is asked to."""
+        self._channel.patience(self.task_id, self.attempt, seconds)
 
     def progress(self, fraction: float, message: str = "") -> None:
         """Say how far the task is: 0.0 at its start, 1.0 when done."""
@@ -90,9 +126,76 @@ class Worker:
     """
 
     context: Context
+    stop_grace_s: float = 0.0
+    """How long a task that is cancelled, or out of time, may take to clean up: it
+    sees `self.context.cancelled`. Without it a task out of time is killed at once."""
 
     def __init__(self, **params: Any) -> None:
         self.params = params
+
+    @classmethod
+    def launch(
+        cls,
+        *,
+        url: str | None = None,
+        host: str = "localhost",
+        port: int | None = None,
+        cluster_url: str | None = None,
+        num_workers: int = 1,
+        wait_for_launch: bool = True,
+        timeout: float = 60.0,
+        progress_bar: bool = True,
+        block: bool = False,
+        api_key: str | None = None,
+        **params: Any,
+    ) -> WorkerConnection:
+        """Start one worker of this class by itself; it ends with this process.
+
+        It serves no job type until it is connected to one by its URL.
+
+        Args:
+            url: Where it answers; else `host` and `port`, or any free port.
+            host: The host of its URL; localhost opens the port on loopback alone.
+            port: The port of its URL.
+            cluster_url: Its manager; else the one launched last by this process, or
+                the one the settings name. It is waited for when it is not there yet.
+            num_workers: How many tasks it runs at a time.
+            wait_for_launch: Return when it is ready.
+            timeout: How long that may take, in seconds.
+            progress_bar: Show a spinner meanwhile, in a terminal.
+            block: Return only when it has ended.
+            api_key: The key to show the manager.
+            **params: What the class is made with.
+
+        Raises:
+            AlreadyRunning: something answers at that address already.
+            Unreachable, WorkerError: it did not come up.
+        """
+        from corral.client.worker_service import launch_worker
+
+        return launch_worker(
+            cls,
+            params,
+            url=url,
+            host=host,
+            port=port,
+            cluster_url=cluster_url,
+            num_workers=num_workers,
+            wait_for_launch=wait_for_launch,
+            timeout=timeout,
+            progress_bar=progress_bar,
+            block=block,
+            api_key=api_key,
+        )
+
+    @classmethod
+    def connect(
+        cls, url: str, timeout: float = 60.0, api_key: str | None = None
+    ) -> WorkerConnection:
+        """A connection to a worker that runs; Unreachable when none answers there."""
+        from corral.client.worker_service import connect_worker
+
+        return connect_worker(url, timeout, api_key)
 
     def start(self) -> None:
         """Called once in the runner before the first task: load what is slow."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+from corral.worker.bundle import Bundle
 from corral.worker.frame import Item, Outcome
 from corral.worker.runner_process import RunnerProcess
 
@@ -15,6 +16,8 @@ class Batch:
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.items = list(items)
+        self.later: list[Item] = []
+        """Items that need other code than `items`: their turn comes after these."""
         self.dropped: set[Key] = set()
         self.is_recalled = False
         self._runner: RunnerProcess | None = None
@@ -35,6 +38,18 @@ class Batch:
         taken = [item for item in self.items if item.key in gone]
         self.items = [item for item in self.items if item.key not in gone]
         return taken
+
+    def set_apart(self, bundle_of: Callable[[Item], Bundle | None]) -> Bundle | None:
+        """Keep the items with the code of the first one; which that is."""
+        found = [(bundle_of(item), item) for item in self.items]
+        first = found[0][0]
+        self.items = [item for bundle, item in found if bundle == first]
+        self.later += [item for bundle, item in found if bundle != first]
+        return first
+
+    def take_later(self) -> list[Item]:
+        later, self.later = self.later, []
+        return later
 
     def recall(self) -> None:
         """Start no more of it; what runs may finish."""

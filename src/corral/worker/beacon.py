@@ -29,6 +29,8 @@ class Beacon:
         self._touched = threading.Event()
         self._write_lock = threading.Lock()
         self.incarnation: str | None = None
+        self.facts: dict[str, Any] = {}
+        """What else the worker says of itself: small, and seldom changed."""
 
     def start(self) -> None:
         threading.Thread(target=self._shine, name="beacon", daemon=True).start()
@@ -63,6 +65,7 @@ class Beacon:
             "error": self._pool.error,
             "held": held,
             "runners": self._pool.pids,
+            "facts": self.facts,
         }
         data = msgspec.json.encode(line) + b"\n"
         # The agent may be gone; the end of stdin says so, and is heeded there.

@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 
 from corral.engine.envelope import verify
-from corral.errors import WorkerError
+from corral.errors import CorralError, WorkerError
 from corral.worker.batch import Batch, cancelled, returned
 from corral.worker.execution import Execution
 from corral.worker.frame import Fault, Item, Outcome
 from corral.worker.notes import Key, Notes
 from corral.worker.reporting import Reporter
-from corral.worker.runner_pool import RunnerPool
+from corral.worker.runner_pool import RunnerPool, Unrunnable
+from corral.worker.text import clean
 
 log = logging.getLogger(__name__)
 
@@ -185,12 +186,18 @@ class Desk:
             del self._seen[next(iter(self._seen))]
 
     def _execute_surely(self, batch: Batch) -> Notes:
-        items = batch.items
         try:
-            return self._execute(batch)
+            while True:
+                notes = self._execute(batch)
+                if not batch.later:
+                    return notes
+                # Those with other code may take long: what is done is told first.
+                batch.items = batch.take_later()
+                self._reporter.tell(notes)
         except BaseException:
             # A fault of ours must not keep attempts that nobody works on.
-            self._reporter.tell(Notes(outcomes=[returned(item) for item in items]))
+            left = [*batch.items, *batch.take_later()]
+            self._reporter.tell(Notes(outcomes=[returned(item) for item in left]))
             raise
 
     def _execute(self, batch: Batch, *, solo: bool = False) -> Notes:
@@ -198,8 +205,14 @@ class Desk:
         unwanted = Notes(outcomes=[cancelled(item) for item in batch.take_dropped()])
         if not batch.items:
             return unwanted
+        bundle = None
+        if self._pool.takes_bundles:
+            bundle = batch.set_apart(self._pool.bundle_of)
         try:
-            runner = self._pool.acquire()
+            runner = self._pool.acquire(bundle)
+        except Unrunnable as error:
+            unwanted.outcomes += [failed(item, error) for item in batch.items]
+            return unwanted
         except WorkerError:
             unwanted.outcomes += [returned(item) for item in batch.items]
             return unwanted
@@ -213,6 +226,11 @@ class Desk:
             batch.items = execution.retry_alone
             notes.merge(self._execute(batch, solo=True))
         return notes
+
+
+def failed(item: Item, error: CorralError) -> Outcome:
+    fault = Fault(error.code, clean(error.message))
+    return Outcome(item.task_id, item.attempt, "failed", error=fault)
 
 
 def _read(body: str) -> tuple[Order | None, list[Outcome]]:

@@ -19,6 +19,7 @@ from corral.worker.frame import (
     Item,
     Log,
     Outcome,
+    Patience,
     Progress,
     Run,
 )
@@ -29,6 +30,7 @@ from corral.worker.runner_process import Event, Exited, RunnerProcess
 OVERRUN_S = 0.05
 STARTED_S = 0.1
 CANCEL_GRACE_S = 0.5
+LONGEST_GRACE_S = 630.0
 START_LIMIT_S = 30.0
 NOTES_S = 0.5
 LOOK_S = 0.01
@@ -68,6 +70,8 @@ class Execution:
         self._told: set[int] = set()
         self._is_limited = False
         self._kill_at: float | None = None
+        self._grace_s: dict[int, float] = {}
+        self._late_at: dict[int, float] = {}
         self._is_killed = False
         self.retry_alone: list[Item] = []
         """Items of a batch that died as a whole: run each alone, on a new runner."""
@@ -116,6 +120,8 @@ class Execution:
             self._notes.note_progress(event)
         elif isinstance(event, Log):
             self._keep_lines(event)
+        elif isinstance(event, Patience):
+            self._grant(event)
         return False
 
     def _keep(self, outcome: Outcome) -> None:
@@ -128,8 +134,17 @@ class Execution:
                 *key, "cancelled",
                 started_at=outcome.started_at, duration_s=outcome.duration_s,
             )  # fmt: skip
+        if index in self._late_at:
+            # It stopped when asked to; what it has to show is kept.
+            late = self._verdicts[index]
+            late.result, outcome = outcome.result, late
         self._outcomes[index] = outcome
         self._notes.progress.pop(key, None)
+
+    def _grant(self, told: Patience) -> None:
+        index = self._index.get((told.task_id, told.attempt))
+        if index is not None:
+            self._grace_s[index] = min(max(told.seconds, 0.0), LONGEST_GRACE_S)
 
     def _keep_lines(self, log: Log) -> None:
         index = self._index.get((log.task_id, log.attempt))
@@ -143,6 +158,8 @@ class Execution:
             return
         if end.current == WHOLE:
             self.retry_alone = [self._items[i] for i in self._open_ones()]
+        elif end.current in self._late_at:
+            return  # judged already; it did not survive its own end
         elif end.current != NONE and end.current in self._open_ones():
             ended = f"the worker's process {say_exit(end.code)} while running this task"
             self._judge(end.current, "lost", Fault("worker_died", ended))
@@ -163,7 +180,10 @@ class Execution:
             wakes.append(self._since + STARTED_S)
         if self._kill_at is not None:
             wakes.append(self._kill_at)
-        elif (timeout := self._timeout()) is not None:
+        done = self._outcomes
+        wakes += [at for i, at in self._late_at.items() if i not in done]
+        timeout = self._timeout()
+        if self._kill_at is None and not self._late_at and timeout is not None:
             wakes.append(self._since + timeout)
         if self._notes:
             wakes.append(self._noted + NOTES_S)
@@ -222,7 +242,8 @@ class Execution:
         if not running or not dropped.issuperset(running):
             self._kill_at = None
         elif self._kill_at is None:
-            self._kill_at = now + CANCEL_GRACE_S
+            grace_s = max(self._grace_s.get(i, CANCEL_GRACE_S) for i in running)
+            self._kill_at = now + grace_s
         elif now >= self._kill_at:
             for index in running:
                 self._judge(index, "cancelled", None)
@@ -240,14 +261,28 @@ class Execution:
             if (limit := self._items[i].timeout_s) is not None and ran >= limit
         ]
         for index in late:
-            limit = self._items[index].timeout_s
-            text = f"the task ran longer than its timeout of {limit:g} s"
-            self._judge(index, "timed_out", Fault("timeout", text))
-        if late:
+            if index not in self._late_at:
+                self._ask_to_end(index, now)
+        if any(now >= self._late_at[index] for index in late):
             self._kill()
+
+    def _ask_to_end(self, index: int, now: float) -> None:
+        """Its time is up: judged now, it may have a moment to clean up."""
+        item = self._items[index]
+        text = f"the task ran longer than its timeout of {item.timeout_s:g} s"
+        self._judge(index, "timed_out", Fault("timeout", text))
+        grace_s = self._grace_s.get(index, 0.0)
+        self._late_at[index] = now + grace_s
+        if grace_s:
+            self._runner.send(Cancel(item.task_id, "timeout"))
 
     def _hand_back(self) -> None:
         """Let nothing more of this batch start, and return it at once."""
+        if later := self._batch.take_later():
+            gone = self._batch.dropped
+            self._tell(
+                Notes([cancelled(i) if i.key in gone else returned(i) for i in later])
+            )
         if not self._is_limited and self._current != WHOLE:
             self._is_limited = True
             self._runner.cells.stop_after_current()

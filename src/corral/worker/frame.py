@@ -68,7 +68,10 @@ class Run(Frame, tag="run"):
 
 
 class Cancel(Frame, tag="cancel"):
+    """Asks a task to stop; `reason` is cancelled or timeout."""
+
     task_id: str
+    reason: str = "cancelled"
 
 
 class Ready(Frame, tag="ready"):
@@ -105,8 +108,16 @@ class Log(Frame, tag="log"):
     lines: list[tuple[float, str, str]]
 
 
+class Patience(Frame, tag="patience"):
+    """How long this task may take to stop by itself once it is asked to."""
+
+    task_id: str
+    attempt: int
+    seconds: float
+
+
 ToRunner = Init | Run | Cancel
-FromRunner = Ready | Broken | Done | End | Progress | Log
+FromRunner = Ready | Broken | Done | End | Progress | Log | Patience
 
 _encoder = msgspec.json.Encoder()
 decode_to_runner = msgspec.json.Decoder(ToRunner).decode

@@ -15,13 +15,21 @@ import msgspec
 from msgspec import Raw
 
 from corral.errors import WorkerError
-from corral.worker.base import Worker
+from corral.worker.base import Failure, Worker
 from corral.worker.frame import Fault, Item, Outcome
 from corral.worker.text import TRACEBACK_LIMIT, clean
 
 RESULT_LIMIT = 16 * 1024 * 1024
 # The runner is started with -m, so its own module is __main__.
-_OURS = frozenset({__name__, "__main__", "corral.worker.base", "corral.worker.load"})
+_OURS = frozenset(
+    {
+        __name__,
+        "__main__",
+        "corral.worker.base",
+        "corral.worker.function",
+        "corral.worker.load",
+    }
+)
 
 _encode = msgspec.json.Encoder(enc_hook=lambda value: _plain(value)).encode
 _decode = msgspec.json.Decoder().decode
@@ -130,7 +138,7 @@ def encode_result(output: Any) -> bytes:
 
 def fault_of(error: BaseException) -> Fault:
     """What to tell about an exception: message, and traceback of user code."""
-    if isinstance(error, _Failure):
+    if isinstance(error, _Failure | Failure):
         return Fault(error.kind, clean(str(error)))
     return Fault("exception", describe(error), trace(error))
 
@@ -175,11 +183,25 @@ def run_one(call: Callable[[Any], Any], item: Item) -> tuple[Outcome, int]:
     try:
         raw = encode_result(call(decode_payload(item.payload)))
     except BaseException as error:  # SystemExit too: it ends a task, not the runner
-        return failed(item, fault_of(error), started, _clock() - begin), 0
+        outcome = failed(item, fault_of(error), started, _clock() - begin)
+        return _with_output(outcome, error)
     outcome = Outcome(
         item.task_id, item.attempt, "completed", Raw(raw), None, started,
         _clock() - begin,
     )  # fmt: skip
+    return outcome, len(raw)
+
+
+def _with_output(outcome: Outcome, error: BaseException) -> tuple[Outcome, int]:
+    """A failure that has something to show keeps it, when it can be kept."""
+    output = error.output if isinstance(error, Failure) else None
+    if output is None:
+        return outcome, 0
+    try:
+        raw = encode_result(output)
+    except _Failure:
+        return outcome, 0
+    outcome.result = Raw(raw)
     return outcome, len(raw)
 
 

@@ -6,6 +6,7 @@ and this costs a fraction of a richer client's processor time.
 
 from __future__ import annotations
 
+import hashlib
 import http.client
 import threading
 from typing import Any
@@ -40,7 +41,7 @@ class Refused(CorralError):
 
 
 class ManagerLink:
-    """POSTs JSON, with the node's credential."""
+    """POSTs JSON and fetches objects, with the node's credential."""
 
     def __init__(self, url: str, key: str, ca_file: str | None = None) -> None:
         parts = urlsplit(url)
@@ -65,11 +66,7 @@ class ManagerLink:
             Fenced: the manager does not know us any more.
             Refused: the body itself is the problem.
         """
-        try:
-            status, answer = self._exchange(path, body)
-        except (OSError, http.client.HTTPException) as error:
-            reason = str(error) or type(error).__name__
-            raise Away(f"the manager does not answer: {reason}") from error
+        status, answer = self._call("POST", path, body)
         if 200 <= status < 300:
             return answer
         message = f"{status}: {_message(answer)}"
@@ -79,16 +76,41 @@ class ManagerLink:
             raise Away(message, status=status)
         raise Refused(message, status=status)
 
+    def get_object(self, digest: str) -> bytes:
+        """The bytes of an object, found to be those of its digest.
+
+        Raises:
+            Away: no answer, one that says later, or other bytes.
+            Refused: there is no such object, or none for us.
+        """
+        status, answer = self._call("GET", f"/objects/{digest}", None)
+        if status in _RETRIABLE or status >= 500:
+            raise Away(f"{status}: {_message(answer)}", status=status)
+        if status != 200:
+            raise Refused(f"{status}: {_message(answer)}", status=status)
+        if hashlib.sha256(answer).hexdigest() != digest:
+            raise Away(f"the bytes that came are not those of object {digest}")
+        return answer
+
     def close(self) -> None:
         """Close every thread's connection; nobody may be using them."""
         while self._open:
             self._open.pop().close()
 
-    def _exchange(self, path: str, body: bytes) -> tuple[int, bytes]:
+    def _call(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+        try:
+            return self._exchange(method, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            reason = str(error) or type(error).__name__
+            raise Away(f"the manager does not answer: {reason}") from error
+
+    def _exchange(
+        self, method: str, path: str, body: bytes | None
+    ) -> tuple[int, bytes]:
         kept = getattr(self._of_thread, "connection", None)
         if kept is not None:
             try:
-                return self._ask(kept, path, body)
+                return self._ask(kept, method, path, body)
             except (http.client.HTTPException, ConnectionError):
                 # The manager closes idle connections: the usual reason, and no
                 # reason to wait.
@@ -96,13 +118,17 @@ class ManagerLink:
         fresh = self._connect()
         self._open.add(fresh)
         self._of_thread.connection = fresh
-        return self._ask(fresh, path, body)
+        return self._ask(fresh, method, path, body)
 
     def _ask(
-        self, connection: http.client.HTTPConnection, path: str, body: bytes
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: bytes | None,
     ) -> tuple[int, bytes]:
         try:
-            connection.request("POST", self._prefix + path, body, self._headers)
+            connection.request(method, self._prefix + path, body, self._headers)
             response = connection.getresponse()
             return response.status, response.read()
         except BaseException:

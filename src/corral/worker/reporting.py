@@ -38,6 +38,7 @@ class Registration(msgspec.Struct):
     queue: str
     concurrency: int = 1
     job_types: list[str] = msgspec.field(default_factory=list)
+    token: str = ""
 
 
 class Answer(msgspec.Struct):

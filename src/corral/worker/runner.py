@@ -1,5 +1,8 @@
 """The process that holds user code: `python -m corral.worker.runner CELLS PARENT`.
 
+PARENT is the process to end with, or the path of a socket to speak through: a runner
+in a container has no parent it could see.
+
 It knows neither the manager nor the network, and may be killed at any moment.
 """
 
@@ -8,12 +11,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
 from corral.errors import WorkerError
-from corral.worker import invoke
+from corral.worker import invoke, running
 from corral.worker.base import Context
 from corral.worker.capture import Capture
 from corral.worker.cell import CURRENT, LIMIT, NONE, WHOLE, Cells
@@ -23,6 +27,7 @@ from corral.worker.frame import (
     Cancel,
     Init,
     Item,
+    Patience,
     Progress,
     Ready,
     Run,
@@ -45,7 +50,9 @@ class Runner:
         self._capture = Capture()
         self._emit = Emitter(frames_out, self._capture)
         self._inbox: SimpleQueue[Init | Run] = SimpleQueue()
-        self._cancelled: set[str] = set()
+        self._cancelled: dict[str, str] = {}
+        self._on_stop: dict[str, Callable[[str], None]] = {}
+        self._stop_lock = threading.Lock()
         self._worker: Any = None
         self._call: Any = None
         self._takes_batches = False
@@ -71,7 +78,7 @@ class Runner:
                 while (body := read_frame(stream)) is not None:
                     frame = decode_to_runner(body)
                     if isinstance(frame, Cancel):
-                        self._cancelled.add(frame.task_id)
+                        self._cancel(frame)
                         continue
                     # Here, not at the end of a batch: a late cancel of the last
                     # batch must not hit the same task's next attempt.
@@ -79,6 +86,13 @@ class Runner:
                     self._inbox.put(frame)
         finally:
             end_own_group()
+
+    def _cancel(self, frame: Cancel) -> None:
+        with self._stop_lock:
+            self._cancelled[frame.task_id] = frame.reason
+            call = self._on_stop.get(frame.task_id)
+        if call is not None:
+            call(frame.reason)
 
     def _start(self, init: Init) -> bool:
         try:
@@ -147,7 +161,7 @@ class Runner:
         return self._call(payload)
 
     def _show(self, item: Item) -> None:
-        self._worker.context = Context(
+        context = Context(
             self,
             item.task_id,
             item.attempt,
@@ -156,6 +170,11 @@ class Runner:
             item.labels,
             item.model,
         )
+        self._worker.context = context
+        self._on_stop.clear()
+        if grace_s := getattr(self._worker, "stop_grace_s", 0.0):
+            context.allow_to_stop(float(grace_s))
+        running.show(context)
 
     def progress(self, task_id: str, attempt: int, fraction: float, text: str) -> None:
         share = min(max(fraction, 0.0), 1.0) if fraction == fraction else 0.0
@@ -168,6 +187,16 @@ class Runner:
 
     def is_cancelled(self, task_id: str) -> bool:
         return task_id in self._cancelled
+
+    def on_stop(self, task_id: str, call: Callable[[str], None]) -> None:
+        with self._stop_lock:
+            self._on_stop[task_id] = call
+            reason = self._cancelled.get(task_id)
+        if reason is not None:
+            call(reason)
+
+    def patience(self, task_id: str, attempt: int, seconds: float) -> None:
+        self._emit.send(Patience(task_id, attempt, seconds))
 
     def decode(self, text: Any) -> Any:
         return invoke.decode_payload(text)
@@ -183,12 +212,28 @@ def _private_pipes() -> tuple[int, int]:
     return frames_in, frames_out
 
 
+def _private_sockets(path: str) -> tuple[int, int]:
+    """Two connections, so that each side may block in one while it uses the other."""
+    import socket  # most runners have pipes
+
+    ends = []
+    for _ in range(2):
+        end = socket.socket(socket.AF_UNIX)
+        end.connect(path)
+        ends.append(end.detach())
+    return ends[0], ends[1]
+
+
 def main() -> None:
-    cells, parent = Cells(sys.argv[1]), int(sys.argv[2])
-    die_with_parent(parent)
+    cells, parent = Cells(sys.argv[1]), sys.argv[2]
     # User code must not see our arguments as its own.
     sys.argv = ["corral-runner"]
-    code = Runner(*_private_pipes(), cells).serve()
+    if parent.isdecimal():
+        die_with_parent(int(parent))
+        pipes = _private_pipes()
+    else:
+        pipes = _private_sockets(parent)
+    code = Runner(*pipes, cells).serve()
     sys.stdout.flush()
     os._exit(code)
 

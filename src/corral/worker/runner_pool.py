@@ -7,7 +7,9 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from corral.errors import WorkerError
+from corral.errors import CorralError, WorkerError
+from corral.worker.bundle import Bundle
+from corral.worker.frame import Item
 from corral.worker.process import say_exit
 from corral.worker.runner_process import RunnerProcess, RunnerSpec
 
@@ -17,8 +19,16 @@ FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
 
 
+class Unrunnable(CorralError):
+    """The code of a task cannot be run on this node; trying again is of no use."""
+
+    code = "bad_code"
+
+
 class RunnerPool:
     """`on_change` is called, outside any lock, when state or error may differ."""
+
+    takes_bundles = False
 
     def __init__(
         self, spec: RunnerSpec, size: int, on_change: Callable[[], None]
@@ -34,8 +44,9 @@ class RunnerPool:
         self._error: str | None = None
         self._keepers: list[threading.Thread] = []
 
-    def start(self) -> None:
+    def start(self, spec: RunnerSpec | None = None) -> None:
         """Start every runner, each in the care of a thread that stays with it."""
+        self._spec = spec or self._spec
         for number in range(self._size):
             # The keeper outlives all its runners: the kernel kills a runner when
             # the thread that started it ends.
@@ -60,10 +71,15 @@ class RunnerPool:
         with self._changed:
             return sorted(runner.pid for runner in self._live)
 
-    def acquire(self) -> RunnerProcess:
+    def bundle_of(self, item: Item) -> Bundle | None:
+        """The code a task brings along; here that is nothing to look at."""
+        return None
+
+    def acquire(self, bundle: Bundle | None = None) -> RunnerProcess:
         """A ready runner of one's own; waits for a turn while they are busy.
 
         Raises:
+            Unrunnable: the bundle is the reason why there is none.
             WorkerError: no runner can start, or the worker is closing.
         """
         ticket = object()
@@ -132,7 +148,10 @@ class RunnerPool:
         try:
             runner = RunnerProcess(self._spec, self._welcome)
         except OSError as error:
-            self._fail(f"no runner process can be started: {error}")
+            self.fail(f"no runner process can be started: {error}")
+            return False
+        except WorkerError as error:
+            self.fail(error.message)
             return False
         with self._changed:
             self._live.add(runner)
@@ -148,7 +167,7 @@ class RunnerPool:
             log.warning("runner %d %s", runner.pid, say_exit(code))
         if not runner.is_ready:
             ended = f"the runner {say_exit(code)} while it was starting"
-            self._fail(runner.fault or ended, runner.trace)
+            self.fail(runner.fault or ended, runner.trace)
         self._on_change()
         return runner.is_ready and runner.was_used
 
@@ -160,7 +179,8 @@ class RunnerPool:
             self._changed.notify_all()
         self._on_change()
 
-    def _fail(self, message: str, trace: str | None = None) -> None:
+    def fail(self, message: str, trace: str | None = None) -> None:
+        """No runner can be started now, for this reason; forgotten when one can."""
         with self._changed:
             is_news = message != self._error
             self._error = message

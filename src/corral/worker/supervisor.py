@@ -6,23 +6,32 @@ code never runs in it.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+import re
 import signal
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 from typing import IO, Any
 
 import msgspec
 
-from corral.errors import CorralError
+from corral.errors import AlreadyRunning, CorralError
+from corral.worker.allowance import Code, Containers
 from corral.worker.beacon import Beacon
+from corral.worker.bundle import FUNCTION_WORKER, PLAIN_TYPES, Bundle
+from corral.worker.bundle_pool import BundlePool
 from corral.worker.desk import Desk
 from corral.worker.manager_link import Fenced, ManagerLink, Refused
+from corral.worker.recipe import Recipe
 from corral.worker.reporting import Registration, Reporter
 from corral.worker.runner_pool import RunnerPool
-from corral.worker.runner_process import RunnerSpec
+from corral.worker.script.access import Access, runs_scripts
+from corral.worker.vessel import RunnerSpec
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +39,8 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_FENCED = 4
 STOP_S = 5.0
+ANSWER_S = 2.0
+PREPARE_AGAIN_S = (5.0, 15.0, 30.0, 60.0, 120.0)
 THREADS_PER_RUNNER = 2
 
 
@@ -39,6 +50,9 @@ class Spec(msgspec.Struct):
     job_types: list[str] = msgspec.field(default_factory=list)
     params: dict[str, Any] = msgspec.field(default_factory=dict)
     concurrency: int = 1
+    environment: dict[str, Any] | None = None
+    entry: str | None = None
+    url: str | None = None
 
 
 class Assignment(msgspec.Struct):
@@ -53,6 +67,8 @@ class Assignment(msgspec.Struct):
     spec: Spec
     ca_file: str | None = None
     log_level: str = "INFO"
+    code: Code = msgspec.field(default_factory=Code)
+    containers: Containers = msgspec.field(default_factory=Containers)
 
 
 class Word(msgspec.Struct):
@@ -72,8 +88,18 @@ class Supervisor:
         self._reporter = Reporter(
             link, given.worker_id, self._on_answer, lambda why: self._leave(why)
         )
-        spec = RunnerSpec(given.spec.worker_class, given.spec.params)
-        self._pool = RunnerPool(spec, max(given.spec.concurrency, 1), self._on_change)
+        spec = given.spec
+        self._recipe = Recipe(
+            spec.worker_class,
+            spec.params,
+            spec.environment,
+            spec.entry,
+            link,
+            given.code,
+            given.containers,
+            f"{given.worker_id}.runner",
+        )
+        self._pool = self._make_pool(link)
         self._desk = Desk(
             given.worker_id, self._pool, self._reporter, lambda: self._beacon.touch()
         )
@@ -82,6 +108,52 @@ class Supervisor:
         self._tell_lock = threading.Lock()
         self._is_stopping = threading.Event()
         self._is_consuming = False
+        self._answer_all: Callable[[], None] = lambda: None
+
+    def _make_pool(self, link: ManagerLink) -> RunnerPool:
+        spec, code = self._given.spec, self._given.code
+        plain = self._trusted(RunnerSpec(spec.worker_class, spec.params))
+        size = spec.concurrency
+        if spec.worker_class not in PLAIN_TYPES:
+            return RunnerPool(plain, max(size, 1), self._on_change)
+
+        def recipe_of(bundle: Bundle) -> Recipe:
+            params = {**spec.params, "archive": bundle.digest, "path": bundle.path}
+            return Recipe(
+                FUNCTION_WORKER,
+                params,
+                bundle.environment,
+                None,
+                link,
+                code,
+                self._given.containers,
+                f"{self._given.worker_id}.runner",
+            )
+
+        plain_types = PLAIN_TYPES[spec.worker_class]
+        return BundlePool(plain, max(size, 1), self._on_change, recipe_of, plain_types)
+
+    def _trusted(self, spec: RunnerSpec) -> RunnerSpec:
+        """Our own class that runs scripts may speak to the manager, as we do.
+
+        Only where nothing but this machine's own Corral can be loaded as it.
+        """
+        if not runs_scripts(spec.worker_class) or spec.folder or spec.launch:
+            return spec
+        params = {**spec.params, "access": msgspec.to_builtins(self._access())}
+        return replace(spec, params=params)
+
+    def _access(self) -> Access:
+        given = self._given
+        return Access(
+            given.worker_id,
+            given.node_id,
+            given.manager_url,
+            given.key,
+            given.ca_file,
+            given.code,
+            given.containers,
+        )
 
     def run(self) -> int:
         """Serve until told to stop; the exit code."""
@@ -91,7 +163,8 @@ class Supervisor:
         registration = self._register()
         self._beacon.incarnation = registration.incarnation
         self._desk.open(registration.incarnation, registration.secret)
-        self._pool.start()
+        if self._open_port(registration):
+            self._start_runners()
         self._consume(registration)
         return self._end()
 
@@ -101,6 +174,77 @@ class Supervisor:
         except (Fenced, Refused) as error:
             self._leave(error.message)
             raise
+
+    def _open_port(self, registration: Registration) -> bool:
+        """Answer under the worker's URL, when it has one; false when that fails."""
+        given = self._given
+        if given.spec.url is None:
+            return True
+        # Late: most workers have no port, and need none of this.
+        from corral.client.port import has_port
+        from corral.client.relay import Manager
+        from corral.worker.face import Card, WorkerFace
+
+        if not has_port(given.spec.url):
+            return True
+        card = Card(
+            given.worker_id,
+            given.spec.url,
+            re.split(r"[:.]", given.spec.worker_class)[-1],
+            registration.token,
+            given.key,
+            self._status,
+        )
+        face = WorkerFace(card, Manager(given.manager_url, given.ca_file))
+        try:
+            face.open()
+        except AlreadyRunning as error:
+            self._pool.fail(error.message)
+            return False
+        self._answer_all = lambda: face.drain(ANSWER_S)
+        return True
+
+    def _status(self) -> tuple[str, str | None]:
+        """What the job API calls this worker's state, and the job it has."""
+        held = next((task_id for task_id, _ in self._desk.held), None)
+        if held is None and self._pool.error is not None:
+            return "error", None
+        return ("running" if held else "idle"), held
+
+    def _tell_isolation(self) -> None:
+        level = "process"
+        if runs_scripts(self._given.spec.worker_class):
+            from corral.worker.isolation import best_level
+
+            level = str(best_level())
+        self._beacon.facts = {**self._beacon.facts, "isolation": level}
+
+    def _start_runners(self) -> None:
+        # In a thread: trying out a sandbox takes longer than starting.
+        threading.Thread(target=self._tell_isolation, daemon=True).start()
+        is_plain = self._recipe.is_plain and not self._access().container_trace.exists()
+        if is_plain:
+            self._pool.start()
+        else:
+            threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
+
+    def _prepare(self) -> None:
+        """Start runners once their code is there; try again for as long as it is not.
+
+        A branch may appear and a network come back; meanwhile the worker shows why.
+        """
+        for delay_s in itertools.chain(PREPARE_AGAIN_S, itertools.repeat(300.0)):
+            try:
+                self._access().sweep_containers()
+                spec = self._recipe.make()
+            except CorralError as error:
+                self._pool.fail(error.message)
+            else:
+                self._beacon.facts = {**self._beacon.facts, "code": self._recipe.facts}
+                self._pool.start(self._trusted(spec))
+                return
+            if self._is_stopping.wait(delay_s):
+                return
 
     def _consume(self, registration: Registration) -> None:
         """Take orders in this, the main, thread until the consumer is stopped."""
@@ -129,8 +273,10 @@ class Supervisor:
         if not stopping:
             log.error("the engine's consumer ended by itself")
         self._pool.kill()
+        self._recipe.close()
         self._reporter.stop()
         self._beacon.say_last()
+        self._answer_all()
         return 0 if stopping else EXIT_FAILED
 
     def _heed_signals(self) -> None:
@@ -177,6 +323,8 @@ class Supervisor:
 
     def _kill(self, code: int) -> None:
         self._pool.kill()
+        self._recipe.close()
+        self._answer_all()
         os._exit(code)
 
     def _on_answer(self, outcomes: list[Any], drops: list[tuple[str, int]]) -> None:

@@ -37,22 +37,39 @@ SCOPES = {
     ("POST", "/register_job_to_worker"): Scope.OPERATE,
     ("POST", "/register_node"): Scope.OPERATE,
     ("POST", "/launch_worker"): Scope.OPERATE,
+    ("POST", "/run_on_worker"): Scope.SUBMIT,
+    ("POST", "/shutdown_worker"): Scope.OPERATE,
+    ("POST", "/shutdown_worker_by_id"): Scope.OPERATE,
+    ("POST", "/shutdown_worker_by_port"): Scope.OPERATE,
+    ("POST", "/shutdown_all_workers"): Scope.OPERATE,
+    ("POST", "/shutdown_node"): Scope.OPERATE,
     ("POST", "/shutdown"): Scope.ADMIN,
     ("POST", "/register_app"): Scope.ADMIN,
     ("POST", "/register_job_to_endpoint"): Scope.OPERATE,
     ("POST", "/clear_job_schema_queue"): Scope.OPERATE,
+    ("POST", "/clear_databases"): Scope.ADMIN,
+    ("POST", "/workers/{worker_id}/restart"): Scope.OPERATE,
+    ("POST", "/apps/{name}/routes"): Scope.ADMIN,
+    ("DELETE", "/apps/{name}/routes"): Scope.ADMIN,
     ("POST", "/join-tokens"): Scope.ADMIN,
     ("POST", "/cluster/drain"): Scope.ADMIN,
     ("POST", "/nodes/join"): Scope.JOIN,
     ("POST", "/nodes/{node_id}/register"): Scope.NODE,
     ("POST", "/nodes/{node_id}/beat"): Scope.NODE,
     ("GET", "/nodes/{node_id}/desired"): Scope.NODE,
+    ("PUT", "/secrets/{name}"): Scope.ADMIN,
+    ("DELETE", "/secrets/{name}"): Scope.ADMIN,
     ("POST", "/workers/{worker_id}/register"): Scope.NODE,
+    ("POST", "/workers/{worker_id}/secrets"): Scope.NODE,
     ("POST", "/workers/{worker_id}/reports"): Scope.NODE,
 }
 
 # Calls that nodes may make too, beside those that SCOPES lets.
-FOR_NODES = {("GET", "/objects/{digest}"), ("HEAD", "/objects/{digest}")}
+FOR_NODES = {
+    ("GET", "/objects/{digest}"),
+    ("HEAD", "/objects/{digest}"),
+    ("POST", "/run_on_worker"),
+}
 
 # Calls that only look, though they are POST.
 LOOKS = {
@@ -70,6 +87,7 @@ LOOKS = {
     "/server_id",
     "/class_name",
     "/pid_file",
+    "/mcp-server/mcp",  # its tools ask for what the calls behind them ask for
 }
 
 

@@ -171,9 +171,11 @@ async def test_examples_of_the_description_are_accepted_as_they_stand(
                 answer = await world.admin.send(
                     method.upper(), path, json=content["example"]
                 )
-                # The job API's examples name things that are not there.
+                # The job API's examples name things that are not there, and so does
+                # a path that has a name in it.
                 is_known = answer.is_success or answer.status_code == 404
-                is_fine = is_known if "job API" in call["tags"] else answer.is_success
+                is_loose = "job API" in call["tags"] or "{" in path
+                is_fine = is_known if is_loose else answer.is_success
                 assert is_fine, f"{method} {path}: {answer.text}"
 
 

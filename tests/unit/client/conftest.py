@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from corral.client import Client, Patience
+from tests.unit.client.sample_code import load as load
+from tests.unit.client.sample_code import objects as objects
 from tests.unit.client.stand_in import StandIn, serve
 
 

@@ -103,9 +103,10 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
             for name, value in answer.headers.items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(text)
+            if self.command != "HEAD":
+                self.wfile.write(text)
 
-        do_GET = do_POST = do_DELETE = _serve  # noqa: N815
+        do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815
 
         def log_message(self, *args: Any) -> None:
             """Tests look at `seen` instead."""

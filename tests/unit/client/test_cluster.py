@@ -44,6 +44,29 @@ def test_launch_sends_only_what_was_given(manager: StandIn, client: Client) -> N
     }
 
 
+def test_apps_and_their_routes(manager: StandIn, client: Client) -> None:
+    app = {"name": "a", "url": "http://h", "routes": [{"path": "/x", "timeout": 5}]}
+    manager.on("GET /apps", {"apps": [app]})
+    manager.on("POST /apps", app)
+    manager.on("DELETE /apps/a", {})
+    manager.on("POST /apps/a/routes", app)
+    manager.on("DELETE /apps/a/routes", app)
+    manager.on("POST /register_job_to_endpoint", None)
+    assert client.register_app("a", "http://h", concurrency=2) == client.apps()[0]
+    assert client.add_route("a", "/x", 5).routes[0].timeout == 5
+    client.remove_route("a", "/x")
+    client.target_job_type("kind", "a/x")
+    client.remove_app("a")
+    assert manager.seen[0].json == {"name": "a", "url": "http://h", "concurrency": 2}
+    assert manager.asked("DELETE /apps/a/routes")[0].query == {"path": "/x"}
+
+
+def test_restart_tells_seconds(manager: StandIn, client: Client) -> None:
+    told = {"message": "m", "worker_id": "w1", "estimated_downtime": 1.5}
+    manager.on("POST /workers/w1/restart", told)
+    assert client.restart_worker("w1").estimated_downtime == 1.5
+
+
 def test_job_types_tokens_events_and_drain(manager: StandIn, client: Client) -> None:
     manager.on("GET /job-types", {"job_types": [{"name": "echo"}]})
     manager.on("POST /job-types", {})

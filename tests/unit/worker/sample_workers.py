@@ -6,9 +6,11 @@ import os
 import subprocess
 import sys
 import threading
+from queue import SimpleQueue
 from typing import Any
 
 from corral.worker import Worker
+from corral.worker.base import Failure
 
 
 def pause(seconds: float) -> None:
@@ -224,3 +226,25 @@ class Secretive(Worker):
 
 
 not_a_class = 5
+
+
+class Tidy(Worker):
+    """Cleans up when asked to stop, or does not."""
+
+    stop_grace_s = 1.0
+
+    def run(self, payload: Any) -> Any:
+        reasons: SimpleQueue[str] = SimpleQueue()
+        self.context.on_stop(reasons.put)
+        reason = reasons.get(timeout=20)
+        if payload.get("deaf"):
+            pause(20)
+        return {"tidied": reason, "cancelled": self.context.cancelled}
+
+
+class Shows(Worker):
+    """Fails, and has something to show."""
+
+    def run(self, payload: Any) -> Any:
+        output = object() if payload.get("odd") else {"left": 7}
+        raise Failure("no luck", kind="exit", output=output)

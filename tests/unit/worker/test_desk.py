@@ -32,7 +32,7 @@ class Office:
 
     def __init__(self, worker_class: str = SLEEPER) -> None:
         self.manager = StandInManager()
-        self.pool = RunnerPool(RunnerSpec(worker_class, {}), 1, lambda: None)
+        self.pool = self.make_pool(RunnerSpec(worker_class, {}))
         self.fenced: list[str] = []
         self.link = ManagerLink(self.manager.url, "key")
         self.reporter = Reporter(
@@ -42,6 +42,9 @@ class Office:
         self.reporter.register(1, 1)
         self.desk.open(INCARNATION, SECRET)
         self.pool.start()
+
+    def make_pool(self, spec: RunnerSpec) -> RunnerPool:
+        return RunnerPool(spec, 1, lambda: None)
 
     def serve_later(self, signed: dict[str, str]) -> threading.Thread:
         thread = threading.Thread(target=self.desk.serve, args=(signed,))

@@ -8,12 +8,15 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
 from corral.worker.batch import Batch
 from corral.worker.execution import OVERRUN_S, Execution
+from corral.worker.frame import Outcome
 from corral.worker.notes import Notes
 from tests.unit.worker.conftest import Bench, item, value
 
@@ -23,6 +26,12 @@ SLEEPER = "corral.worker.builtin:SleepWorker"
 
 def nap(seconds: float) -> dict[str, float]:
     return {"seconds": seconds}
+
+
+def left(outcome: Outcome) -> Any:
+    """What an attempt that did not complete has to show."""
+    assert isinstance(outcome.result, msgspec.Raw)
+    return msgspec.json.decode(outcome.result)
 
 
 def on_started(worker: Bench, act: Callable[[], None]) -> None:
@@ -267,3 +276,47 @@ def test_what_is_handed_back_has_never_run(bench: MakeBench, tmp_path: Path) -> 
         done = [i for i in batch.items if fate[i.task_id] == "completed"]
         assert [bytes(i.payload).decode() for i in done] == ran
         assert set(fate.values()) <= {"completed", "returned"}
+
+
+def test_a_task_out_of_time_may_clean_up_and_keep_what_it_has(bench: MakeBench) -> None:
+    worker = bench("Tidy")
+    worker.warm()
+    [done] = worker.run(item({}, timeout_s=0.2))
+    assert done.kind == "timed_out"
+    assert done.error is not None
+    assert done.error.kind == "timeout"
+    assert left(done) == {"tidied": "timeout", "cancelled": True}
+
+
+def test_a_task_that_does_not_use_its_grace_is_killed_after_it(
+    bench: MakeBench,
+) -> None:
+    worker = bench("Tidy")
+    worker.warm()
+    began = time.monotonic()
+    [done] = worker.run(item({"deaf": True}, timeout_s=0.2))
+    assert 1.2 <= time.monotonic() - began < 5
+    assert done.kind == "timed_out"
+
+
+def test_a_cancelled_task_has_its_grace_too(bench: MakeBench) -> None:
+    worker = bench("Tidy")
+    worker.warm()
+    batch = Batch([item({})])
+    on_started(worker, lambda: batch.drop(batch.items[0].key))
+    [done] = worker.execute(batch).outcomes
+    assert done.kind == "cancelled"
+    # It ended by itself: the runner lives, and takes the next.
+    [after] = worker.run(item({}, timeout_s=0.1))
+    assert left(after) == {"tidied": "timeout", "cancelled": True}
+
+
+def test_a_failure_keeps_its_output_and_its_kind(bench: MakeBench) -> None:
+    worker = bench("Shows")
+    shown, odd = worker.run(item({}), item({"odd": True}))
+    for done in (shown, odd):
+        assert done.kind == "failed"
+        assert done.error is not None
+        assert (done.error.kind, done.error.message) == ("exit", "no luck")
+    assert left(shown) == {"left": 7}
+    assert not odd.result

@@ -59,6 +59,7 @@ async def status(who: Reader) -> Response:
     samples = [n.sample for n in online if n.sample is not None]
     total = sum(s.memory_total_mb for s in samples)
     used = sum(s.memory_used_mb for s in samples)
+    uptime_s = (manager.clock.now() - manager.started_at).total_seconds()
     is_well = serving == len(workers) and len(online) == len(nodes)
     return answer(
         model.ClusterOut(
@@ -74,8 +75,12 @@ async def status(who: Reader) -> Response:
             gpu_utilization=0.0,
             total_memory_mb=total,
             available_memory_mb=total - used,
-            uptime_s=(manager.clock.now() - manager.started_at).total_seconds(),
+            uptime_s=uptime_s,
             version=__version__,
+            # As existing documents name them; numbers, in MB and seconds.
+            total_memory=total,
+            available_memory=total - used,
+            uptime=uptime_s,
         )
     )
 

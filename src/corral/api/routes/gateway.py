@@ -67,8 +67,9 @@ async def apps(who: Reader) -> Response:
 
 def _shown(manager: Manager, app: App) -> model.AppOut:
     types = sorted(manager.cluster.types_for(app.name))
+    routes = [model.RouteOut(*row) for row in sorted(app.timeouts.items())]
     return model.AppOut(
-        app.name, app.url, app.timeout_s, app.concurrency, types, app.created_at
+        app.name, app.url, app.timeout_s, app.concurrency, types, app.created_at, routes
     )
 
 
@@ -94,7 +95,9 @@ async def register(request: Request, who: Caller, said: model.AppIn) -> App:
     if name in _taken(request.app):
         raise InvalidField(f"'{name}' is the name of a route of ours", field="name")
     now = who.manager.clock.now()
-    row = App(name, said.url, said.timeout, said.concurrency, now)
+    known = who.manager.gateway.apps.get(name)
+    timeouts = known.timeouts if known else {}
+    row = App(name, said.url, said.timeout, said.concurrency, now, timeouts)
     await who.manager.gateway.save(row)
     who.note("app.save", name, url=said.url)
     return row
@@ -124,6 +127,34 @@ async def delete_app(name: str, who: Admin) -> Response:
     await who.manager.gateway.delete(name)
     who.note("app.delete", name)
     return answer(model.AppGone("the app is gone", name))
+
+
+@router.post(
+    "/{name}/routes",
+    summary="Give a path of an app a timeout of its own",
+    **described(
+        model.AppOut,
+        body=model.RouteIn,
+        errors=(404, 422),
+        example={"path": "/train", "timeout": 600},
+    ),
+)
+async def add_route(name: str, request: Request, who: Admin) -> Response:
+    said = await read(request, model.RouteIn)
+    row = await who.manager.gateway.set_timeout(name, said.path, said.timeout)
+    who.note("app.route", name, path=said.path, timeout=said.timeout)
+    return answer(_shown(who.manager, row))
+
+
+@router.delete(
+    "/{name}/routes",
+    summary="Let a path of an app have the app's own timeout again",
+    **described(model.AppOut, errors=(404, 422)),
+)
+async def delete_route(name: str, path: str, who: Admin) -> Response:
+    row = await who.manager.gateway.drop_timeout(name, path)
+    who.note("app.unroute", name, path=path)
+    return answer(_shown(who.manager, row))
 
 
 class AppRoute(BaseRoute):
@@ -186,7 +217,8 @@ async def _relay(request: Request, app: App, path: bytes) -> Response:
     except httpx.InvalidURL as e:
         raise BadRequest(f"the path cannot be forwarded: {e}") from None
     except httpx.TimeoutException:
-        text = f"app '{app.name}' did not answer within {app.timeout_s:g} s"
+        limit_s = app.timeout_for(path.decode())
+        text = f"app '{app.name}' did not answer within {limit_s:g} s"
         return problem(request, 504, "gateway_timeout", text, {"app": app.name})
     except httpx.HTTPError as e:
         text = f"app '{app.name}' cannot be reached: {e or type(e).__name__}"

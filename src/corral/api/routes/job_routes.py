@@ -53,6 +53,17 @@ async def register_job_to_endpoint(request: Request, who: Operator) -> Response:
 
 
 @router.post(
+    "/clear_databases",
+    summary="Cancel and remove every job, dead letter, worker type and target",
+    **described(dict),
+)
+async def clear_databases(who: Admin) -> Response:
+    gone = await who.manager.clearing.clear(who.key.id)
+    who.note("cluster.clear", "", **gone)
+    return answer(None)
+
+
+@router.post(
     "/clear_job_schema_queue",
     summary="Cancel every job of a type that waits",
     **described(

@@ -11,10 +11,16 @@ from corral.api import job_render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.worker_intake import worker_spec
+from corral.core.environment import (
+    ArchiveEnvironment,
+    Environment,
+    from_plain,
+    to_plain,
+)
 from corral.core.job_type import check_name
 from corral.core.key import Scope
 from corral.core.worker_type import WorkerType
-from corral.errors import InvalidField
+from corral.errors import InvalidField, NotFound
 
 router = APIRouter(tags=["job API"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -30,18 +36,46 @@ _TYPE = {"worker_name": "mine", "worker_class": "pkg:Class", "job_type": "echo"}
 async def register_worker_type(request: Request, who: Operator) -> Response:
     said = await read(request, jm.WorkerTypeIn)
     name = check_name(said.worker_name, "worker_name")
-    if said.git_repo_url is not None:
-        raise InvalidField(
-            "workers from Git are not there yet: install the class on the nodes",
-            field="git_repo_url",
-        )
     if said.job_type is not None:
         check_name(said.job_type, "job_type")
     spec = worker_spec("", said.worker_class, ["any"], said.worker_params, 1)
-    row = WorkerType(name, spec.worker_class, said.worker_params, said.job_type)
+    row = WorkerType(
+        name,
+        spec.worker_class,
+        said.worker_params,
+        said.job_type,
+        await _environment(who, said),
+    )
     await who.manager.worker_types.save(row)
     who.note("worker_type.save", name, worker_class=row.worker_class)
     return answer(None)
+
+
+async def _environment(who: Caller, said: jm.WorkerTypeIn) -> Environment | None:
+    """Where the code comes from: `environment`, or the older `git_*` fields."""
+    if said.git_repo_url is not None:
+        if said.environment is not None:
+            raise InvalidField("give environment or git_*, not both", field="git_*")
+        git = {
+            "repo_url": said.git_repo_url,
+            "branch": said.git_branch,
+            "commit": said.git_commit,
+            "working_dir": said.git_working_dir,
+            "project": said.git_project,
+        }
+        return from_plain({"git": git})
+    if said.environment is None:
+        return None
+    found = from_plain(said.environment)
+    if isinstance(found, ArchiveEnvironment):
+        await _check_there(who, found.digest)
+    return found
+
+
+async def _check_there(who: Caller, digest: str) -> None:
+    # Said now, and not by a node minutes later.
+    if not await who.manager.objects.exists(digest):
+        raise NotFound(f"no object {digest}: upload it first", digest=digest)
 
 
 @router.get(
@@ -52,7 +86,15 @@ async def register_worker_type(request: Request, who: Operator) -> Response:
 async def worker_types(who: Reader) -> Response:
     known = who.manager.cluster.worker_types
     rows = [
-        jm.WorkerTypeOut(t.name, t.worker_class, t.params, t.job_type)
+        jm.WorkerTypeOut(
+            t.name,
+            t.worker_class,
+            t.params,
+            t.job_type,
+            to_plain(t.environment) if t.environment else None,
+            t.version,
+            t.entry,
+        )
         for t in sorted(known.values(), key=lambda t: t.name)
     ]
     return answer(jm.WorkerTypes(rows))
@@ -91,7 +133,7 @@ async def register_job_schema_to_worker_type(
 
 @router.post(
     "/register_job_to_worker",
-    summary="Let a running worker serve a job type",
+    summary="Let a worker serve a job type, now or as soon as it is there",
     **described(
         dict,
         body=jm.JobToWorker,
@@ -121,8 +163,14 @@ async def launch_worker(request: Request, who: Operator) -> Response:
     said = await read(request, jm.LaunchIn)
     if said.worker_name is not None:
         check_name(said.worker_name, "worker_name")
+    if said.auto_connect_job_type is not None:
+        check_name(said.auto_connect_job_type, "auto_connect_job_type")
     launch_id = await who.manager.worker_types.launch(
-        said.node_url, said.worker_type, said.worker_name, said.worker_url
+        said.node_url,
+        said.worker_type,
+        said.worker_name,
+        said.worker_url,
+        said.auto_connect_job_type,
     )
     who.note("worker.launch", said.node_url, worker_type=said.worker_type)
     return answer(jm.LaunchOut(launch_id))

@@ -13,11 +13,12 @@ from corral.api import job_render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.routes.tasks import intake_of
+from corral.core.job import ONLY_ON
 from corral.core.job_type import ORCHESTRATOR
 from corral.core.key import Scope
 from corral.core.report import Outcome, OutcomeKind
-from corral.core.task import TaskError
-from corral.errors import CorralError, InvalidField, TaskNotFound
+from corral.core.task import Task, TaskError
+from corral.errors import Conflict, CorralError, InvalidField, TaskNotFound
 from corral.manager.clock import new_task_id
 from corral.store.base import TaskFilter
 
@@ -37,31 +38,49 @@ _JOB = {"schema_name": "echo", "payload": {"message": "hi"}}
 )
 async def submit_job(request: Request, who: Submitter) -> Response:
     job = await read(request, jm.JobIn)
-    job_id = job.id or new_task_id()
     if job.schema_name not in who.manager.cluster.job_types:
-        return answer(job_render.no_target(job, job_id))
+        return answer(job_render.no_target(job, job.id or new_task_id()))
+    task = await submit(request, who, job)
+    target = who.manager.cluster.job_types[job.schema_name].target
+    if target == ORCHESTRATOR:
+        return answer(job_render.job_status(task))
+    # A job for an endpoint is answered with its outcome.
+    return answer(job_render.job_status(await ended(who, task), target))
+
+
+async def submit(
+    request: Request, who: Caller, job: jm.JobIn, only_on: str | None = None
+) -> Task:
+    """Take a job in; one that has ended is run again.
+
+    `only_on` is the one worker that may run it; a job that is not for that worker is
+    left alone.
+    """
     labels = {job_render.NAME: job.name, job_render.ENTRYPOINT: job.entrypoint}
+    shown = {k: v for k, v in labels.items() if v and v != job.schema_name}
     body: dict[str, Any] = {
         "task_type": job.schema_name,
-        "task_id": job_id,
+        "task_id": job.id or new_task_id(),
         "priority": 0 if job.priority is None else job.priority,
-        "labels": {k: v for k, v in labels.items() if v and v != job.schema_name},
+        "labels": {**shown, ONLY_ON: only_on} if only_on else shown,
     }
     spec = intake_of(who, request).one(_with_payload(body, job.payload))
     result = (await who.manager.submitting.submit([spec]))[0]
     if isinstance(result, CorralError):
         raise result
     task = result.task
+    if only_on is not None and task.spec.labels.get(ONLY_ON) != only_on:
+        raise Conflict(f"job {task.id} is known, and not for worker {only_on}")
     if not result.is_new and task.is_terminal:
         task = await who.manager.requeue(task.id)
     who.note("job.submit", task.id)
-    target = who.manager.cluster.job_types[job.schema_name].target
-    if target == ORCHESTRATOR:
-        return answer(job_render.job_status(task))
-    # A job for an endpoint is answered with its outcome.
+    return task
+
+
+async def ended(who: Caller, task: Task) -> Task:
+    """The task when it has ended, or as it is after the longest wait."""
     await who.manager.wait([task.id], MAX_WAIT_S)
-    ended = await who.manager.store.get_task(task.id)
-    return answer(job_render.job_status(ended or task, target))
+    return await who.manager.store.get_task(task.id) or task
 
 
 def _with_payload(body: dict[str, Any], payload: Any) -> bytes:

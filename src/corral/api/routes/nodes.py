@@ -10,6 +10,7 @@ from corral.api import model, node_model, render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.worker_intake import declared_specs, plain, worker_state
+from corral.core.environment import to_plain
 from corral.core.key import Scope
 from corral.core.node import Sample
 from corral.core.worker import Worker
@@ -92,7 +93,9 @@ async def _engine(who: Caller, node_id: str) -> node_model.EngineOut:
     )
 
 
-def _desired(version: int, workers: list[Worker]) -> node_model.DesiredOut:
+def _desired(
+    version: int, workers: list[Worker], *, leave: bool = False
+) -> node_model.DesiredOut:
     return node_model.DesiredOut(
         version,
         [
@@ -103,9 +106,14 @@ def _desired(version: int, workers: list[Worker]) -> node_model.DesiredOut:
                 list(w.spec.job_types),
                 w.spec.params,
                 w.spec.concurrency,
+                to_plain(w.spec.environment) if w.spec.environment else None,
+                w.spec.entry,
+                w.generation,
+                w.spec.url,
             )
             for w in workers
         ],
+        leave,
     )
 
 
@@ -116,8 +124,10 @@ async def desired(
     since: int = 0,
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT_S)] = 0.0,
 ) -> Response:
-    version, workers = await who.manager.registry.desired(node_id, since, wait)
-    return answer(_desired(version, workers))
+    registry = who.manager.registry
+    version, workers = await registry.desired(node_id, since, wait)
+    leave = registry.node(node_id).is_leaving
+    return answer(_desired(version, workers, leave=leave))
 
 
 @router.post("/{node_id}/beat", include_in_schema=False)
@@ -144,4 +154,5 @@ def _beat(said: node_model.WorkerBeatIn) -> WorkerBeat:
         said.age_s,
         frozenset(said.held),
         said.memory_mb,
+        said.facts,
     )

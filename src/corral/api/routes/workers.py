@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import UNSET
 
 from corral.api import model, node_model, render
@@ -28,7 +28,7 @@ from corral.engine.factory import queue_name
 from corral.errors import Conflict, Forbidden, InvalidField
 from corral.manager.clock import new_id
 from corral.manager.reporting import Report
-from corral.manager.secret import worker_secret
+from corral.manager.secret import worker_secret, worker_token
 from corral.manager.state import WorkerLink
 from corral.store.base import LogChunk
 
@@ -40,21 +40,31 @@ _STATUSES = {*map(str, WorkerState), *REST_STATE.values()}
 
 
 @router.get("", summary="All workers", **described(model.WorkerListOut, errors=(422,)))
-async def list_workers(who: Reader, status: str | None = None) -> Response:
+async def list_workers(
+    who: Reader,
+    status: str | None = None,
+    gpu_type: Annotated[str | None, Query(max_length=256)] = None,
+    limit: Annotated[int | None, Query(ge=1, le=1000)] = None,
+    offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
+) -> Response:
     if status is not None and status not in _STATUSES:
         words = ", ".join(sorted(_STATUSES))
         raise InvalidField(f"status must be one of {words}", field="status")
     rows = [render.worker(link) for link in who.manager.cluster.workers.values()]
     shown = [r for r in rows if status in (None, r.status, r.state)]
+    if gpu_type is not None:
+        shown = [r for r in shown if render.has_gpu(r, gpu_type)]
+    shown = shown[offset : None if limit is None else offset + limit]
     online = sum(r.status in ("online", "busy") for r in rows)
     return answer(model.WorkerListOut(shown, len(rows), online, len(rows) - online))
 
 
 @router.get(
-    "/{worker_id}", summary="One worker", **described(model.WorkerOut, errors=(404,))
+    "/{worker_id}", summary="One worker", **described(model.WorkerDetail, errors=(404,))
 )
 async def get_worker(worker_id: str, who: Reader) -> Response:
-    return answer(render.worker(who.manager.registry.worker(worker_id)))
+    link = who.manager.registry.worker(worker_id)
+    return answer(render.worker_detail(who.manager, link))
 
 
 @router.post(
@@ -119,7 +129,19 @@ async def stop(worker_id: str, who: Operator) -> Response:
     return answer(model.WorkerStopped("the worker is stopping", worker_id))
 
 
-def _own(who: Caller, worker_id: str) -> WorkerLink:
+@router.post(
+    "/{worker_id}/restart",
+    summary="Start a worker anew under its id, when it has finished what it runs",
+    **described(model.WorkerRestarted, errors=(404,)),
+)
+async def restart(worker_id: str, who: Operator) -> Response:
+    downtime_s = await who.manager.restarting.restart(worker_id)
+    who.note("worker.restart", worker_id)
+    told = model.WorkerRestarted("the worker is restarting", worker_id, downtime_s)
+    return answer(told)
+
+
+def own_worker(who: Caller, worker_id: str) -> WorkerLink:
     link = who.manager.registry.worker(worker_id)
     if link.worker.node_id != who.key.node_id:
         raise Forbidden("this worker belongs to another node")
@@ -128,7 +150,7 @@ def _own(who: Caller, worker_id: str) -> WorkerLink:
 
 @router.post("/{worker_id}/register", include_in_schema=False)
 async def register(worker_id: str, request: Request, who: OwnNode) -> Response:
-    link = _own(who, worker_id)
+    link = own_worker(who, worker_id)
     said = await read(request, node_model.WorkerRegisterIn)
     node = who.manager.registry.node(link.worker.node_id)
     if said.epoch != node.node.epoch:
@@ -144,13 +166,14 @@ async def register(worker_id: str, request: Request, who: OwnNode) -> Response:
             queue_name(worker.node_id, worker_id),
             worker.spec.concurrency,
             list(worker.spec.job_types),
+            worker_token(who.manager.config.cluster_secret, worker_id),
         )
     )
 
 
 @router.post("/{worker_id}/reports", include_in_schema=False)
 async def report(worker_id: str, request: Request, who: OwnNode) -> Response:
-    link = _own(who, worker_id)
+    link = own_worker(who, worker_id)
     said = await read(request, node_model.ReportIn)
     told = _report(said)
     if said.state is not None and said.incarnation == link.worker.incarnation:

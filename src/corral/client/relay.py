@@ -1,0 +1,239 @@
+"""A port of the job API on a node or worker: a plain ASGI app that asks the manager.
+
+It decides nothing: whoever calls shows a key, the key goes on to the manager, and what
+the manager answers comes back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+
+from corral.trust import is_this_machine, tls_context
+
+MANAGER = "x-corral-manager"
+BODY_LIMIT = 16 << 20
+_TIMEOUT = httpx.Timeout(75.0, connect=3.0)
+_PASSED = ("retry-after", "www-authenticate", "x-request-id")
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to the port; `key` is what stood in its Authorization header."""
+
+    name: str
+    body: dict[str, Any]
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An answer: ours, or one of the manager's to pass on as it is."""
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def is_good(self) -> bool:
+        return self.status < 400
+
+    def value(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+
+Endpoint = Callable[[Call], Awaitable[Told]]
+
+
+def told(value: Any) -> Told:
+    return Told(200, msgspec.json.encode(value))
+
+
+def problem(status: int, code: str, message: str) -> Told:
+    """Ours, in the one error shape."""
+    error = {
+        "code": code,
+        "message": message,
+        "details": {},
+        "request_id": "",
+        "timestamp": datetime.now(UTC),
+    }
+    return Told(status, msgspec.json.encode({"error": error}))
+
+
+class Manager:
+    """The manager as a port reaches it: with the key of whoever called."""
+
+    def __init__(self, url: str, ca_file: str | Path | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._ca_file = ca_file
+        self._http: httpx.AsyncClient | None = None
+
+    async def post(self, path: str, body: Any, key: str | None) -> Told:
+        headers = {"Content-Type": "application/json"}
+        if key is not None:
+            headers["Authorization"] = key
+        content = msgspec.json.encode(body)
+        try:
+            answer = await self._open().post(path, headers=headers, content=content)
+        except (httpx.HTTPError, OSError) as error:
+            reason = str(error) or type(error).__name__
+            text = f"the manager at {self.url} does not answer: {reason}"
+            return problem(503, "unreachable", text)
+        given = answer.headers
+        kept = tuple((name, given[name]) for name in _PASSED if name in given)
+        return Told(answer.status_code, answer.content, kept)
+
+    def _open(self) -> httpx.AsyncClient:
+        """Made on the loop that uses it."""
+        if self._http is None:
+            self._http = httpx.AsyncClient(
+                base_url=self.url,
+                timeout=_TIMEOUT,
+                verify=tls_context(self.url, self._ca_file),
+                trust_env=not is_this_machine(self.url),
+            )
+        return self._http
+
+
+class Relay:
+    """The ASGI app: POST /name for each endpoint, and for those every service has.
+
+    Args:
+        manager: Who decides.
+        class_name: What this service says it is.
+        server_id: Called for the id it says it has.
+        endpoints: What it can do beside answering about itself.
+    """
+
+    def __init__(
+        self,
+        manager: Manager,
+        class_name: str,
+        server_id: Callable[[], str],
+        endpoints: dict[str, Endpoint],
+    ) -> None:
+        self.manager = manager
+        self._pending = 0
+        self._is_idle = threading.Event()
+        self._is_idle.set()
+        self._class_name = class_name
+        self._server_id = server_id
+        self._endpoints: dict[str, Endpoint] = {
+            "endpoints": self._if_known(lambda: {"endpoints": self._names()}),
+            "status": self._if_known(lambda: {"status": "Available"}),
+            "heartbeat": self._if_known(self._heartbeat),
+            "server_id": self._if_known(lambda: {"server_id": server_id()}),
+            "class_name": self._if_known(lambda: {"class_name": class_name}),
+            "pid_file": self._if_known(lambda: {"pid_file": None}),
+            "mcp-server/mcp": self._pass_on,
+            **endpoints,
+        }
+
+    def _heartbeat(self) -> dict[str, Any]:
+        beat = {
+            "status": "Available",
+            "server_id": self._server_id(),
+            "message": "all is well",
+            "details": {"class_name": self._class_name},
+        }
+        return {"heartbeat": beat}
+
+    def _names(self) -> list[str]:
+        return sorted(name for name in self._endpoints if "/" not in name)
+
+    async def _pass_on(self, call: Call) -> Told:
+        return await self.manager.post(f"/{call.name}", call.body, call.key)
+
+    async def check(self, call: Call) -> Told:
+        """Does the manager know whoever calls? Its answer, good or not."""
+        return await self.manager.post("/status", {}, call.key)
+
+    def _if_known(self, make: Callable[[], Any]) -> Endpoint:
+        """An answer of our own, for whoever may read."""
+
+        async def endpoint(call: Call) -> Told:
+            answer = await self.check(call)
+            return told(make()) if answer.is_good else answer
+
+        return endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        self._pending += 1
+        self._is_idle.clear()
+        try:
+            answer = await self._answer(scope, receive)
+            await _say(send, answer, self.manager.url)
+        finally:
+            self._pending -= 1
+            if not self._pending:
+                self._is_idle.set()
+
+    def drain(self, timeout_s: float) -> None:
+        """From another thread: let callers have their answers before the end."""
+        self._is_idle.wait(timeout_s)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Told:
+        name = str(scope["path"]).strip("/")
+        if name == "health" and scope["method"] == "GET":
+            # As the manager's own, for whoever looks for a port: it says nothing of
+            # what is behind it.
+            return told({"status": "healthy"})
+        endpoint = self._endpoints.get(name)
+        if endpoint is None:
+            return problem(404, "not_found", f"no endpoint {name[:100]!r} here")
+        if scope["method"] != "POST":
+            return problem(405, "method_not_allowed", "every endpoint is POST")
+        body = await _body(receive)
+        if body is None:
+            return problem(413, "too_large", f"at most {BODY_LIMIT} bytes are taken")
+        try:
+            said = msgspec.json.decode(body or b"{}", type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return problem(400, "invalid_json", f"the body is no JSON object: {error}")
+        headers = {key.lower(): value for key, value in scope["headers"]}
+        key = headers.get(b"authorization")
+        return await endpoint(Call(name, said, key.decode("latin-1") if key else None))
+
+
+async def _body(receive: Receive) -> bytes | None:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return b""
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > BODY_LIMIT:
+            return None
+        if not message.get("more_body"):
+            return b"".join(parts)
+
+
+async def _say(send: Send, answer: Told, manager_url: str) -> None:
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(answer.body)),
+        (b"x-content-type-options", b"nosniff"),
+        # Where keys for this port are given out: a caller on this machine finds its
+        # own by it.
+        (MANAGER.encode(), manager_url.encode()),
+        *((n.encode(), v.encode("latin-1")) for n, v in answer.headers),
+    ]
+    start = {"type": "http.response.start", "status": answer.status}
+    await send({**start, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})

@@ -1,0 +1,202 @@
+"""A folder by content: which files it has, and the objects their bytes lie in.
+
+A tree is stored as an object itself (its manifest), so one digest names a whole folder.
+Names in it are data: what is read here leads nowhere but below its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from corral.errors import BadRequest
+
+CHUNK_BYTES = 8 << 20
+"""A file is cut at every multiple of this."""
+TREE_BYTES = 4 << 30
+TREE_FILES = 200_000
+NAME_BYTES = 4096
+_KIND = "tree"
+_HEAD = b'{"corral":"tree"'
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """`digest` is the SHA-256 of all of it; a small file is its own one chunk."""
+
+    name: str
+    size: int
+    digest: str
+    is_executable: bool = False
+    parts: tuple[str, ...] = ()
+
+    @property
+    def chunks(self) -> tuple[str, ...]:
+        """The objects it is made of, in order."""
+        return self.parts or ((self.digest,) if self.size else ())
+
+    def chunk_size(self, index: int) -> int:
+        return min(CHUNK_BYTES, self.size - index * CHUNK_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    name: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    files: tuple[File, ...] = ()
+    links: tuple[Link, ...] = ()
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def chunks(self) -> dict[str, int]:
+        """Each object once, with its size."""
+        return {
+            digest: file.chunk_size(index)
+            for file in self.files
+            for index, digest in enumerate(file.chunks)
+        }
+
+
+def encode(tree: Tree) -> list[bytes]:
+    """Objects to store, the manifest last; the same for the same content.
+
+    A long list is cut, too, and the manifest then names its pieces: `pieces_of`.
+    """
+    rows: list[list[Any]] = [
+        ["f", f.name, f.size, f.digest, int(f.is_executable), *f.parts]
+        for f in sorted(tree.files, key=lambda f: f.name)
+    ]
+    rows += [["l", x.name, x.target] for x in sorted(tree.links, key=lambda x: x.name)]
+    body = _dump(rows)
+    if len(body) <= CHUNK_BYTES // 2:
+        return [_HEAD + b',"rows":' + body + b"}"]
+    return [body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES)]
+
+
+def manifest(pieces: Iterable[str]) -> bytes:
+    """The manifest of a list that was cut, by the digests of its pieces."""
+    return _HEAD + b',"pieces":' + _dump(list(pieces)) + b"}"
+
+
+def is_tree(data: bytes) -> bool:
+    """Is it a manifest? No archive begins like one."""
+    return data.startswith(_HEAD)
+
+
+def pieces_of(data: bytes) -> tuple[str, ...]:
+    """The objects a manifest's list lies in; none when it has the list itself."""
+    told = _load(data).get("pieces", [])
+    if not isinstance(told, list) or not all(map(_is_digest, told)):
+        raise _refusal("its pieces are no digests")
+    return tuple(told)
+
+
+def decode(data: bytes, pieces: Iterable[bytes] = ()) -> Tree:
+    """The tree of a manifest, with the bytes of its pieces where it has some.
+
+    Raises:
+        BadRequest: it is none, or holds what does not belong into one: a name or
+            link that leads out, one name twice, a file where a folder must be.
+    """
+    body = b"".join(pieces)
+    rows = _parse(body) if body else _load(data).get("rows")
+    if not isinstance(rows, list) or len(rows) > TREE_FILES:
+        raise _refusal(f"it lists no files, or more than {TREE_FILES}")
+    files: list[File] = []
+    links: list[Link] = []
+    for row in rows:
+        made = _read_row(row)
+        if isinstance(made, File):
+            files.append(made)
+        else:
+            links.append(made)
+    _check_places([*(f.name for f in files), *(x.name for x in links)])
+    return Tree(tuple(files), tuple(links))
+
+
+def _dump(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode("ascii")
+
+
+def _parse(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _refusal(str(error)) from error
+
+
+def _load(data: bytes) -> dict[str, Any]:
+    told = _parse(data)
+    if not isinstance(told, dict) or told.get("corral") != _KIND:
+        raise _refusal("it does not say that it is one")
+    return told
+
+
+def _read_row(row: Any) -> File | Link:
+    match row:
+        case ["l", str(name), str(target)]:
+            if why := fault_of(name):
+                raise _refusal(f"{name!r} {why}")
+            if not stays(name, target) or "\0" in target:
+                raise _refusal(f"{name!r} is a link that leads out of the folder")
+            return Link(name, target)
+        case ["f", str(name), int(size), str(digest), int(x), *parts] if size >= 0:
+            if why := fault_of(name):
+                raise _refusal(f"{name!r} {why}")
+            wanted = -(-size // CHUNK_BYTES) if size > CHUNK_BYTES else 0
+            if len(parts) != wanted or not all(map(_is_digest, (digest, *parts))):
+                raise _refusal(f"the parts of {name!r} are not those of its size")
+            return File(name, size, digest, bool(x), tuple(parts))
+    raise _refusal("a row of it is neither file nor link")
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
+
+
+def fault_of(name: str) -> str | None:
+    """What is wrong with a name below a folder; None when nothing is."""
+    if not name or "\0" in name or len(name.encode("utf-8", "replace")) > NAME_BYTES:
+        return "is no name"
+    if any(part in ("", ".", "..") for part in name.split("/")):
+        return "has a name that leads out of the folder"
+    return None
+
+
+def stays(name: str, target: str) -> bool:
+    """Read as a text alone, does a link at `name` stay inside?"""
+    if not target or target.startswith("/") or "\\" in target or ":" in target[:2]:
+        return False
+    depth = name.count("/")
+    for part in target.split("/"):
+        if part in ("", "."):
+            continue
+        depth += -1 if part == ".." else 1
+        if depth < 0:
+            return False
+    return True
+
+
+def _check_places(names: list[str]) -> None:
+    taken = set(names)
+    if len(taken) != len(names):
+        raise _refusal("a name comes twice")
+    for name in names:
+        parts = name.split("/")[:-1]
+        for end in range(len(parts), 0, -1):
+            if "/".join(parts[:end]) in taken:
+                raise _refusal(f"{name!r} lies behind a file or link")
+
+
+def _refusal(why: str) -> BadRequest:
+    return BadRequest(f"this is no tree of files: {why}")

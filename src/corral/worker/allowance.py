@@ -1,0 +1,60 @@
+"""What the administrator of a node allows the code that runs there.
+
+The agent tells it to every supervisor; nothing of it is read from the environment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from corral.errors import WorkerError
+
+if TYPE_CHECKING:
+    from corral.worker.container.engine import Engine
+
+
+class Code(msgspec.Struct):
+    """Where code may come from, and where it is kept."""
+
+    cache: str = ""
+    limit_bytes: int = 20 << 30
+    allow_file: bool = False
+    git_tokens: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Containers(msgspec.Struct):
+    """Which engine to use, and what containers may have."""
+
+    host: str = ""
+    allowed_volumes: list[str] = msgspec.field(default_factory=list)
+    allowed_devices: list[str] = msgspec.field(default_factory=list)
+    may_use_network: bool = False
+    may_pull: bool = True
+
+    def engine(self) -> Engine:
+        """Docker or Podman of this machine.
+
+        Raises:
+            WorkerError: there is none, or it does not answer.
+        """
+        # Late: only who runs containers pays for the SDK.
+        from corral.worker.container.engine import find
+        from corral.worker.container.job import ContainerSettings
+
+        found = find(
+            ContainerSettings(
+                self.host,
+                tuple(self.allowed_volumes),
+                tuple(self.allowed_devices),
+                self.may_use_network,
+                self.may_pull,
+            )
+        )
+        if found is None:
+            raise WorkerError(
+                "this node has neither Docker nor Podman: install one, or use code "
+                "from Git or a folder"
+            )
+        return found

@@ -1,0 +1,1 @@
+"""Scripts as tasks: a fresh folder, isolation, live output, files back, a real stop."""

@@ -1,0 +1,57 @@
+"""What the supervisor trusts the runner of scripts with. Scripts never see it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from corral.worker.allowance import Code, Containers
+from corral.worker.manager_link import ManagerLink
+
+SCRIPT_WORKER = "corral.worker.script.worker:RunScriptWorker"
+_NAMES = frozenset({SCRIPT_WORKER, "corral:RunScriptWorker"})
+
+
+def runs_scripts(worker_class: str) -> bool:
+    """Is it the class that is trusted with access? Known by name: never imported."""
+    head, _, name = worker_class.replace(":", ".").rpartition(".")
+    return f"{head}:{name}" in _NAMES
+
+
+class Access(msgspec.Struct):
+    """Travels over the runner's pipe alone: neither argv nor environment has it."""
+
+    worker_id: str
+    node_id: str
+    manager_url: str
+    key: str
+    ca_file: str | None = None
+    code: Code = msgspec.field(default_factory=Code)
+    containers: Containers = msgspec.field(default_factory=Containers)
+
+    @property
+    def container_trace(self) -> Path:
+        """There once this worker has used containers: they may have outlived it."""
+        return Path(self.code.cache) / "containers" / self.worker_id
+
+    def sweep_containers(self) -> None:
+        """Remove containers that a former self of this worker has left behind.
+
+        Before any runner starts: those of its own runners look the same.
+        """
+        if self.container_trace.exists():
+            engine = self.containers.engine()
+            try:
+                engine.sweep(f"{self.worker_id}.")
+            finally:
+                engine.close()
+            self.container_trace.unlink(missing_ok=True)
+
+    def link(self) -> ManagerLink:
+        return ManagerLink(self.manager_url, self.key, self.ca_file)
+
+
+def read_access(told: Any) -> Access:
+    return msgspec.convert(told, Access)

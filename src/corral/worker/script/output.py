@@ -1,0 +1,115 @@
+"""What a script prints: passed on line by line, masked, its tail kept.
+
+Memory stays the same however much is printed.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterable
+
+TAIL_BYTES = 32 * 1024
+LINE_BYTES = 8 * 1024
+_PROGRESS = re.compile(
+    rb"::progress\s+(?P<done>[0-9.eE+-]+)\s*/\s*(?P<total>[0-9.eE+-]+)(?:\s+(?P<text>.*))?"
+)
+_MASK = b"***"
+_SHORTEST_SECRET = 4
+
+Write = Callable[[str, bytes], object]
+Say = Callable[[float, str], object]
+
+
+class Output:
+    """Fed from a thread for each stream; `write` gets whole lines."""
+
+    def __init__(
+        self, write: Write, progress: Say, secrets: Iterable[str] = ()
+    ) -> None:
+        self._write = write
+        self._progress = progress
+        self._mask = _pattern(secrets)
+        self._lock = threading.Lock()
+        self._rest: dict[str, bytes] = {}
+        self._tail: dict[str, bytes] = {}
+        self.size = 0
+
+    def feed(self, stream: str, data: bytes) -> None:
+        with self._lock:
+            self.size += len(data)
+            data = self._rest.pop(stream, b"") + data
+            end = data.rfind(b"\n") + 1
+            if len(data) - end > LINE_BYTES:
+                end = len(data)  # a line too long to wait for its end
+            if end < len(data):
+                self._rest[stream] = data[end:]
+            self._pass(stream, data[:end])
+
+    def close(self) -> None:
+        """The script has ended: what it left without a line's end."""
+        with self._lock:
+            for stream, rest in self._rest.items():
+                self._pass(stream, rest)
+            self._rest.clear()
+
+    def tail(self, stream: str) -> str:
+        """The last of what was printed, cut at a line's start."""
+        with self._lock:
+            data = self._tail.get(stream, b"")
+        if len(data) > TAIL_BYTES:
+            data = data[-TAIL_BYTES:]
+            data = data[data.find(b"\n") + 1 :]
+        return data.decode("utf-8", "backslashreplace")
+
+    def last_line(self) -> str:
+        for stream in ("stderr", "stdout"):
+            lines = self.tail(stream).strip().splitlines()
+            if lines:
+                return lines[-1].strip()
+        return ""
+
+    def _pass(self, stream: str, data: bytes) -> None:
+        if b"::progress" in data:
+            data = self._without_progress(data)
+        if not data:
+            return
+        if self._mask is not None:
+            data = self._mask.sub(_MASK, data)
+        kept = self._tail.get(stream, b"") + data[-2 * TAIL_BYTES :]
+        self._tail[stream] = kept[-2 * TAIL_BYTES :]
+        self._write(stream, data)
+
+    def _without_progress(self, data: bytes) -> bytes:
+        kept = []
+        for line in data.splitlines(keepends=True):
+            found = _PROGRESS.fullmatch(line.strip())
+            if found is None or not self._say(found):
+                kept.append(line)
+        return b"".join(kept)
+
+    def _say(self, found: re.Match[bytes]) -> bool:
+        """Tell it; false for a line that only looks like progress."""
+        try:
+            done, total = float(found["done"]), float(found["total"])
+            share = done / total
+        except (ValueError, ZeroDivisionError):
+            return False
+        text = (found["text"] or b"").decode("utf-8", "replace").strip()
+        self._progress(share, text or f"{done:g}/{total:g}")
+        return True
+
+
+def _pattern(secrets: Iterable[str]) -> re.Pattern[bytes] | None:
+    """Every line of every secret; very short ones would mask half of any text."""
+    words = {
+        line.strip()
+        for secret in secrets
+        for line in secret.splitlines()
+        if len(line.strip()) >= _SHORTEST_SECRET
+    }
+    if not words:
+        return None
+    # The longest first: one secret may begin with another.
+    ordered = sorted(words, key=len, reverse=True)
+    return re.compile(b"|".join(re.escape(word.encode()) for word in ordered))

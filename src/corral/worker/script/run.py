@@ -1,0 +1,170 @@
+"""Starts a script where it belongs: in a sandbox of this machine, or a container."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from corral.core.environment import ContainerEnvironment
+from corral.core.script import Script
+from corral.worker import isolation
+from corral.worker.environments.cache import Cache
+from corral.worker.environments.prepare import Policy, prepare
+from corral.worker.script.access import Access
+
+if TYPE_CHECKING:
+    from corral.worker.container.engine import Engine
+
+OnOutput = Callable[[str, bytes], None]
+INSIDE = "/corral"
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Running(Protocol):
+    """A script that was started, of whatever kind."""
+
+    oom_killed: bool
+
+    def wait(self, timeout_s: float | None = None) -> int | None: ...
+
+    def stop(self, grace_s: float) -> None: ...
+
+
+@dataclass(slots=True)
+class Place:
+    """Folders of one attempt. `outside` lists those that outlive the script."""
+
+    scratch: Path
+    artifacts: Path
+    checkpoint: Path
+    mark: str
+    variables: dict[str, str]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Starter:
+    """Runs scripts on this node; knows neither tasks nor reports."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        code = access.code
+        self.cache = Cache(Path(code.cache), code.limit_bytes)
+        self._policy = Policy(allow_file=code.allow_file, git_tokens=code.git_tokens)
+        self._engine: Engine | None = None
+
+    def start(
+        self, script: Script, place: Place, on_output: OnOutput, held: ExitStack
+    ) -> Running:
+        """Fetch, build and start; what must outlive the start is put into `held`.
+
+        Raises:
+            CorralError: why not, in one line. Nothing is left behind.
+        """
+        if isinstance(script.environment, ContainerEnvironment):
+            return self._in_container(script, script.environment, place, on_output)
+        return self._in_process(script, place, on_output, held)
+
+    def _in_process(
+        self, script: Script, place: Place, on_output: OnOutput, held: ExitStack
+    ) -> Running:
+        folder = place.scratch / "work"
+        readable: tuple[Path, ...] = ()
+        variables: Mapping[str, str] = {"PATH": _path(sys.executable)}
+        if script.environment is None:
+            folder.mkdir()
+        else:
+            assert not isinstance(script.environment, ContainerEnvironment)
+            made = held.enter_context(
+                prepare(
+                    script.environment,
+                    cache=self.cache,
+                    fetch=self._access.link().get_object,
+                    policy=self._policy,
+                    for_runner=False,
+                )
+            )
+            folder, readable = made.folder, made.reads
+            variables = {"PATH": _path(made.python), **made.variables}
+            place.facts.update(made.facts)
+        job = isolation.Job(
+            argv=script.command,
+            folder=folder,
+            scratch=place.scratch,
+            mark=place.mark,
+            environment={**variables, **place.variables},
+            readable=readable,
+            writable=(place.artifacts, place.checkpoint),
+            hidden=(self.cache.folder,),
+            limits=isolation.Limits(
+                memory_mb=script.limits.memory_mb,
+                cpus=script.limits.cpus,
+                processes=script.limits.processes,
+                file_size_mb=script.limits.file_size_mb,
+            ),
+            gpus=script.gpus,
+            network=script.network,
+        )
+        running = isolation.start(job, on_output)
+        place.facts["isolation"] = running.isolation
+        return running
+
+    def _in_container(
+        self,
+        script: Script,
+        environment: ContainerEnvironment,
+        place: Place,
+        on_output: OnOutput,
+    ) -> Running:
+        from corral.worker.container.job import ContainerJob, read_volumes
+
+        may_use_network = self._access.containers.may_use_network
+        job = ContainerJob(
+            image=environment.image,
+            argv=script.command,
+            mark=place.mark,
+            folders={
+                str(place.artifacts): (f"{INSIDE}/artifacts", "rw"),
+                str(place.checkpoint): (f"{INSIDE}/checkpoint", "rw"),
+            },
+            volumes=read_volumes(environment.volumes),
+            working_dir=environment.working_dir,
+            environment={
+                **environment.environment,
+                **place.variables,
+                "CORRAL_ARTIFACTS": f"{INSIDE}/artifacts",
+                "CORRAL_CHECKPOINT": f"{INSIDE}/checkpoint",
+            },
+            devices=environment.devices,
+            limits=isolation.Limits(
+                memory_mb=script.limits.memory_mb,
+                cpus=script.limits.cpus,
+                processes=script.limits.processes,
+                file_size_mb=script.limits.file_size_mb,
+            ),
+            network=script.network and may_use_network,
+        )
+        running = self._have_engine().start(job, on_output)
+        place.facts["isolation"] = running.isolation
+        return running
+
+    def _have_engine(self) -> Engine:
+        if self._engine is None:
+            trace = self._access.container_trace
+            trace.parent.mkdir(parents=True, exist_ok=True)
+            trace.touch()
+            self._engine = self._access.containers.engine()
+        return self._engine
+
+    def close(self) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+
+def _path(python: str) -> str:
+    """Where `python` of the environment comes first."""
+    return os.pathsep.join((str(Path(python).parent), _PATH))
