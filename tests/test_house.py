@@ -33,6 +33,7 @@ PUBLIC_API = {
     "Job",
     "JobSchema",
     "Node",
+    "RunScriptWorker",
     "SleepWorker",
     "Worker",
     "__version__",

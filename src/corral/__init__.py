@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from corral.client.job import Job, JobSchema, job_from_schema
     from corral.client.service import ClusterManager, Node
     from corral.worker import EchoWorker, SleepWorker, Worker
+    from corral.worker.script.worker import RunScriptWorker
     from corral.worker.running import progress
 
 __version__ = "0.1.0"
@@ -24,6 +25,7 @@ __all__ = [
     "Job",
     "JobSchema",
     "Node",
+    "RunScriptWorker",
     "SleepWorker",
     "Worker",
     "__version__",
@@ -44,6 +46,7 @@ _HOME_OF = {
     "progress": "corral.worker.running",
     "task": "corral.client.function",
     "EchoWorker": "corral.worker",
+    "RunScriptWorker": "corral.worker.script.worker",
     "SleepWorker": "corral.worker",
     "Worker": "corral.worker",
 }

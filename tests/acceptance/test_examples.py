@@ -14,12 +14,13 @@ SAYS = {
     "cluster_as_gateway": "completed {'echoed': 'Hello'} echo/run",
     "cluster_with_node": "completed {'echoed': 'hello'}",
     "autoregister": "queued\ncompleted {'echoed': 'patience'}",
-    "prelaunched_worker": "{'echoed': 'directly'}\n"
-    "completed {'echoed': 'connected'}",
+    "prelaunched_worker": "{'echoed': 'directly'}\ncompleted {'echoed': 'connected'}",
     "separate_node": "Node completed {'echoed': 'from afar'}",
     "multiprocess": "8 jobs ran on 4 workers",
     "two_workers": "echo_job completed {'echoed': 'one'}\n"
     "sleep_job completed {'slept': 0.1}",
+    "run_script": "completed hello from Git",
+    "worker_from_git": "completed {'shouted': 'HELLO', 'has': 'iniconfig'}",
     "dead_letters": "RuntimeError: no luck today\nqueued",
 }
 

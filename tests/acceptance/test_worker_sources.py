@@ -8,11 +8,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from corral import ClusterManager, JobSchema, Node, job_from_schema
+from corral import Client, ClusterManager, JobSchema, Node, job_from_schema
 from corral.client.service import ClusterConnection, NodeConnection
+from corral.worker.environments.cache import Cache
 from tests.acceptance.cluster import free_port, until
 
 PROJECT = """\
@@ -88,8 +90,11 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_one(
     cluster: ClusterConnection, node: NodeConnection, kind: str, job_type: str
-) -> tuple[Any, float]:
-    """Launch a worker of a type and let it do one job: the output and the wait."""
+) -> tuple[Any, Any, float]:
+    """Launch a worker of a type and let it do one job.
+
+    Its output, what the worker says of its code, and how long it took to be ready.
+    """
     began = time.monotonic()
     launch = node.launch_worker(
         worker_type=kind, worker_url=f"http://localhost:{free_port()}"
@@ -111,16 +116,20 @@ def run_one(
 
     found = until("the job ends", ended, 60)
     assert found.status == "completed", found.output
+    with client_of(cluster) as client:
+        code = client.worker(launch.launch_id).code
     node.shutdown_worker_by_id(worker_id=launch.launch_id)
-    return found.output, took
+    return found.output, code, took
 
 
-def counters(cluster: ClusterConnection, node: NodeConnection) -> dict[str, int]:
-    """What the node says of its cache."""
+def client_of(manager: ClusterConnection) -> Client:
     home = Path(os.environ["CORRAL_HOME"])
-    [folder] = home.glob("nodes/*/agents/*/cache")
-    from corral.worker.environments.cache import Cache
+    return Client(manager.url, home=home / f"port-{urlsplit(manager.url).port}")
 
+
+def counters() -> dict[str, int]:
+    """What was cloned and built on the node so far, whoever asked for it."""
+    [folder] = Path(os.environ["CORRAL_HOME"]).glob("nodes/*/agents/*/cache")
     return dict(Cache(folder, 1 << 30).counters())
 
 
@@ -139,15 +148,18 @@ def test_a_worker_from_git_runs_in_its_own_environment_and_is_built_once(
         git_working_dir="sub",
         git_project="sub",
     )
-    first, first_s = run_one(manager, node, "far", "far_job")
+    first, code, first_s = run_one(manager, node, "far", "far_job")
+    assert code["commit"] == git(repository, "rev-parse", "HEAD")
+    assert (code["cloned"], code["built"]) == (True, True)
     assert (first["said"], first["param"]) == ("hi!", 7)
     assert first["iniconfig"].startswith(first["python"])
     assert not any(
         "site-packages" in p and first["python"] not in p for p in first["path"]
     )
-    before = counters(manager, node)
-    second, second_s = run_one(manager, node, "far", "far_job")
-    after = counters(manager, node)
+    before = counters()
+    second, code, second_s = run_one(manager, node, "far", "far_job")
+    assert (code["cloned"], code["built"]) == (False, False)
+    after = counters()
     assert second["python"] == first["python"]
     assert second["folder"] != first["folder"]
     for name in ("clones", "builds"):
@@ -161,7 +173,8 @@ def test_a_worker_from_a_folder_runs_what_was_sent(
 ) -> None:
     manager, node = cluster
     write(tmp_path, "?")
-    digest = manager.upload(tmp_path)
+    with client_of(manager) as client:
+        digest = client.upload(tmp_path)
     manager.register_worker_type(
         worker_name="sent",
         worker_class="far_worker.FarWorker",
@@ -170,7 +183,7 @@ def test_a_worker_from_a_folder_runs_what_was_sent(
             "archive": {"digest": digest, "working_dir": "sub", "project": "sub"}
         },
     )
-    output, _ = run_one(manager, node, "sent", "sent_job")
+    output, _, _ = run_one(manager, node, "sent", "sent_job")
     assert output["said"] == "hi?"
 
 

@@ -16,7 +16,10 @@ from corral.core.worker import WorkerSpec
 from corral.errors import InvalidField
 
 # What a machine runs when nobody said otherwise: enough to see the cluster work.
-DEFAULT = "corral.worker.function:StandardWorker=echo,function"
+DEFAULTS = (
+    "corral.worker.function:StandardWorker=echo,function",
+    "corral.worker.script.worker:RunScriptWorker=run_script",
+)
 _SHAPE = re.compile(
     r"(?P<path>[A-Za-z_][\w.]*?[:.][A-Za-z_]\w*?)"
     r"(?:=(?P<types>.+?))?"

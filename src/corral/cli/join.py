@@ -71,31 +71,43 @@ def join(
     The token is needed once: afterwards this machine has a credential of its own.
     """
     from corral import settings
-    from corral.agent.config import AgentConfig
-    from corral.agent.main import serve
     from corral.cli.launched import end_with, given_worker, own_token
-    from corral.cli.log import configure
-    from corral.cli.node_policy import code_policy, container_policy
 
     end_with(parent)
     if key_home:
         token = own_token(url, key_home)
-
     config = settings.load(
         home=home or reach_of(ctx).home,
         manager_url=url,
         node_name=name,
         join_token=_token(token, token_file),
     )
-    configure(config.log_level, _log_format(config))
     specs = () if no_worker else _workers(worker, config.worker_concurrency)
+    if given is not None:
+        specs = (given_worker(given),)
+    _serve(config, specs, _labels(label), own_url, ca_file)
+
+
+def _serve(
+    config: Settings,
+    workers: tuple[WorkerSpec, ...],
+    labels: dict[str, str],
+    own_url: str | None,
+    ca_file: Path | None,
+) -> None:
+    from corral.agent.config import AgentConfig
+    from corral.agent.main import serve
+    from corral.cli.log import configure
+    from corral.cli.node_policy import code_policy, container_policy
+
+    configure(config.log_level, _log_format(config))
     setup = AgentConfig(
         manager_url=config.manager_url,
         home=config.home,
         name=config.node_name or socket.gethostname(),
         join_token=_text(config.join_token),
-        workers=(given_worker(given),) if given else specs,
-        labels=_labels(label),
+        workers=workers,
+        labels=labels,
         url=own_url,
         direct_url=_text(config.redis_url),
         ca_file=ca_file.absolute() if ca_file else None,
@@ -129,11 +141,11 @@ def _text(secret: SecretStr | None) -> str | None:
 
 
 def _workers(options: list[str] | None, concurrency: int) -> tuple[WorkerSpec, ...]:
-    from corral.agent.worker_option import DEFAULT, parse_all
+    from corral.agent.worker_option import DEFAULTS, parse_all
     from corral.errors import InvalidField
 
     try:
-        return parse_all(options or [DEFAULT], concurrency)
+        return parse_all(options or DEFAULTS, concurrency)
     except InvalidField as error:
         raise typer.BadParameter(error.message, param_hint="--worker") from None
 

@@ -45,7 +45,7 @@ Variables = Annotated[
 Secrets = Annotated[
     list[str] | None,
     typer.Option(
-        "--secret", metavar="NAME", help="A secret, as a variable; repeatable."
+        "--secret", metavar="[VAR=]NAME", help="A secret, as a variable; repeatable."
     ),
 ]
 Volumes = Annotated[
@@ -138,7 +138,7 @@ def rules(
     if variables:
         told["variables"] = dict(_pair(text, "=", "--env") for text in variables)
     if secrets:
-        told["secrets"] = secrets
+        told["secrets"] = dict(_secret(text) for text in secrets)
     limits = {"memory_mb": memory, "cpus": cpus}
     if any(value is not None for value in limits.values()):
         told["limits"] = limits
@@ -169,6 +169,12 @@ def _send(client: Client, folder: Path) -> str:
         raise typer.BadParameter(f"{folder} is not a folder", param_hint="--dir")
     with progress.spinner(f"sending {folder}"):
         return client.upload(folder)
+
+
+def _secret(text: str) -> tuple[str, str]:
+    """A variable and the secret it holds; one word names both alike."""
+    variable, _, name = text.partition("=")
+    return variable, name or variable
 
 
 def _pair(text: str, middle: str, option: str) -> tuple[str, str]:

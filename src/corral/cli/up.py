@@ -21,7 +21,10 @@ from corral.cli.launched import end_with
 from corral.cli.options import Options
 from corral.errors import CorralError
 
-DEFAULT_WORKER = "corral.worker.function:StandardWorker=echo,function"
+DEFAULT_WORKERS = (
+    "corral.worker.function:StandardWorker=echo,function",
+    "corral.worker.script.worker:RunScriptWorker=run_script",
+)
 DETACHED_LOG = "up.log"
 _DETACHED_START_S = 600.0
 
@@ -87,7 +90,7 @@ def up(
         insecure=insecure or None,
         celery_ingress=celery_ingress or None,
         log_format=log_format,
-        workers=() if no_agent else checked(worker or [DEFAULT_WORKER]),
+        workers=() if no_agent else checked(worker or [*DEFAULT_WORKERS]),
         drain=drain,
         verbose=verbose,
     )
