@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from corral.client.job import Job, JobSchema, job_from_schema
     from corral.client.service import ClusterManager, Node
     from corral.worker import EchoWorker, SleepWorker, Worker
-    from corral.worker.script.worker import RunScriptWorker
     from corral.worker.running import progress
+    from corral.worker.script.worker import RunScriptWorker
 
 __version__ = "0.1.0"
 

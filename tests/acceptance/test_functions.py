@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from corral.agent.worker_option import DEFAULT
-from corral.cli.up import DEFAULT_WORKER
+from corral.agent.worker_option import DEFAULTS
+from corral.cli.up import DEFAULT_WORKERS
 from tests.acceptance.cluster import ROOT, Cluster, until
 
 pytestmark = pytest.mark.timeout(180)
@@ -21,7 +21,7 @@ HEAD = "import os, sys, time, corral\n\n"
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """What a machine runs when nobody said otherwise, with two runners."""
-    started = Cluster.start(tmp_path_factory.mktemp("functions"), [f"{DEFAULT}x2"])
+    started = Cluster.start(tmp_path_factory.mktemp("functions"), [f"{DEFAULTS[0]}x2"])
     try:
         started.serving("function")
         yield started
@@ -62,7 +62,7 @@ def main_part(*lines: str) -> str:
 
 
 def test_default_worker_serves_echo_and_functions(cluster: Cluster) -> None:
-    assert DEFAULT_WORKER == DEFAULT
+    assert DEFAULT_WORKERS == DEFAULTS
     assert cluster.client.run("echo", {"message": "hi"}) == {"echoed": "hi"}
     [worker] = cluster.client.workers()
     assert worker.job_types == ["echo", "function"]

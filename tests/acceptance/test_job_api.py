@@ -10,6 +10,8 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import httpx
@@ -76,7 +78,7 @@ def launched(
         lambda: node.launch_worker_status(launch.launch_id).status == "ready",
         30,
     )
-    return launch.launch_id
+    return str(launch.launch_id)
 
 
 def ended(cluster: ClusterConnection, job_id: str) -> Any:
@@ -225,6 +227,35 @@ def test_a_running_worker_can_be_connected_to_another_job_type(
     cluster.submit_job(job)
     assert ended(cluster, job.id).output == {"echoed": "now"}
     assert cluster.get_worker_status_by_url(worker_url=url).worker_type == "loose"
+
+
+@pytest.mark.timeout(240)
+def test_two_types_launched_at_the_same_moment_each_get_their_own_jobs(
+    cluster: ClusterConnection, node: NodeConnection
+) -> None:
+    kinds = {
+        "twin_echo": (ECHO, {"message": "hi"}),
+        "twin_nap": (SLEEP, {"seconds": 0}),
+    }
+    for name, (worker_class, _) in kinds.items():
+        cluster.register_worker_type(
+            worker_name=name, worker_class=worker_class, job_type=f"{name}_job"
+        )
+    expected = {"twin_echo": {"echoed": "hi"}, "twin_nap": {"slept": 0.0}}
+    for _ in range(20):
+        with ThreadPoolExecutor(2) as both:
+            ids = list(both.map(partial(launched, cluster, node), kinds))
+        jobs = {
+            name: job_from_schema(JobSchema(name=f"{name}_job"), payload)
+            for name, (_, payload) in kinds.items()
+        }
+        for job in jobs.values():
+            cluster.submit_job(job)
+        for (name, job), worker_id in zip(jobs.items(), ids, strict=True):
+            done = ended(cluster, job.id)
+            assert (done.status, done.output) == ("completed", expected[name])
+            assert done.worker_id == worker_id
+        node.shutdown_all_workers()
 
 
 @pytest.mark.spec("E1", "E20", "E26")

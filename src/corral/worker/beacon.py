@@ -29,8 +29,7 @@ class Beacon:
         self._touched = threading.Event()
         self._write_lock = threading.Lock()
         self.incarnation: str | None = None
-        self.facts: dict[str, Any] = {}
-        """What else the worker says of itself: small, and seldom changed."""
+        self._facts: dict[str, Any] = {}
 
     def start(self) -> None:
         threading.Thread(target=self._shine, name="beacon", daemon=True).start()
@@ -39,6 +38,12 @@ class Beacon:
         """State or holdings have changed."""
         if not self._touched.is_set():
             self._touched.set()
+
+    def tell(self, **facts: Any) -> None:
+        """Say something else of the worker; small, and seldom changed."""
+        with self._write_lock:
+            self._facts = {**self._facts, **facts}
+        self.touch()
 
     def say_last(self) -> None:
         self._write(WorkerState.STOPPED, [])
@@ -65,7 +70,7 @@ class Beacon:
             "error": self._pool.error,
             "held": held,
             "runners": self._pool.pids,
-            "facts": self.facts,
+            "facts": self._facts,
         }
         data = msgspec.json.encode(line) + b"\n"
         # The agent may be gone; the end of stdin says so, and is heeded there.

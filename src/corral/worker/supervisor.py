@@ -86,7 +86,11 @@ class Supervisor:
         self._words = words
         link = ManagerLink(given.manager_url, given.key, given.ca_file)
         self._reporter = Reporter(
-            link, given.worker_id, self._on_answer, lambda why: self._leave(why)
+            link,
+            given.worker_id,
+            self._on_answer,
+            lambda why: self._leave(why),
+            lambda command: self._desk.run_beside(command),
         )
         spec = given.spec
         self._recipe = Recipe(
@@ -213,11 +217,13 @@ class Supervisor:
 
     def _tell_isolation(self) -> None:
         level = "process"
-        if runs_scripts(self._given.spec.worker_class):
+        if "docker" in (self._given.spec.environment or {}):
+            level = "container"
+        elif runs_scripts(self._given.spec.worker_class):
             from corral.worker.isolation import best_level
 
             level = str(best_level())
-        self._beacon.facts = {**self._beacon.facts, "isolation": level}
+        self._beacon.tell(isolation=level)
 
     def _start_runners(self) -> None:
         # In a thread: trying out a sandbox takes longer than starting.
@@ -240,7 +246,7 @@ class Supervisor:
             except CorralError as error:
                 self._pool.fail(error.message)
             else:
-                self._beacon.facts = {**self._beacon.facts, "code": self._recipe.facts}
+                self._beacon.tell(code=self._recipe.facts)
                 self._pool.start(self._trusted(spec))
                 return
             if self._is_stopping.wait(delay_s):
