@@ -185,6 +185,8 @@ async def worker_alert_completed_job(request: Request, who: Operator) -> Respons
         text if is_good else None,
         None if is_good else TaskError("failed", text),
     )
-    await who.manager.settling.settle([outcome])
+    if await who.manager.settling.settle([outcome]):
+        # Ended by somebody else: whoever still works on it need not go on.
+        await who.manager.drop(task)
     who.note("job.completed", said.job_id, worker_id=said.worker_id)
     return answer(None)
