@@ -157,6 +157,8 @@ class Settings(BaseSettings):
 
     # Code of workers and scripts
     cache_limit_gb: float = setting(20.0, span=(0.1, 1e6))
+    artifact_limit_gb: float = setting(10.0, span=(0.001, 1e6))
+    checkpoint_s: Seconds = setting(30.0, span=(1, _DAY_S))
     git_allow_file: bool = setting(False)
     git_tokens: SecretStr | None = setting(None)
     container_host: str | None = setting(None, "DOCKER_HOST")
@@ -217,6 +219,8 @@ class Settings(BaseSettings):
     keep_events_s: Seconds = setting(30.0 * _DAY_S, span=_KEEP)
     keep_samples_s: Seconds = setting(7.0 * _DAY_S, span=_KEEP)
     keep_audit_s: Seconds = setting(365.0 * _DAY_S, span=_KEEP)
+    keep_objects_s: Seconds = setting(7.0 * _DAY_S, span=_KEEP)
+    log_limit_mb: float = setting(8.0, span=(0.01, 10_000))
     log_format: Literal["json", "text"] = setting("json", "LOG_FORMAT")
     debug: bool = setting(False, "DEBUG")
     log_level: alias.Level = setting(made.log_level, "LOG_LEVEL")

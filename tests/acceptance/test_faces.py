@@ -171,6 +171,7 @@ def test_launching_where_something_answers_is_refused(
         EchoWorker.launch(url="https://localhost:1")
 
 
+@pytest.mark.spec("E34", "E36")
 def test_a_job_given_to_a_worker_runs_there_and_is_a_task_like_any_other(
     cluster: ClusterConnection, node: NodeConnection
 ) -> None:
@@ -227,6 +228,7 @@ def answers(url: str) -> bool:
     return True
 
 
+@pytest.mark.spec("E27", "E35")
 def test_a_worker_launched_by_itself_serves_a_type_once_it_is_connected(
     cluster: ClusterConnection, echo: WorkerConnection
 ) -> None:

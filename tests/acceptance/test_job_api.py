@@ -233,7 +233,7 @@ def test_a_running_worker_can_be_connected_to_another_job_type(
 def test_two_types_launched_at_the_same_moment_each_get_their_own_jobs(
     cluster: ClusterConnection, node: NodeConnection
 ) -> None:
-    kinds = {
+    kinds: dict[str, tuple[str, dict[str, Any]]] = {
         "twin_echo": (ECHO, {"message": "hi"}),
         "twin_nap": (SLEEP, {"seconds": 0}),
     }

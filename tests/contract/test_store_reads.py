@@ -132,6 +132,25 @@ async def test_log_chunks_come_back_in_order_after_a_place(store: Store) -> None
     assert await store.logs("one", after=(1, 1), limit=2) == chunks[1:3]
     assert await store.logs("one", after=(2, 10)) == []
     assert await store.logs("nobody") == []
+    assert await store.logs("one", attempt=2) == chunks[3:]
+    assert await store.logs("one", after=(1, 2), attempt=1) == chunks[2:3]
+    assert await store.log_end("one") == (2, 10)
+    assert await store.log_end("one", attempt=1) == (1, 10)
+    assert await store.log_end("one", attempt=3) is None
+    assert await store.log_end("nobody") is None
+
+
+@wherever_logs_are
+async def test_a_page_of_the_log_has_a_size_and_one_chunk_at_least(
+    store: Store,
+) -> None:
+    chunks = [LogChunk("one", 1, seq, "ü" * 50) for seq in range(1, 10)]
+    await store.add_logs(chunks)
+    assert await store.logs("one", limit_bytes=1) == chunks[:1]
+    assert await store.logs("one", limit_bytes=100) == chunks[:1]
+    assert await store.logs("one", limit_bytes=101) == chunks[:2]
+    assert await store.logs("one", after=(1, 5), limit_bytes=300) == chunks[5:8]
+    assert await store.logs("one", limit_bytes=1 << 20) == chunks
 
 
 @wherever_logs_are

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("corral.agent")
 _SAY_EVERY_S = 30.0
 
-_DECLARED = ("name", "worker_class", "job_types", "params", "concurrency", "url")
+_DECLARED = ("name", "worker_class", "job_types", "params", "concurrency")
 
 
 def serve(config: AgentConfig) -> int:
@@ -233,5 +233,5 @@ def _heed_signals(agent: Agent) -> None:
 
 def _declared(spec: WorkerSpec) -> dict[str, Any]:
     """A worker of this node's own, as the wire has it."""
-    told = asdict(spec)
-    return {name: told[name] for name in _DECLARED}
+    told = {name: asdict(spec)[name] for name in _DECLARED}
+    return {**told, "url": spec.url} if spec.url else told

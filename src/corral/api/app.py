@@ -11,17 +11,21 @@ from corral import __version__
 from corral.api import describe, errors
 from corral.api.edge import Edge
 from corral.api.routes import (
+    artifacts,
     cluster,
     engine,
+    execs,
     gateway,
     job_nodes,
     job_routes,
     job_types,
     job_workers,
     jobs,
+    logs,
     mcp,
     nodes,
     objects,
+    schedules,
     secrets,
     service,
     tasks,
@@ -53,12 +57,15 @@ def build(
     app.state.task_body_limit = task_body_limit
     for room in (
         tasks,
+        logs,
         workers,
         nodes,
         cluster,
         engine,
         objects,
+        artifacts,
         secrets,
+        execs,
         jobs,
         job_nodes,
         job_routes,
@@ -66,6 +73,7 @@ def build(
         service,
         mcp,
         job_types,
+        schedules,
         gateway,
     ):
         app.include_router(room.router)

@@ -16,6 +16,7 @@ from corral.api.deps import wrong_field
 from corral.api.model import BatchIn, TaskIn
 from corral.api.salvage import split_rows
 from corral.core.job_type import check_name
+from corral.core.notice import NOTIFY, label_of
 from corral.core.script import JOB_TYPE as SCRIPT
 from corral.core.script import read_script
 from corral.core.task import Overlap, TaskSpec, parse_priority
@@ -97,7 +98,7 @@ class Intake:
             run_after=self._moment(task.run_after, "run_after"),
             deadline=self._moment(task.deadline, "deadline"),
             idempotency_key=task.idempotency_key,
-            labels=task.labels,
+            labels=_with_notify(task),
             depends_on=tuple(dict.fromkeys(task.depends_on)),
             overlap=_overlap(task.overlap),
             owner=self.owner,
@@ -172,7 +173,16 @@ def _overlap(value: str) -> Overlap:
         ) from None
 
 
+def _with_notify(task: TaskIn) -> dict[str, str]:
+    if not task.notify:
+        return task.labels
+    urls = [task.notify] if isinstance(task.notify, str) else task.notify
+    return {**task.labels, **label_of(urls)}
+
+
 def _check_labels(labels: dict[str, str]) -> None:
+    if NOTIFY in labels:
+        raise InvalidField(f"the label {NOTIFY!r} is Corral's own", field="labels")
     if len(labels) > MAX_LABELS:
         raise InvalidField(f"at most {MAX_LABELS} labels are allowed", field="labels")
     for key, value in labels.items():

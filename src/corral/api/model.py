@@ -24,6 +24,7 @@ class TaskIn(Struct, forbid_unknown_fields=True):
     labels: dict[str, str] = {}
     depends_on: list[str] = []
     overlap: str = "allowed"
+    notify: str | list[str] = []
 
 
 class BatchIn(Struct, forbid_unknown_fields=True):
@@ -113,6 +114,7 @@ class TaskOut(TaskBrief, kw_only=True):
     deadline: datetime | None
     idempotency_key: str | None
     depends_on: list[str]
+    notify: list[str]
     node_id: str | None
     assigned_worker: str | None
     progress: ProgressOut | None
@@ -152,6 +154,8 @@ class LogsOut(Struct):
     lines: list[LogLine]
     cursor: str
     done: bool
+    status: str
+    progress: ProgressOut | None = None
 
 
 class WorkerIn(Struct, forbid_unknown_fields=True):

@@ -23,6 +23,7 @@ from corral.api.model import (
 )
 from corral.core.environment import to_plain
 from corral.core.node import Node, Sample
+from corral.core.notice import public, urls_of
 from corral.core.task import Attempt, State, Task, TaskError
 from corral.core.worker import REST_STATE
 from corral.manager.manager import Manager
@@ -75,7 +76,7 @@ def brief(task: Task) -> TaskBrief:
         duration=_duration(task),
         result=_raw(task.result),
         error=_error(task.error),
-        labels=dict(spec.labels),
+        labels=dict(public(spec.labels)),
     )
 
 
@@ -98,6 +99,7 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
         deadline=spec.deadline,
         idempotency_key=spec.idempotency_key,
         depends_on=list(spec.depends_on),
+        notify=urls_of(spec.labels),
         node_id=task.node_id,
         assigned_worker=task.worker_id,
         progress=ProgressOut(*progress) if progress else None,

@@ -23,6 +23,10 @@ TaskArgument = Annotated[str, typer.Argument(metavar="ID", help="The task.")]
 TasksArgument = Annotated[
     list[str], typer.Argument(metavar="ID...", help="Tasks; - reads ids from stdin.")
 ]
+SomeTasksArgument = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID...", help="Tasks; - reads ids from stdin."),
+]
 Priority = Annotated[
     str | None,
     typer.Option(metavar="N", help="low, normal, high, critical or a number."),
@@ -57,6 +61,12 @@ DependsOn = Annotated[
 IdempotencyKey = Annotated[
     str | None,
     typer.Option(metavar="KEY", help="The same key again makes no second task."),
+]
+
+
+Notify = Annotated[
+    list[str] | None,
+    typer.Option(metavar="URL", help="Told when it has ended; may be repeated."),
 ]
 
 
@@ -141,6 +151,13 @@ def read_ids(ids: list[str]) -> list[str]:
     return [word for line in sys.stdin for word in line.split()]
 
 
+def read_some(ids: list[str] | None, array_id: str | None) -> list[str]:
+    """The ids given; either some are, or an array."""
+    if bool(ids) == (array_id is not None):
+        _refuse("name tasks, or an array with --array", "ID...")
+    return read_ids(ids or [])
+
+
 def task_group(
     priority: Priority = None,
     timeout: Timeout = None,
@@ -151,6 +168,7 @@ def task_group(
     deadline: Deadline = None,
     depends_on: DependsOn = None,
     idempotency_key: IdempotencyKey = None,
+    notify: Notify = None,
 ) -> TaskOptions:
     """The options of a task, for `group.takes`."""
     return task_options(
@@ -163,4 +181,5 @@ def task_group(
         deadline=deadline,
         depends_on=depends_on,
         idempotency_key=idempotency_key,
+        notify=notify or None,
     )

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from corral.cli.connect import connect
 from corral.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -21,10 +22,22 @@ _PIPE_WIDTH = 240
 
 
 def config(
+    ctx: typer.Context,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    webhook_secret: Annotated[
+        bool,
+        typer.Option(
+            "--webhook-secret", help="Show what signs the cluster's webhooks, only."
+        ),
+    ] = False,
 ) -> None:
     """Show every setting, its value (secrets masked) and where it came from."""
     from corral.settings import load
+
+    if webhook_secret:
+        with connect(ctx) as client:
+            typer.echo(client.webhook_secret())
+        return
 
     try:
         settings = load()

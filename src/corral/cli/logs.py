@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corral.cli import argument, show
+from corral.cli import argument, progress, show
 from corral.cli.connect import connect
+
+if TYPE_CHECKING:
+    from corral.client import LogLine
+    from corral.client.value import Progress
 
 
 def logs(
@@ -16,6 +21,14 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on until the task ends.")
     ] = False,
+    attempt: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Only of the task's Nth attempt."),
+    ] = None,
+    tail: Annotated[
+        int | None,
+        typer.Option("--tail", "-n", metavar="N", min=0, help="Only the last N lines."),
+    ] = None,
     timestamps: Annotated[
         bool, typer.Option("--timestamps", "-t", help="Show when each line came.")
     ] = False,
@@ -24,14 +37,36 @@ def logs(
     ] = False,
 ) -> None:
     """Show what a task printed; its stderr goes to stderr."""
-    is_silent = True
+
+    def write(line: LogLine) -> None:
+        if as_json:
+            show.echo_json(line.to_dict(), indent=None)
+            return
+        when = f"{show.cell(line.at)}  " if timestamps else ""
+        typer.echo(f"{when}{line.text}", err=line.stream == "stderr")
+
     with connect(ctx) as client:
-        for line in client.logs(task_id, follow=follow):
-            is_silent = False
-            if as_json:
-                show.echo_json(line.to_dict(), indent=None)
-                continue
-            when = f"{show.cell(line.at)}  " if timestamps else ""
-            typer.echo(f"{when}{line.text}", err=line.stream == "stderr")
-    if is_silent and not as_json:
+        if follow:
+            heard = client.follow(task_id, attempt=attempt, tail=tail)
+            count = show_all(heard, write)
+        else:
+            count = show_all(client.logs(task_id, attempt=attempt, tail=tail), write)
+    if not count and not as_json:
         show.hint(f"Task {task_id} has printed nothing{'' if follow else ' so far'}.")
+
+
+def show_all(
+    heard: Iterable[LogLine | Progress], write: Callable[[LogLine], object]
+) -> int:
+    """Lines as they come, with a bar below them on a terminal; how many lines."""
+    from corral.client import LogLine
+
+    count = 0
+    with progress.share() as say:
+        for word in heard:
+            if isinstance(word, LogLine):
+                write(word)
+                count += 1
+            else:
+                say(word.fraction or 0.0, word.message or "")
+    return count

@@ -40,9 +40,18 @@ class Root(LazyGroup):
         "tasks": Entry("corral.cli.tasks:tasks", "List tasks.", _WORK),
         "task": Entry("corral.cli.task:task", "Show all about one task.", _WORK),
         "logs": Entry("corral.cli.logs:logs", "Show what a task printed.", _WORK),
+        "artifacts": Entry(
+            "corral.cli.artifacts:app", "List and fetch files of tasks.", _WORK
+        ),
         "wait": Entry("corral.cli.wait:wait", "Wait until tasks have ended.", _WORK),
+        "exec": Entry(
+            "corral.cli.exec:run_beside", "Run a command beside a script.", _WORK
+        ),
         "cancel": Entry("corral.cli.cancel:cancel", "Stop tasks.", _WORK),
         "dlq": Entry("corral.cli.dlq:app", "Tasks that failed for good.", _WORK),
+        "schedule": Entry(
+            "corral.cli.schedule:app", "Submit tasks by the clock.", _WORK
+        ),
         "job": Entry("corral.cli.job:app", "Tasks, as the job API has them.", _WORK),
         "job-type": Entry("corral.cli.job_type:app", "List or add job types.", _MORE),
         "worker-type": Entry(

@@ -18,6 +18,9 @@ def code_policy(config: Settings) -> dict[str, Any]:
         "limit_bytes": int(config.cache_limit_gb * (1 << 30)),
         "allow_file": config.git_allow_file,
         "git_tokens": _tokens(config.git_tokens),
+        "artifact_limit_bytes": int(config.artifact_limit_gb * (1 << 30)),
+        "checkpoint_s": config.checkpoint_s,
+        "log_limit_bytes": int(config.log_limit_mb * (1 << 20)),
     }
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from corral.cli import argument, progress, script, show
+from corral.cli import argument, array, progress, script, show
 from corral.cli.connect import connect
 from corral.cli.group import takes
+from corral.cli.wait import await_all
 from corral.core.script import JOB_TYPE
 
 if TYPE_CHECKING:
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
 _LOOK_S = 1.0
 
 
-@takes(options=argument.task_group, code=script.source, given=script.rules)
+@takes(
+    options=argument.task_group,
+    code=script.source,
+    given=script.rules,
+    asked=array.many,
+)
 def run(
     ctx: typer.Context,
     words: Annotated[
@@ -38,6 +44,7 @@ def run(
     options: TaskOptions,
     code: script.Source,
     given: script.Rules,
+    asked: array.Many,
 ) -> None:
     """Run a task and print its result, or a command and see it print.
 
@@ -45,14 +52,21 @@ def run(
     1 when it fails. A command: `corral run --dir . -- python train.py` prints what it
     prints and exits as it does, or with 125 when it could not be run.
     """
-    is_script = code.is_given or bool(given.told) or _is_command()
+    is_script = code.is_given or bool(given.told) or is_command()
     with connect(ctx) as client:
+        task_type: str = JOB_TYPE
         if is_script:
             value: Any = script.payload(client, words, code, given)
-            submitted = client.submit(JOB_TYPE, value, **options)
         else:
-            task_type, value = _task(words)
-            submitted = client.submit(task_type, value, **options)
+            task_type, value = read_task(words)
+        if asked.is_given:
+            many = dict(options)
+            if detach or asked.is_dry:
+                array.submit(client, asked, task_type, value, many, as_json)
+            else:
+                _run_all(client, array.make(asked, task_type, value, many), as_json)
+            return
+        submitted = client.submit(task_type, value, **options)
         if detach:
             _print_id(submitted.task_id, as_json)
             return
@@ -63,12 +77,22 @@ def run(
     _print_outcome(task, as_json)
 
 
-def _is_command() -> bool:
+def _run_all(client: Client, made: array.Made, as_json: bool) -> None:
+    batch = array.send(client, made)
+    show.hint(f"array {made.id}: {len(made.tasks)} tasks")
+    if batch.errors:
+        array.show_sent(made, batch, as_json)
+    ids = [task_id for task_id in batch.task_ids if task_id is not None]
+    array.leave(made.id, await_all(client, ids, None), as_json)
+
+
+def is_command() -> bool:
     """`corral run -- COMMAND`: the two dashes say that no type is meant."""
     return "--" in sys.argv
 
 
-def _task(words: list[str]) -> tuple[str, Any]:
+def read_task(words: list[str]) -> tuple[str, Any]:
+    """A type and its input, where no command is meant."""
     if len(words) > 2:
         raise typer.BadParameter(
             "a task is TYPE and one JSON text; a command follows --",

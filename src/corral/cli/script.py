@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from corral.cli import fault, progress, show
+from corral.cli.logs import show_all
 
 if TYPE_CHECKING:
-    from corral.client import Client, TaskDetail
+    from corral.client import Client, LogLine, TaskDetail
 
 # As container engines have it: what failed is not the script itself.
 OURS = 125
@@ -167,8 +168,8 @@ def _url(text: str) -> str:
 def _send(client: Client, folder: Path) -> str:
     if not folder.is_dir():
         raise typer.BadParameter(f"{folder} is not a folder", param_hint="--dir")
-    with progress.spinner(f"sending {folder}"):
-        return client.upload(folder)
+    with progress.bar(f"sending {folder}", is_bytes=True) as advance:
+        return client.upload(folder, on_progress=advance)
 
 
 def _secret(text: str) -> tuple[str, str]:
@@ -187,10 +188,7 @@ def _pair(text: str, middle: str, option: str) -> tuple[str, str]:
 def follow(client: Client, task_id: str) -> TaskDetail:
     """Print what the script prints, as it prints it; the task when it has ended."""
     try:
-        for line in client.logs(task_id, follow=True):
-            target = sys.stderr if line.stream == "stderr" else sys.stdout
-            target.write(f"{line.text}\n")
-            target.flush()
+        show_all(client.follow(task_id), _write)
         return client.wait(task_id)
     except KeyboardInterrupt:
         show.hint(
@@ -198,6 +196,12 @@ def follow(client: Client, task_id: str) -> TaskDetail:
             f"'corral cancel {task_id}' stops it."
         )
         raise
+
+
+def _write(line: LogLine) -> None:
+    target = sys.stderr if line.stream == "stderr" else sys.stdout
+    target.write(f"{line.text}\n")
+    target.flush()
 
 
 def leave(task: TaskDetail) -> None:

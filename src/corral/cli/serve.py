@@ -229,6 +229,8 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
             config.keep_samples_s,
             config.keep_audit_s,
         ),
+        artifact_limit_bytes=int(config.artifact_limit_gb * (1 << 30)),
+        keep_objects_s=config.keep_objects_s,
         beat_s=config.beat_s,
         fence_after_s=config.fence_after_s,
         sample_s=config.heartbeat_interval_s,

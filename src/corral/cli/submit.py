@@ -6,14 +6,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from corral.cli import argument, fault, progress, show
+from corral.cli import argument, array, fault, progress, show
 from corral.cli.connect import connect
+from corral.cli.group import takes
+
+if TYPE_CHECKING:
+    from corral.client import TaskOptions
 
 
+@takes(task=argument.task_group, asked=array.many)
 def submit(
     ctx: typer.Context,
     task_type: Annotated[
@@ -29,43 +34,33 @@ def submit(
             help="Many tasks, one JSON a line: whole tasks, or parameters of TYPE.",
         ),
     ] = None,
-    priority: argument.Priority = None,
-    timeout: argument.Timeout = None,
-    retries: argument.Retries = None,
-    label: argument.Labels = None,
-    model: argument.Model = None,
-    run_after: argument.RunAfter = None,
-    deadline: argument.Deadline = None,
-    depends_on: argument.DependsOn = None,
-    idempotency_key: argument.IdempotencyKey = None,
     as_json: show.JsonFlag = False,
+    *,
+    task: TaskOptions,
+    asked: array.Many,
 ) -> None:
-    """Submit one task, or a file of them, and print the ids."""
-    options: dict[str, Any] = dict(
-        argument.task_options(
-            priority=priority,
-            timeout=timeout,
-            retries=retries,
-            label=label,
-            model_name=model,
-            run_after=run_after,
-            deadline=deadline,
-            depends_on=depends_on,
-            idempotency_key=idempotency_key,
-        )
-    )
+    """Submit one task, or many, and print the ids.
+
+    Many are the lines of a --file, the numbers of an --array or the rows of a --sweep.
+    """
+    options: dict[str, Any] = dict(task)
     if file is not None:
-        if parameters is not None or idempotency_key is not None:
+        if parameters is not None or "idempotency_key" in task or asked.is_given:
             raise typer.BadParameter(
-                "it goes with neither parameters nor --idempotency-key",
+                "it goes with neither parameters nor --idempotency-key, --array or "
+                "--sweep",
                 param_hint="--file",
             )
         _submit_file(ctx, file, task_type, options, as_json)
         return
     if task_type is None:
         raise typer.BadParameter("name one, or give --file", param_hint="TYPE")
-    task = {"task_type": task_type, **options}
-    _submit_one(ctx, task, argument.read_json(parameters), as_json)
+    value = argument.read_json(parameters)
+    if asked.is_given:
+        with connect(ctx) as client:
+            array.submit(client, asked, task_type, value, options, as_json)
+        return
+    _submit_one(ctx, {"task_type": task_type, **options}, value, as_json)
 
 
 def _submit_one(

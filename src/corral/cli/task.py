@@ -50,6 +50,7 @@ def _identity(found: TaskDetail) -> Iterable[tuple[str, Any]]:
         ("priority", found.priority),
         ("labels", ", ".join(f"{k}={v}" for k, v in found.labels.items())),
         ("depends on", ", ".join(found.depends_on)),
+        ("notifies", ", ".join(found.notify)),
         ("run after", found.run_after),
         ("deadline", found.deadline),
     ]

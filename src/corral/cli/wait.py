@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corral.cli import argument, fault, progress, show
+from corral.cli import argument, array, fault, progress, show
 from corral.cli.connect import connect
 
 if TYPE_CHECKING:
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def wait(
     ctx: typer.Context,
-    task_ids: argument.TasksArgument,
+    task_ids: argument.SomeTasksArgument = None,
+    array_id: array.ArrayId = None,
     timeout: Annotated[
         float | None,
         typer.Option(metavar="S", help="Seconds to wait at most.", min=0),
@@ -23,9 +24,14 @@ def wait(
     as_json: show.JsonFlag = False,
 ) -> None:
     """Wait until tasks have ended; exits 1 unless all completed."""
-    ids = argument.read_ids(task_ids)
     with connect(ctx) as client:
+        ids = argument.read_some(task_ids, array_id)
+        if array_id is not None:
+            ids = [t.task_id for t in array.known_tasks_of(client, array_id)]
         ended = await_all(client, ids, timeout)
+    if array_id is not None:
+        array.leave(array_id, ended, as_json)
+        return
     if as_json:
         show.echo_values(ended)
     else:

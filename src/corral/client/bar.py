@@ -12,10 +12,13 @@ Advance: TypeAlias = Callable[[int, int | None], object]
 
 
 @contextmanager
-def bar(label: str, *, is_shown: bool | None = None) -> Iterator[Advance]:
+def bar(
+    label: str, *, is_shown: bool | None = None, is_bytes: bool = False
+) -> Iterator[Advance]:
     """A bar; call what it gives with how many are done.
 
-    Without `is_shown` it is seen when stderr is a terminal.
+    Without `is_shown` it is seen when stderr is a terminal. With `is_bytes`, what is
+    done are bytes, and shown as such.
     """
     if not (sys.stderr.isatty() if is_shown is None else is_shown):
         yield lambda done, total: None
@@ -23,6 +26,7 @@ def bar(label: str, *, is_shown: bool | None = None) -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
+        DownloadColumn,
         MofNCompleteColumn,
         Progress,
         TextColumn,
@@ -32,7 +36,7 @@ def bar(label: str, *, is_shown: bool | None = None) -> Iterator[Advance]:
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
-        MofNCompleteColumn(),
+        DownloadColumn(binary_units=True) if is_bytes else MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
     shown = Progress(

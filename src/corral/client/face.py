@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from corral.client import bulk, cluster, objects, secrets, task
+from corral.client import artifacts as artifact_calls
+from corral.client import bulk, cluster, execs, log, objects, secrets, task
+from corral.client import schedule as schedule_calls
 from corral.client.driver import AwaitingDriver, BlockingDriver
 from corral.client.endpoint import Endpoint, StreamEndpoint
 
@@ -25,7 +27,12 @@ class Calls:
     cancel = Endpoint(task.cancel)
     requeue = Endpoint(task.requeue)
     discard = Endpoint(task.discard)
-    logs = StreamEndpoint(task.logs)
+    logs = StreamEndpoint(log.logs)
+    follow = StreamEndpoint(log.follow)
+
+    start_exec = Endpoint(execs.start_exec)
+    exec_output = StreamEndpoint(execs.exec_output)
+    stop_exec = Endpoint(execs.stop_exec)
 
     submit_many = Endpoint(bulk.submit_many)
     submit_batch = Endpoint(bulk.submit_batch)
@@ -52,9 +59,21 @@ class Calls:
     add_route = Endpoint(cluster.add_route)
     remove_route = Endpoint(cluster.remove_route)
 
-    secrets = Endpoint(secrets.secrets)
     set_secret = Endpoint(secrets.set_secret)
     remove_secret = Endpoint(secrets.remove_secret)
+    secrets = Endpoint(secrets.secrets)
+
+    artifacts = Endpoint(artifact_calls.artifacts)
+    download_artifacts = Endpoint(artifact_calls.download_artifacts)
+
+    schedule = Endpoint(schedule_calls.schedule)
+    schedules = Endpoint(schedule_calls.schedules)
+    add_schedule = Endpoint(schedule_calls.add_schedule)
+    pause_schedule = Endpoint(schedule_calls.pause_schedule)
+    resume_schedule = Endpoint(schedule_calls.resume_schedule)
+    remove_schedule = Endpoint(schedule_calls.remove_schedule)
+    run_schedule = Endpoint(schedule_calls.run_schedule)
+    webhook_secret = Endpoint(schedule_calls.webhook_secret)
 
     upload = Endpoint(objects.upload)
     download = Endpoint(objects.download)

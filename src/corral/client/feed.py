@@ -15,9 +15,8 @@ from corral.client import bulk, cluster, task
 from corral.client.bar import Advance
 from corral.client.exchange import Flow, Items, Stream
 from corral.client.fault import class_of
-from corral.client.objects import upload
 from corral.client.payload import encode
-from corral.client.source import Source, pack_source
+from corral.client.source import Source, send_source
 from corral.client.task import TaskOptions
 from corral.client.value import Batch, TaskInfo
 from corral.errors import (
@@ -39,7 +38,6 @@ IDS_PER_S = 5_000
 
 Arguments: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
 """Those by place and those by name."""
-_sent: set[tuple[str, str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ def check_arguments(arguments: Arguments, what: str) -> Arguments:
 
 def submit_call(call: Call, arguments: Arguments) -> Flow[str]:
     """Hand in one call; the id of its task. Code the manager lacks goes first."""
-    digest = yield from _have_code(call)
+    digest = yield from send_source(call.source, call.where)
     told = call.task(digest, arguments)
     kind, parameters = told.pop("task_type"), told.pop("parameters")
     try:
@@ -89,14 +87,6 @@ def submit_call(call: Call, arguments: Arguments) -> Flow[str]:
         yield from _make_known(kind, unknown)
         done = yield from task.submit(kind, parameters, **told)
     return done.task_id
-
-
-def _have_code(call: Call) -> Flow[str]:
-    digest, data = pack_source(call.source)
-    if (call.where, digest) not in _sent:
-        yield from upload(data)
-        _sent.add((call.where, digest))
-    return digest
 
 
 def _make_known(kind: str, unknown: CorralError) -> Flow[None]:
@@ -218,7 +208,7 @@ def _gather(arguments: Iterator[Arguments]) -> Iterator[Arguments]:
 def _send(call: Call, chunk: Sequence[Arguments], before: int) -> Flow[list[str]]:
     if not chunk:
         return []
-    digest = yield from _have_code(call)
+    digest = yield from send_source(call.source, call.where)
     tasks = [call.task(digest, each) for each in chunk]
     batch = yield from bulk.submit_batch(tasks)
     codes = {refusal.code for refusal in batch.errors}

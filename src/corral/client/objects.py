@@ -9,6 +9,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from corral.client.bar import Advance
 from corral.client.exchange import Flow, Request, get, segment
 from corral.errors import CorralError, InvalidField, TooLarge, Unavailable
 
@@ -18,21 +19,28 @@ _BINARY = {"Content-Type": "application/octet-stream"}
 
 
 def upload(
-    data: bytes | str | os.PathLike[str], *, limit_bytes: int = LIMIT_BYTES
+    data: bytes | str | os.PathLike[str],
+    *,
+    limit_bytes: int = LIMIT_BYTES,
+    on_progress: Advance | None = None,
 ) -> Flow[str]:
-    """Store bytes, a file, or a folder packed as an archive; the digest to get it by.
+    """Store bytes, a file, or a folder by content; the digest to get it by.
 
-    What the manager has already is not sent again.
+    What the manager has already is not sent again; of a folder that changed, only the
+    files that did.
 
     Args:
         data: The bytes themselves, or the path of a file or folder. Of a folder goes
-            what its .gitignore files leave (see `corral.client.archive.pack`).
-        limit_bytes: The manager's limit, where it is not the usual one.
+            what its .gitignore files leave: at most 4 GiB in 200,000 files.
+        limit_bytes: The manager's limit of one object, where it is not the usual one.
+        on_progress: For a folder: called with bytes done, of how many.
 
     Raises:
         TooLarge: Nothing was sent.
         InvalidField: The path cannot be read.
     """
+    if isinstance(data, str | os.PathLike) and Path(data).is_dir():
+        return (yield from _upload_folder(Path(data), on_progress))
     blob = _read(data, limit_bytes)
     if len(blob) > limit_bytes:
         raise TooLarge(
@@ -44,6 +52,15 @@ def upload(
     if not (yield from _is_there(path, len(blob))):
         yield Request("PUT", path, body=blob, is_repeatable=True, headers=_BINARY)
     return digest
+
+
+def _upload_folder(folder: Path, on_progress: Advance | None) -> Flow[str]:
+    # Callers who send no folder need not pay for what reads one.
+    from corral.client.transfer import send_tree
+    from corral.client.tree import read_source
+
+    tree, reader = read_source(folder)
+    return (yield from send_tree(tree, reader, on_progress))
 
 
 def download(digest: str) -> Flow[bytes]:
@@ -75,11 +92,6 @@ def _read(data: bytes | str | os.PathLike[str], limit_bytes: int) -> bytes:
         return bytes(data)
     path = Path(data)
     try:
-        if path.is_dir():
-            # Callers who send no folder need not pay for what packs one.
-            from corral.client.archive import pack
-
-            return pack(path, limit_bytes=limit_bytes)
         with path.open("rb") as file:
             # One byte more tells that it is too large, however large it is.
             return file.read(limit_bytes + 1)

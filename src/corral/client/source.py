@@ -1,4 +1,4 @@
-"""Where a function's code lies, and the archive it travels in. Sends nothing.
+"""Where a function's code lies, and how it gets to the manager.
 
 What goes is the project: the nearest folder above the module that has a
 pyproject.toml, else the folder the module is imported from.
@@ -6,22 +6,20 @@ pyproject.toml, else the folder the module is imported from.
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import sysconfig
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
 
+from corral.client.exchange import Flow
 from corral.errors import InvalidField, TooLarge
 
 _PROJECT = "pyproject.toml"
-_packed: dict[Path, tuple[str, bytes]] = {}
-_pack_lock = threading.Lock()
+_sent: dict[tuple[str, Path], str] = {}
 _is_importing = False
 
 
@@ -98,23 +96,23 @@ def _refusal(name: str, why: str) -> InvalidField:
     return InvalidField(f"function {name!r} {why}", field="function")
 
 
-def pack_source(source: Source) -> tuple[str, bytes]:
-    """The digest and bytes of its archive, made once per process and folder.
+def send_source(source: Source, where: str) -> Flow[str]:
+    """The digest of its folder; sent once per process, folder and manager `where`.
 
     Raises:
-        TooLarge, InvalidField: the folder cannot be packed.
+        TooLarge, InvalidField: the folder cannot be sent.
     """
-    # Those who only call a function where they are need none of this.
-    from corral.client.archive import pack
+    known = _sent.get((where, source.folder))
+    if known is None:
+        # Those who only call a function where they are need none of this.
+        from corral.client.objects import upload
 
-    with _pack_lock:
-        if source.folder not in _packed:
-            try:
-                data = pack(source.folder)
-            except TooLarge as error:
-                raise TooLarge(f"{source.folder}: {error.message}") from error
-            _packed[source.folder] = (hashlib.sha256(data).hexdigest(), data)
-        return _packed[source.folder]
+        try:
+            known = yield from upload(source.folder)
+        except TooLarge as error:
+            raise TooLarge(f"{source.folder}: {error.message}") from error
+        _sent[where, source.folder] = known
+    return known
 
 
 @contextmanager

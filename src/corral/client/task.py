@@ -1,4 +1,4 @@
-"""The calls about one task: submit, look, wait, cancel, read its log."""
+"""The calls about one task: submit, look, wait, cancel."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 from uuid import uuid4
 
-import msgspec
-
-from corral.client.exchange import Flow, Items, Request, Stream, get, segment
+from corral.client.exchange import Flow, Request, get, segment
 from corral.client.fault import decode
 from corral.client.payload import encode
 from corral.client.service_value import JobStatus
-from corral.client.value import LogLine, Submitted, TaskDetail, TaskInfo
+from corral.client.value import Submitted, TaskDetail, TaskInfo
 from corral.errors import TaskFailed
 
 POLL_S = 25.0
@@ -27,6 +25,7 @@ class TaskOptions(TypedDict, total=False):
     """What a submit may say beside type and parameters; the manager has defaults.
 
     `run_after` and `deadline` are a time or seconds from now, `timeout` is seconds.
+    `notify` names URLs that are told when the task has ended.
     """
 
     task_id: str
@@ -40,6 +39,7 @@ class TaskOptions(TypedDict, total=False):
     labels: Mapping[str, str]
     depends_on: Sequence[str]
     overlap: Literal["allowed", "never"]
+    notify: str | Sequence[str]
 
 
 def id_of(task: TaskRef) -> str:
@@ -181,26 +181,3 @@ def discard(task: TaskRef) -> Flow[None]:
         TaskNotFound: it is not among them.
     """
     yield Request("POST", "/discard_from_dlq", body=encode({"job_id": id_of(task)}))
-
-
-class _LogPage(msgspec.Struct):
-    lines: list[LogLine]
-    cursor: str | int | None = None
-    done: bool = False
-
-
-def logs(task: TaskRef, *, follow: bool = False) -> Stream[LogLine]:
-    """The lines a task printed; with `follow`, also those to come until it ends."""
-    path = f"/tasks/{segment(id_of(task))}/logs"
-    wait_s = POLL_S if follow else 0.0
-    cursor: str | int | None = None
-    while True:
-        response = yield get(path, wait_s=wait_s, after=cursor, wait=wait_s or None)
-        # Times may come as seconds since the epoch here.
-        page = decode(response, _LogPage, strict=False)
-        if page.lines:
-            yield Items(page.lines)
-        has_more = bool(page.lines) and page.cursor != cursor
-        if (page.done or not follow) and not has_more:
-            return
-        cursor = page.cursor

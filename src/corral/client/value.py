@@ -130,6 +130,7 @@ class TaskDetail(TaskInfo, frozen=True, kw_only=True):
     deadline: datetime | None = None
     idempotency_key: str | None = None
     depends_on: list[str] = []
+    notify: list[str] = []
     node_id: str | None = None
     assigned_worker: str | None = None
     progress: Progress | None = None

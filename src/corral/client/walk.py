@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -20,6 +20,7 @@ from corral.errors import InvalidField
 
 # Never part of a source: history, and what running it leaves behind.
 _NEVER = frozenset({".git", "__pycache__"})
+DEPTH = 64
 _HAS_FOLDER_FDS = os.open in os.supports_dir_fd
 
 
@@ -70,6 +71,35 @@ def source_files(root: Path) -> Iterator[tuple[str, Path]]:
 
 def _is_kept(entry: os.DirEntry[str]) -> bool:
     return entry.is_symlink() or entry.is_file(follow_symlinks=False)
+
+
+def all_files(root: Path, on_fault: Callable[[str], object]) -> Iterator[str]:
+    """The names of everything below a folder that is not a folder itself.
+
+    Nothing leads out of it, even while somebody else changes it. What is too deep or
+    cannot be listed is told to `on_fault`.
+    """
+    start = len(str(root)) + 1
+
+    def say(error: OSError) -> None:
+        on_fault(str(error.filename)[start:])
+
+    for base, folders, files, at in os.fwalk(root, onerror=say):
+        prefix = base[start:] + "/" if base != str(root) else ""
+        if prefix.count("/") >= DEPTH:
+            folders.clear()
+            on_fault(prefix)
+            continue
+        links = [name for name in folders if _is_link(name, at)]
+        folders[:] = sorted(set(folders).difference(links))
+        yield from (prefix + name for name in sorted((*files, *links)))
+
+
+def _is_link(name: str, at: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.lstat(name, dir_fd=at).st_mode)
+    except OSError:
+        return False
 
 
 def link_target(root: Path, name: str) -> str:

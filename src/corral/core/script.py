@@ -15,6 +15,12 @@ from corral.core.environment import Environment, from_plain
 from corral.errors import InvalidField
 
 JOB_TYPE = "run_script"
+# The one kind of Corral's own variables that is part of a payload: a script's place
+# in its array.
+ARRAY_ID = "CORRAL_ARRAY_ID"
+ARRAY_INDEX = "CORRAL_ARRAY_INDEX"
+ARRAY_COUNT = "CORRAL_ARRAY_COUNT"
+_ARRAY = frozenset({ARRAY_ID, ARRAY_INDEX, ARRAY_COUNT})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _KNOWN = frozenset(
     {
@@ -120,7 +126,8 @@ def _variables(told: Any) -> dict[str, str]:
     if not isinstance(told, Mapping):
         raise InvalidField("variables must map names to texts", field="variables")
     for name, value in told.items():
-        check_variable(name, "variables")
+        if name not in _ARRAY:
+            check_variable(name, "variables")
         if not isinstance(value, str) or "\0" in value:
             raise InvalidField(f"{name} must be a text", field=f"variables.{name}")
     return dict(told)

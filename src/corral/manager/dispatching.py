@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from corral.core.notice import public
 from corral.core.order import Order, OrderItem
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import State, Task
@@ -299,7 +300,7 @@ class Dispatching:
                 payload=t.spec.payload or ready.payloads[t.id],
                 timeout_s=_time_left(t, now.timestamp()),
                 inputs={d: outputs.get(d, "null") for d in t.spec.depends_on} or None,
-                labels=t.spec.labels,
+                labels=public(t.spec.labels),
                 overlap=t.spec.overlap,
                 model=t.spec.model,
             )

@@ -25,16 +25,23 @@ from corral.manager.calling import Calling
 from corral.manager.clearing import Clearing
 from corral.manager.clock import Clock, new_id
 from corral.manager.dispatching import Dispatching
+from corral.manager.exec import Execs
+from corral.manager.following import Following
+from corral.manager.garbage import Garbage
 from corral.manager.gateway import Gateway
 from corral.manager.job_types import JobTypes
+from corral.manager.keeping import Keeping
 from corral.manager.loop import Loop
 from corral.manager.monitor import Monitor, Prune
 from corral.manager.neighbour import PERIOD_S, Neighbour, NeighbourConfig
+from corral.manager.notifying import NotifyConfig, Notifying
 from corral.manager.own_worker import OwnWorkers
 from corral.manager.registry import Registry
 from corral.manager.reporting import Reporting
 from corral.manager.rescue import WATCH_S, Liveness, Rescue
 from corral.manager.restarting import Restarting
+from corral.manager.schedules import Schedules
+from corral.manager.secret import webhook_secret
 from corral.manager.secrets_vault import Vault
 from corral.manager.settling import Settling
 from corral.manager.state import Cluster, NodeLink, WorkerLink
@@ -64,6 +71,8 @@ class ManagerConfig:
     keep: Retention = field(
         default_factory=lambda: Retention(30 * 86400, 30 * 86400, 86400, 365 * 86400)
     )
+    artifact_limit_bytes: int = 10 << 30
+    keep_objects_s: float = 7 * 86400.0
     beat_s: float = 5.0
     fence_after_s: float = 90.0
     sample_s: float = 30.0
@@ -113,9 +122,18 @@ class Manager:
         self.reporting = Reporting(
             self.cluster, store, self.settling, self.dispatching, self.clock
         )
+        self.execs = Execs(self.cluster, store, engine, self.clock)
         self.registry = Registry(
             self.cluster, store, self.settling, self.dispatching, self.clock
         )
+        self.keeping = Keeping(
+            self.cluster,
+            store,
+            self.objects,
+            self.clock,
+            config.artifact_limit_bytes,
+        )
+        self.following = Following(store, self.cluster.bells, self.cluster.progress)
         self._add_workers()
         self._add_gateway()
         self._add_loops()
@@ -178,10 +196,27 @@ class Manager:
             self.registry,
             self.rescue,
             self.clock,
-            self._drop,
+            self.drop,
         )
         self.monitor = Monitor(self.cluster, self.store, self.access, self.clock)
         self.prune = Prune(self.store, self.clock, self.config.keep)
+        self.garbage = Garbage(
+            self.cluster,
+            self.store,
+            self.objects,
+            self.clock,
+            self.config.keep_objects_s,
+        )
+        self.schedules = Schedules(
+            self.cluster, self.store, self.submitting, self.clock
+        )
+        secret = webhook_secret(self.config.cluster_secret)
+        self.notifying = Notifying(
+            self.cluster,
+            self.store,
+            self.clock,
+            NotifyConfig(secret, self.config.gateway),
+        )
         self.neighbour: Neighbour | None = None
         if self.config.neighbour is not None:
             self.neighbour = Neighbour(
@@ -202,6 +237,11 @@ class Manager:
         self._spawn(Loop("nodes", WATCH_S, self.rescue.watch_nodes, deposed).run())
         self._spawn(Loop("monitor", 1.0, self.monitor.step, deposed).run())
         self._spawn(Loop("prune", 600.0, self.prune.step, deposed).run())
+        self._spawn(Loop("garbage", 60.0, self.garbage.step, deposed).run())
+        await self.schedules.load()
+        self._spawn(Loop("schedules", 1.0, self.schedules.step, deposed).run())
+        await self.notifying.open()
+        self._spawn(Loop("notifying", 0.1, self.notifying.step, deposed).run())
         if self.neighbour is not None:
             await self.neighbour.open()
             self._spawn(Loop("neighbour", PERIOD_S, self.neighbour.step, deposed).run())
@@ -216,6 +256,8 @@ class Manager:
     def hush(self) -> None:
         """Answer every long poll now, so that the server can close."""
         self.cluster.waiters.release()
+        self.cluster.bells.release()
+        self.execs.hush()
         for link in self.cluster.nodes.values():
             link.touch_desired()
 
@@ -225,6 +267,7 @@ class Manager:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.calling.stop()
         await self.gateway.close()
+        await self.notifying.close()
         if self.neighbour is not None:
             await self.neighbour.close()
         await self.access.flush_audit()
@@ -269,13 +312,13 @@ class Manager:
             error = TaskError("cancelled", "cancelled on request")
             outcome = Outcome(task.id, task.attempt, OutcomeKind.CANCELLED, error=error)
             if await self.settling.settle([outcome]):
-                await self._drop(task)
+                await self.drop(task)
                 return
             # It moved on in the same moment: look again.
         self.cluster.is_dirty = True
         raise StoreUnavailable(f"task {task_id} is changing hands; try again")
 
-    async def _drop(self, task: Task) -> None:
+    async def drop(self, task: Task) -> None:
         """Tell the worker that has it, if one has, to stop."""
         self.calling.drop(task.id, task.attempt)
         link = self.cluster.workers.get(task.worker_id or "")
@@ -291,6 +334,7 @@ class Manager:
         stored = await self._stored(task_id)
         if stored.is_terminal:
             await self._check_needs(stored)
+            await self.keeping.restart(stored)
         task = await self.store.requeue_task(
             self.cluster.term, task_id, self.clock.now()
         )

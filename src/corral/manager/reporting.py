@@ -75,7 +75,10 @@ class Reporting:
 
     async def _carry_out(self, link: WorkerLink, report: Report) -> dict[str, Any]:
         if report.logs:
-            await self._store.add_logs(await self._own_logs(link, report.logs))
+            own = await self._own_logs(link, report.logs)
+            await self._store.add_logs(own)
+            for task_id in {chunk.task_id for chunk in own}:
+                self._cluster.bells.ring(task_id)
         outcomes = [
             o for o in report.outcomes if self._is_current(link, o.task_id, o.attempt)
         ]
@@ -85,10 +88,14 @@ class Reporting:
         for task_id, attempt, fraction, message in report.progress:
             if self._is_current(link, task_id, attempt):
                 self._cluster.progress[task_id] = (fraction, message)
+                self._cluster.bells.ring(task_id)
         order = await self._next_order(link) if report.wants_order else None
         if outcomes and not report.wants_order:
             self._dispatching.kick()
-        return {"order": order, "drop": [list(d) for d in link.drops]}
+        answer: dict[str, Any] = {"order": order, "drop": [list(d) for d in link.drops]}
+        if link.execs:
+            answer["execs"] = list(link.execs.values())
+        return answer
 
     async def start(self, link: WorkerLink, started: Sequence[Started]) -> None:
         """Note that these attempts run now."""

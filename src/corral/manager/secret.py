@@ -18,6 +18,11 @@ def node_password(cluster_secret: bytes, node_id: str) -> str:
     return hmac.new(cluster_secret, text, hashlib.sha256).hexdigest()
 
 
+def webhook_secret(cluster_secret: bytes) -> str:
+    """What signs the calls of webhooks; receivers are given it to check them."""
+    return hmac.new(cluster_secret, b"webhook", hashlib.sha256).hexdigest()
+
+
 def worker_token(cluster_secret: bytes, worker_id: str) -> str:
     """What the manager shows a worker's own port; the same for all incarnations."""
     text = f"face:{worker_id}".encode()

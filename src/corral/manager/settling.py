@@ -111,6 +111,7 @@ class Settling:
             started_at=None,
         )
         self._cluster.progress.pop(task.id, None)
+        self._cluster.bells.ring(task.id)
         self._cluster.tasks[task.id] = back
         return back
 

@@ -15,10 +15,12 @@ from typing import Any
 from corral.core.job import ONLY_ON
 from corral.core.job_type import JobType
 from corral.core.node import Node, Sample
+from corral.core.notice import NOTIFY
 from corral.core.order import Order
 from corral.core.task import Task
 from corral.core.worker import Worker, WorkerState
 from corral.core.worker_type import WorkerType
+from corral.manager.following import Bells
 from corral.manager.wait import Waiters
 from corral.scheduler.scheduler import Scheduler
 from corral.scheduler.value import (
@@ -55,6 +57,8 @@ class WorkerLink:
         default_factory=OrderedDict
     )
     drops: set[tuple[str, int]] = field(default_factory=set)
+    execs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Commands it should run beside attempts and has not begun, by id."""
     memory_mb: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What else it says of itself: which code it runs, how isolated."""
@@ -123,6 +127,7 @@ class Cluster:
 
     scheduler: Scheduler
     waiters: Waiters = field(default_factory=Waiters)
+    bells: Bells = field(default_factory=Bells)
     tasks: dict[str, Task] = field(default_factory=dict)
     nodes: dict[str, NodeLink] = field(default_factory=dict)
     workers: dict[str, WorkerLink] = field(default_factory=dict)
@@ -137,6 +142,9 @@ class Cluster:
     term: int = 0
     is_dirty: bool = False
     """A write's outcome is unknown: memory must be compared with the store."""
+
+    on_noted_end: Callable[[str], None] = lambda task_id: None
+    """Rung when a task has ended that somebody is to be told of."""
 
     def next_sequence(self) -> int:
         self.sequence += 1
@@ -195,9 +203,12 @@ class Cluster:
 
     def end(self, task_id: str) -> None:
         """The task is terminal: forget it and wake who waits."""
-        self.tasks.pop(task_id, None)
+        task = self.tasks.pop(task_id, None)
+        if task is not None and NOTIFY in task.spec.labels:
+            self.on_noted_end(task_id)
         self.progress.pop(task_id, None)
         self.waiters.ended(task_id)
+        self.bells.ring(task_id)
 
     def learn(self, ran: Mapping[tuple[str, str], tuple[int, float]]) -> None:
         for (job_type, worker_id), (count, seconds) in ran.items():

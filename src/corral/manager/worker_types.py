@@ -56,6 +56,7 @@ class WorkerTypes:
         self._objects = objects
         self._ports = ports
         self._failed: OrderedDict[str, str] = OrderedDict()
+        self._given: set[tuple[str | None, int]] = set()
 
     # types -------------------------------------------------------------------
     def get(self, name: str) -> WorkerType:
@@ -128,7 +129,7 @@ class WorkerTypes:
         holders = self._holders(node)
         if url is None:
             ports = _own_ports(node) or self._ports
-            port = _free(ports, holders, is_here=_is_here(node))
+            port = self._free(node, ports, holders)
             if port is None:
                 span = f"{ports[0]}-{ports[-1]}"
                 return self._fail(f"no free port in {span} on {node_url}")
@@ -186,6 +187,24 @@ class WorkerTypes:
         found = {_port(link.worker.spec.url): link for link in links}
         return {port: link for port, link in found.items() if port is not None}
 
+    def _free(
+        self, node: NodeLink, ports: Sequence[int], holders: Mapping[int, WorkerLink]
+    ) -> int | None:
+        """A port nobody has, or else that of a worker that goes or is gone.
+
+        On this machine strangers' ports are seen and left out; elsewhere a launch
+        that meets one fails, and says so.
+        """
+        machine = node.node.address
+        unheld = [p for p in ports if p not in holders]
+        free = [p for p in unheld if not (_is_here(node) and _is_in_use(p))]
+        ours = [p for p in unheld if (machine, p) in self._given]
+        dead = [p for p in ports if p in holders and _is_gone(holders[p])]
+        port = next(iter((*free, *ours, *dead)), None)
+        if port is not None:
+            self._given.add((machine, port))
+        return port
+
     def _fail(self, reason: str) -> str:
         launch_id = new_id("launch")
         self._failed[launch_id] = reason
@@ -227,27 +246,12 @@ def _own_ports(node: NodeLink) -> tuple[int, ...]:
     return tuple(int(word) for word in words if word.isascii() and word.isdigit())
 
 
-def _free(
-    ports: Sequence[int], holders: Mapping[int, WorkerLink], *, is_here: bool
-) -> int | None:
-    """A port nobody has, or else that of a worker that is gone.
-
-    On this machine strangers' ports are seen and left out; elsewhere a launch that
-    meets one fails, and says so.
-    """
-    for port in ports:
-        if port not in holders and not (is_here and _is_strangers(port)):
-            return port
-    dead = (p for p in ports if p in holders and _is_gone(holders[p]))
-    return next(dead, None)
-
-
 def _is_here(node: NodeLink) -> bool:
     address = node.node.address or ""
     return address in ("127.0.0.1", "::1")
 
 
-def _is_strangers(port: int) -> bool:
+def _is_in_use(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

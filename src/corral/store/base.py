@@ -17,7 +17,9 @@ from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
 from corral.core.node import Node, Sample
+from corral.core.notice import Notice
 from corral.core.retry import Settlement
+from corral.core.schedule import Schedule
 from corral.core.secret import Secret
 from corral.core.task import Attempt, State, Task
 from corral.core.worker import Worker
@@ -104,6 +106,26 @@ class LogChunk:
     lines: str
 
 
+ARTIFACTS, CHECKPOINT = "artifacts", "checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTree:
+    """A folder kept for an attempt; `digest` names its manifest among the objects.
+
+    `left_out` says in one line what of it could not be kept.
+    """
+
+    task_id: str
+    kind: str
+    attempt: int
+    digest: str
+    files: int
+    size: int
+    left_out: str
+    at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Retention:
     tasks_s: float
@@ -183,9 +205,38 @@ class Store(Protocol):
         """Idempotent on (task_id, attempt, seq)."""
 
     async def logs(
-        self, task_id: str, after: tuple[int, int] = (0, 0), limit: int = 1000
+        self,
+        task_id: str,
+        after: tuple[int, int] = (0, 0),
+        limit: int = 1000,
+        *,
+        attempt: int | None = None,
+        limit_bytes: int | None = None,
     ) -> Sequence[LogChunk]:
-        """Chunks after (attempt, seq), in order."""
+        """Chunks after (attempt, seq), in order; one at least when there is one."""
+
+    async def log_end(
+        self, task_id: str, attempt: int | None = None
+    ) -> tuple[int, int] | None:
+        """(attempt, seq) of the last chunk; None where there is none."""
+
+    # files ----------------------------------------------------------------
+    async def save_tree(self, tree: KeptTree) -> None:
+        """Keep it, in place of the same attempt's; of checkpoints only the newest."""
+
+    async def trees(self, task_id: str, kind: str) -> Sequence[KeptTree]:
+        """By attempt, the oldest first."""
+
+    async def forget_trees(self, task_id: str, kind: str) -> None: ...
+
+    async def drop_trees(self) -> int:
+        """Forget checkpoints of completed tasks, and what is of no task; how many."""
+
+    async def kept_digests(self) -> set[str]:
+        """The manifests of all kept trees."""
+
+    async def payload_digests(self) -> set[str]:
+        """Whatever looks like a digest in the payload of any task."""
 
     # registry -------------------------------------------------------------
     async def save_job_type(self, job_type: JobType) -> None: ...
@@ -225,6 +276,29 @@ class Store(Protocol):
         self, node_id: str, since: datetime, limit: int = 1000
     ) -> Sequence[Sample]:
         """Newest first."""
+
+    # schedules and notices ------------------------------------------------
+    async def save_schedule(self, schedule: Schedule) -> None: ...
+
+    async def delete_schedule(self, name: str) -> None: ...
+
+    async def schedules(self) -> Sequence[Schedule]: ...
+
+    async def advance_schedules(
+        self, term: int, moves: Sequence[tuple[datetime, Schedule]]
+    ) -> set[str]:
+        """Save times, last task and note; names whose row had that `next_at` before."""
+
+    async def notices(self, task_ids: Sequence[str] | None = None) -> Sequence[Notice]:
+        """Who is still to be told of the end of these tasks, or of any.
+
+        Storing or requeueing a task with the label NOTIFY makes its notices with it.
+        """
+
+    async def save_notice(self, notice: Notice) -> None:
+        """Keep how often it was tried; nothing when its run is not owed any more."""
+
+    async def drop_notices(self, told: Sequence[Notice]) -> None: ...
 
     # keys -----------------------------------------------------------------
     async def save_key(self, key: Key) -> None: ...

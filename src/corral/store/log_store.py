@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import select, tuple_
+from sqlalchemy import ColumnElement, and_, func, select, true, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from corral.store.base import LogChunk
@@ -37,16 +37,41 @@ class LogStore:
         )
 
     async def logs(
-        self, task_id: str, after: tuple[int, int] = (0, 0), limit: int = 1000
+        self,
+        task_id: str,
+        after: tuple[int, int] = (0, 0),
+        limit: int = 1000,
+        *,
+        attempt: int | None = None,
+        limit_bytes: int | None = None,
     ) -> Sequence[LogChunk]:
         place = tuple_(log_chunks.c.attempt, log_chunks.c.seq)
-        rows = await self._pool.fetch(
-            select(log_chunks)
-            .where(log_chunks.c.task_id == clean(task_id), place > after)
-            .order_by(log_chunks.c.attempt, log_chunks.c.seq)
+        order = (log_chunks.c.attempt, log_chunks.c.seq)
+        size = log_chunks.c.size
+        found = (
+            select(log_chunks, (func.sum(size).over(order_by=order) - size).label("at"))
+            .where(_of(task_id, attempt), place > after)
+            .order_by(*order)
             .limit(limit)
+            .subquery()
+        )
+        rows = await self._pool.fetch(
+            select(found)
+            .where(true() if limit_bytes is None else found.c.at < limit_bytes)
+            .order_by(found.c.attempt, found.c.seq)
         )
         return await asyncio.to_thread(self._filled, rows) if rows else []
+
+    async def log_end(
+        self, task_id: str, attempt: int | None = None
+    ) -> tuple[int, int] | None:
+        rows = await self._pool.fetch(
+            select(log_chunks.c.attempt, log_chunks.c.seq)
+            .where(_of(task_id, attempt))
+            .order_by(log_chunks.c.attempt.desc(), log_chunks.c.seq.desc())
+            .limit(1)
+        )
+        return (rows[0].attempt, rows[0].seq) if rows else None
 
     def _row(self, chunk: LogChunk) -> dict[str, Any]:
         return {
@@ -68,3 +93,8 @@ class LogStore:
                 lines = "[]"
             chunks.append(LogChunk(row.task_id, row.attempt, row.seq, lines))
         return chunks
+
+
+def _of(task_id: str, attempt: int | None) -> ColumnElement[bool]:
+    is_of = log_chunks.c.task_id == clean(task_id)
+    return is_of if attempt is None else and_(is_of, log_chunks.c.attempt == attempt)

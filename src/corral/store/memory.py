@@ -13,12 +13,13 @@ from corral.core.task import Task
 from corral.store.audit import Chain
 from corral.store.base import Retention
 from corral.store.memory_history import MemoryHistory
+from corral.store.memory_kept import MemoryKept
 from corral.store.memory_read import MemoryRead
 from corral.store.memory_registry import MemoryRegistry
 from corral.store.memory_write import MemoryWrite
 
 
-class MemoryStore(MemoryWrite, MemoryRead, MemoryRegistry, MemoryHistory):
+class MemoryStore(MemoryWrite, MemoryRead, MemoryKept, MemoryRegistry, MemoryHistory):
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
@@ -74,7 +75,12 @@ class MemoryStore(MemoryWrite, MemoryRead, MemoryRegistry, MemoryHistory):
         for id_ in dead:
             del self._tasks[id_]
         self._keyed = {k: id_ for k, id_ in self._keyed.items() if id_ not in dead}
-        return {"tasks": len(dead), "attempts": attempts, "log_chunks": len(chunks)}
+        return {
+            "tasks": len(dead),
+            "attempts": attempts,
+            "log_chunks": len(chunks),
+            "kept_trees": self._forget_trees_of(dead),
+        }
 
     def _prune_audit(self, end: datetime) -> int:
         count = 0

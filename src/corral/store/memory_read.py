@@ -56,10 +56,36 @@ class MemoryRead(MemoryShelf):
             )
 
     async def logs(
-        self, task_id: str, after: tuple[int, int] = (0, 0), limit: int = 1000
+        self,
+        task_id: str,
+        after: tuple[int, int] = (0, 0),
+        limit: int = 1000,
+        *,
+        attempt: int | None = None,
+        limit_bytes: int | None = None,
     ) -> Sequence[LogChunk]:
-        places = sorted(p for p in self._logs if p[0] == task_id and p[1:] > after)
-        return [self._logs[place] for place in places[:limit]]
+        found: list[LogChunk] = []
+        size = 0
+        for place in self._log_places(task_id, attempt):
+            if len(found) == limit or (limit_bytes is not None and size >= limit_bytes):
+                break
+            if place[1:] > after:
+                found.append(self._logs[place])
+                size += len(found[-1].lines.encode())
+        return found
+
+    async def log_end(
+        self, task_id: str, attempt: int | None = None
+    ) -> tuple[int, int] | None:
+        places = self._log_places(task_id, attempt)
+        return places[-1][1:] if places else None
+
+    def _log_places(
+        self, task_id: str, attempt: int | None
+    ) -> list[tuple[str, int, int]]:
+        return sorted(
+            p for p in self._logs if p[0] == task_id and attempt in (None, p[1])
+        )
 
 
 def _matches(task: Task, where: TaskFilter) -> bool:

@@ -11,13 +11,15 @@ from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
 from corral.core.node import Node, Sample
+from corral.core.notice import Notice
+from corral.core.schedule import Schedule
 from corral.core.secret import Secret
 from corral.core.task import Attempt, Task
 from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
 from corral.errors import NotLeader
 from corral.store.audit import Chain
-from corral.store.base import Event, LogChunk
+from corral.store.base import Event, KeptTree, LogChunk
 
 
 class MemoryShelf:
@@ -28,6 +30,7 @@ class MemoryShelf:
         self._keyed: dict[tuple[str, str], str] = {}
         self._attempts: dict[str, dict[int, Attempt]] = {}
         self._logs: dict[tuple[str, int, int], LogChunk] = {}
+        self._trees: dict[tuple[str, str, int], KeptTree] = {}
         self._job_types: dict[str, JobType] = {}
         self._apps: dict[str, App] = {}
         self._nodes: dict[str, Node] = {}
@@ -39,6 +42,8 @@ class MemoryShelf:
         self._events: list[Event] = []
         self._event_seq = 0
         self._cursors: dict[str, int] = {}
+        self._schedules: dict[str, Schedule] = {}
+        self._notices: dict[tuple[str, str], Notice] = {}
         self._audit: list[dict[str, Any]] = []
         self._chain = Chain()
 

@@ -11,13 +11,13 @@ from corral.core.retry import Settlement
 from corral.core.task import LIVE, Attempt, State, Task, advance
 from corral.store.base import Inserted, Placement
 from corral.store.batch import clean_error, unstorable
-from corral.store.memory_shelf import MemoryShelf
+from corral.store.memory_schedule import MemorySchedules
 from corral.store.text import is_storable
 
 _INTEGER = range(-(2**31), 2**31)
 
 
-class MemoryWrite(MemoryShelf):
+class MemoryWrite(MemorySchedules):
     async def insert_tasks(self, term: int, tasks: Sequence[Task]) -> Inserted:
         if not tasks:
             return Inserted({})
@@ -48,6 +48,7 @@ class MemoryWrite(MemoryShelf):
         self._tasks[task.id] = replace(task, seq=self._seq)
         if task.spec.idempotency_key is not None:
             self._keyed[task.spec.owner, task.spec.idempotency_key] = task.id
+        self._note(task)
         return self._seq
 
     async def place_tasks(
@@ -178,6 +179,7 @@ class MemoryWrite(MemoryShelf):
             dead_letter=None,
         )
         self._tasks[task_id] = again
+        self._note(again)
         data = {"attempts": [again.attempt]}
         self._record("requeued", now, [task_id], data)
         return again

@@ -10,12 +10,12 @@ import asyncio
 import hashlib
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from obstore.exceptions import BaseError
@@ -34,9 +34,13 @@ if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
+R = TypeVar("R")
 LIMIT_BYTES = 16 << 20
 # Hashing more than this would hold up the event loop for milliseconds.
 _SMALL = 1 << 18
+_AT_ONCE = 32
+_LISTED = 1000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 # A caller waits for the answer: better a 503 in seconds than a success in minutes.
 _RETRY: RetryConfig = {"max_retries": 2, "retry_timeout": timedelta(seconds=10)}
@@ -130,6 +134,19 @@ class ObjectStore:
             )
         return data
 
+    async def start(self, digest: str, length: int = 64) -> bytes:
+        """Its first bytes, unchecked: only good for telling what it may be."""
+        with _translated(check_digest(digest)):
+            # A range of nothing is refused by some servers.
+            size = (await self._backend.head_async(_key(digest)))["size"]
+            if not size:
+                return b""
+            return bytes(
+                await self._backend.get_range_async(
+                    _key(digest), start=0, length=min(length, size)
+                )
+            )
+
     async def size(self, digest: str) -> int | None:
         """How many bytes are stored under a digest; None when there is nothing."""
         try:
@@ -138,6 +155,30 @@ class ObjectStore:
         except NotFound:
             return None
         return meta["size"]
+
+    async def missing(
+        self, digests: Sequence[str], sizes: Sequence[int] = ()
+    ) -> list[str]:
+        """Those of which nothing is stored, or something of another size."""
+        found = await _side_by_side(self.size, digests)
+        wanted = sizes or found
+        return [
+            digest
+            for digest, size, right in zip(digests, found, wanted, strict=True)
+            if size is None or size != right
+        ]
+
+    async def put_all(self, blobs: Sequence[bytes]) -> list[str]:
+        """Store several; their digests."""
+        return await _side_by_side(self.put, blobs)
+
+    async def listed(self) -> AsyncIterator[list[tuple[str, datetime]]]:
+        """Everything stored, with the time it was written, in batches."""
+        with _translated("list"):
+            async for batch in self._backend.list(chunk_size=_LISTED):
+                rows = [(str(row["path"]), row["last_modified"]) for row in batch]
+                names = [(path.rpartition("/")[2], at) for path, at in rows]
+                yield [(name, at) for name, at in names if _DIGEST.fullmatch(name)]
 
     async def exists(self, digest: str) -> bool:
         return await self.size(digest) is not None
@@ -215,6 +256,19 @@ def _s3(place: str, access: S3Access) -> S3Store:
 def _key(digest: str) -> str:
     # Two digits of it as a folder: no file system likes a million files in one.
     return f"{digest[:2]}/{digest}"
+
+
+async def _side_by_side(
+    call: Callable[[T], Awaitable[R]], items: Sequence[T]
+) -> list[R]:
+    """All of it, but no more at once than a server or a disk likes."""
+    turn = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(item: T) -> R:
+        async with turn:
+            return await call(item)
+
+    return await asyncio.gather(*(one(item) for item in items))
 
 
 async def _digest(data: bytes) -> str:

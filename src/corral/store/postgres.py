@@ -13,16 +13,20 @@ from corral.errors import StoreUnavailable
 from corral.store.clear import Clear
 from corral.store.connection import Lane, Pool
 from corral.store.history import History
+from corral.store.kept import Kept
 from corral.store.log_folder import LogFolder
 from corral.store.log_store import LogStore
 from corral.store.migrate import upgrade
 from corral.store.registry import Registry
+from corral.store.schedule import ScheduleStore
 from corral.store.schema import leadership
 from corral.store.task_read import TaskRead
 from corral.store.task_write import TaskWrite
 
 
-class PostgresStore(TaskWrite, TaskRead, LogStore, Registry, History, Clear):
+class PostgresStore(
+    TaskWrite, TaskRead, LogStore, Kept, Registry, ScheduleStore, History, Clear
+):
     """The store every cluster runs on.
 
     Args:

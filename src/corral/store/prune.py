@@ -33,6 +33,7 @@ from corral.store.schema import (
     audit,
     cluster_events,
     gpu_resources,
+    kept_trees,
     log_chunks,
     system_resources,
     tasks,
@@ -105,7 +106,7 @@ class Prune:
             )
             dead = list(deleted.scalars())
             gone["tasks"] += len(dead)
-            for table in (attempts, log_chunks):
+            for table in (attempts, log_chunks, kept_trees):
                 result = await connection.execute(
                     delete(table).where(_any(table.c.task_id, dead))
                 )

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-HEAD = "0007"
+HEAD = "0009"
 """The newest migration; a database that already has it needs no Alembic at all."""
 
 # A task has ended exactly when it has this time. The index on live tasks asks for it
@@ -115,6 +115,19 @@ log_chunks = Table(
     Column("seq", BigInteger, primary_key=True),
     Column("size", Integer, nullable=False),
     Column("lines", Text, comment="null: the text is in the object folder"),
+)
+
+kept_trees = Table(
+    "kept_trees",
+    metadata,
+    Column("task_id", Text, primary_key=True),
+    Column("kind", Text, primary_key=True),
+    Column("attempt", Integer, primary_key=True),
+    Column("digest", Text, nullable=False),
+    Column("files", Integer, nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("left_out", Text, nullable=False),
+    Column("at", Time, nullable=False),
 )
 
 job_types = Table(
@@ -270,6 +283,34 @@ cursors = Table(
     metadata,
     Column("name", Text, primary_key=True),
     Column("seq", BigInteger, nullable=False),
+)
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("cron", Text, nullable=False),
+    Column("timezone", Text, nullable=False),
+    Column("task", Text, nullable=False),
+    Column("missed", Text, nullable=False),
+    Column("overlap", Text, nullable=False),
+    Column("deadline_s", Double),
+    Column("next_at", Time),
+    Column("last_at", Time),
+    Column("last_task_id", Text),
+    Column("note", Text),
+    Column("created_at", Time),
+)
+
+notices = Table(
+    "notices",
+    metadata,
+    Column("task_id", Text, primary_key=True),
+    Column("url", Text, primary_key=True),
+    Column("run", Integer, nullable=False),
+    Column("tries", Integer, nullable=False, server_default="0"),
+    Column("since", Time),
+    Column("due", Time),
 )
 
 keys = Table(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields
 
+from corral.core.notice import NOTIFY
 from corral.core.task import Task, TaskSpec
 from corral.store.schema import LIVE
 
@@ -107,7 +108,21 @@ def _prefixed(alias: str, names: Iterable[str]) -> str:
     return ", ".join(f"{alias}.{name}" for name in names)
 
 
-INSERT = f"""
+# Who is to be told of a task's end: its label, as `label_texts` writes it.
+_NOTICES = f"""
+select owed.id, url, owed.run
+from {{source}} owed, unnest(owed.labels) as label,
+    unnest(string_to_array(label::json ->> 1, ' ')) as url
+where starts_with(label, '["{NOTIFY}", ')
+on conflict (task_id, url) do update
+    set run = excluded.run, tries = 0, since = null, due = null
+"""
+_NOTED = f"""
+noted as (
+    insert into notices (task_id, url, run) {_NOTICES.format(source="made")}
+),"""
+
+_INSERT = f"""
 with {_LEAD},
 made as (
     insert into tasks ({", ".join(INSERTED)})
@@ -115,17 +130,20 @@ made as (
     from {_rows("t", 2, INSERTED)}
     where exists (select from lead)
     on conflict do nothing
-    returning id, seq, state, created_at
-),
+    returning id, seq, state, created_at{{more}}
+),{{noted}}
 event as (
     insert into cluster_events (event_type, title, at, task_ids, data)
     select 'tasks_submitted', count(*) || ' submitted', max(created_at),
-        array_agg(id), '{{"states":["' || string_agg(state, '","') || '"]}}'
+        array_agg(id), '{{{{"states":["' || string_agg(state, '","') || '"]}}}}'
     from made
     having count(*) > 0
 )
 select id, seq from made
 """
+INSERT = _INSERT.format(more="", noted="")
+INSERT_NOTED = _INSERT.format(more=", labels, run", noted=_NOTED)
+"""For a batch in which somebody is to be told of a task's end."""
 
 BY_ID = f"select {', '.join(TASK_COLUMNS)} from tasks where id = any($1::text[])"
 
@@ -244,6 +262,9 @@ history as (
     from again join tasks before on before.id = again.id
     where before.state = 'completed'
     on conflict do nothing
+),
+noted as (
+    insert into notices (task_id, url, run) {_NOTICES.format(source="again")}
 ),
 event as (
     insert into cluster_events (event_type, title, at, task_ids, data)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from corral.core.notice import NOTIFY
 from corral.core.retry import Settlement
 from corral.core.task import Task
 from corral.errors import NotLeader
@@ -34,9 +35,9 @@ class TaskWrite:
 
     async def insert_tasks(self, term: int, tasks: Sequence[Task]) -> Inserted:
         async def run(part: Sequence[Task]) -> Sequence[Any]:
-            return await self._submits.fetch(
-                statement.INSERT, term, *insert_arrays(part)
-            )
+            is_noted = any(NOTIFY in task.spec.labels for task in part)
+            text = statement.INSERT_NOTED if is_noted else statement.INSERT
+            return await self._submits.fetch(text, term, *insert_arrays(part))
 
         if not tasks:
             return Inserted({})

@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 
 class Code(msgspec.Struct):
-    """Where code may come from, and where it is kept."""
+    """Where code may come from, where it is kept, and what is kept of its work."""
 
     cache: str = ""
     limit_bytes: int = 20 << 30
     allow_file: bool = False
     git_tokens: dict[str, str] = msgspec.field(default_factory=dict)
+    artifact_limit_bytes: int = 10 << 30
+    checkpoint_s: float = 30.0
+    log_limit_bytes: int = 8 << 20
 
 
 class Containers(msgspec.Struct):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from corral.worker.bundle import Bundle
-from corral.worker.frame import Item, Outcome
+from corral.worker.frame import Frame, Item, Outcome
 from corral.worker.runner_process import RunnerProcess
 
 Key = tuple[str, int]
@@ -20,6 +20,8 @@ class Batch:
         """Items that need other code than `items`: their turn comes after these."""
         self.dropped: set[Key] = set()
         self.is_recalled = False
+        self.printed: dict[Key, int] = {}
+        """How many lines an attempt has printed, on whichever runners it was."""
         self._runner: RunnerProcess | None = None
 
     def attach(self, runner: RunnerProcess | None) -> None:
@@ -55,6 +57,12 @@ class Batch:
         """Start no more of it; what runs may finish."""
         self.is_recalled = True
         self._poke()
+
+    def send(self, frame: Frame) -> None:
+        """Pass a frame on to whoever runs it, if somebody does."""
+        runner = self._runner
+        if runner is not None:
+            runner.send(frame)
 
     def _poke(self) -> None:
         runner = self._runner

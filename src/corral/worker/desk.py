@@ -14,7 +14,7 @@ from corral.engine.envelope import verify
 from corral.errors import CorralError, WorkerError
 from corral.worker.batch import Batch, cancelled, returned
 from corral.worker.execution import Execution
-from corral.worker.frame import Fault, Item, Outcome
+from corral.worker.frame import Exec, Fault, Item, Outcome
 from corral.worker.notes import Key, Notes
 from corral.worker.reporting import Reporter
 from corral.worker.runner_pool import RunnerPool, Unrunnable
@@ -106,6 +106,13 @@ class Desk:
                 batch = self._held.get(key)
             if batch is not None:
                 batch.drop(key)
+
+    def run_beside(self, command: Exec) -> None:
+        """Run a command beside an attempt; one we do not have gets no answer."""
+        with self._lock:
+            batch = self._held.get((command.task_id, command.attempt))
+        if batch is not None:
+            batch.send(command)
 
     def cut_off(self, seconds: float) -> None:
         """Our agent has not reached the manager for so long.

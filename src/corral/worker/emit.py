@@ -9,17 +9,24 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Iterator, Sequence
 
-from corral.worker.capture import Capture, Line
+import msgspec
+from msgspec import Raw
+
+from corral.worker.capture import PIECE_LIMIT, Capture, Line
 from corral.worker.frame import Done, End, Frame, Log, Outcome, Progress, pack
 
 FLUSH_S = 0.005
 TICK_S = 0.02
-LOG_S = 0.2
+LOG_S = 0.05
 REST_S = 0.5
 FLUSH_BYTES = 1024 * 1024
+# About what a line takes in a frame beside its text.
+LINE_COST = 40
 
 _now = time.perf_counter
+_encode = msgspec.json.Encoder().encode
 
 
 class Emitter:
@@ -28,7 +35,11 @@ class Emitter:
     def __init__(self, fd: int, capture: Capture) -> None:
         self._fd = fd
         self._capture = capture
+        capture.on_full = self._flush_lines
         self._write_lock = threading.Lock()
+        # Held from the taking of lines until they are written, or they would
+        # overtake each other. Entered again when that makes something print.
+        self._line_lock = threading.RLock()
         self._outcomes: list[Outcome] = []
         self._bytes = 0
         self._flushed = 0.0
@@ -46,9 +57,11 @@ class Emitter:
         self._capture.open()
 
     def close_task(self) -> None:
-        lines = self._capture.close()
-        if lines:
-            self._send_lines(lines)
+        if self._capture.is_dirty:
+            with self._line_lock:
+                self._send_lines(self._capture.close())
+        else:
+            self._capture.close()
         if self._progress is not None:
             self._send_progress()
         self._task = None
@@ -109,11 +122,17 @@ class Emitter:
         if self._progress is not None:
             self._send_progress()
         if self._capture.is_dirty:
+            self._flush_lines()
+
+    def _flush_lines(self) -> None:
+        with self._line_lock:
             self._send_lines(self._capture.take())
 
-    def _send_lines(self, lines: list[Line]) -> None:
-        if lines and self._task is not None:
-            self.send(Log(*self._task, lines))
+    def _send_lines(self, lines: Sequence[Line]) -> None:
+        # Blocks while the supervisor takes no more; who prints then waits for it.
+        if self._task is not None:
+            for count, part in _frames(lines):
+                self.send(Log(*self._task, count, Raw(_encode(part))))
 
     def _send_progress(self) -> None:
         progress, self._progress = self._progress, None
@@ -128,3 +147,18 @@ class Emitter:
         view = memoryview(data)
         while view:
             view = view[os.write(self._fd, view) :]
+
+
+def _frames(lines: Sequence[Line]) -> Iterator[tuple[int, list[Line]]]:
+    """Lines in parts of the size of a frame, each with how many it has."""
+    part: list[Line] = []
+    count = size = 0
+    for line in lines:
+        if part and size + len(line[2]) > PIECE_LIMIT:
+            yield count, part
+            part, count, size = [], 0, 0
+        part.append(line)
+        count += line[2].count("\n") + 1
+        size += len(line[2]) + LINE_COST
+    if part:
+        yield count, part

@@ -23,7 +23,7 @@ from corral.worker.frame import (
     Progress,
     Run,
 )
-from corral.worker.notes import LogLines, Notes
+from corral.worker.notes import LOG_BYTES, LogLines, Notes
 from corral.worker.process import say_exit
 from corral.worker.runner_process import Event, Exited, RunnerProcess
 
@@ -32,7 +32,7 @@ STARTED_S = 0.1
 CANCEL_GRACE_S = 0.5
 LONGEST_GRACE_S = 630.0
 START_LIMIT_S = 30.0
-NOTES_S = 0.5
+NOTES_S = 0.2
 LOOK_S = 0.01
 IDLE_S = 1.0
 
@@ -63,7 +63,7 @@ class Execution:
         self._cancel_sent: set[int] = set()
         self._verdicts: dict[int, Outcome] = {}
         self._notes = Notes()
-        self._log_seq: dict[int, int] = {}
+        self._printed = 0
         self._began = self._noted = _now()
         self._current = NONE
         self._since = self._began
@@ -147,10 +147,16 @@ class Execution:
             self._grace_s[index] = min(max(told.seconds, 0.0), LONGEST_GRACE_S)
 
     def _keep_lines(self, log: Log) -> None:
-        index = self._index.get((log.task_id, log.attempt))
-        if index is not None:
-            seq = self._log_seq[index] = self._log_seq.get(index, 0) + 1
-            self._notes.logs.append(LogLines(log.task_id, log.attempt, seq, log.lines))
+        key, printed = (log.task_id, log.attempt), self._batch.printed
+        printed[key] = printed.get(key, 0) + log.count
+        piece = LogLines(*key, printed[key], log.lines)
+        if key not in self._index:
+            self._runner.gate.leave(piece.size)
+            return
+        self._notes.note_lines(piece, self._runner.gate)
+        self._printed += piece.size
+        if self._printed > LOG_BYTES:
+            self._flush(_now())
 
     def _bury(self, end: Exited) -> None:
         """The runner is dead: who was running, and whose fault is it?"""
@@ -306,7 +312,7 @@ class Execution:
 
     def _flush(self, now: float) -> None:
         notes, self._notes = self._notes, Notes()
-        self._noted = now
+        self._noted, self._printed = now, 0
         if notes:
             self._tell(notes)
 

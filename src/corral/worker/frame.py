@@ -56,8 +56,11 @@ class Frame(Struct, tag_field="op", omit_defaults=True):
 
 
 class Init(Frame, tag="init"):
+    """`log_limit` is how many bytes of a task's output are kept, beside the last."""
+
     worker_class: str
     params: dict[str, Any]
+    log_limit: int | None = None
 
 
 class Run(Frame, tag="run"):
@@ -72,6 +75,15 @@ class Cancel(Frame, tag="cancel"):
 
     task_id: str
     reason: str = "cancelled"
+
+
+class Exec(Frame, tag="exec"):
+    """Asks for a command to be run beside an attempt, in its environment."""
+
+    id: str
+    task_id: str
+    attempt: int
+    command: list[str]
 
 
 class Ready(Frame, tag="ready"):
@@ -101,11 +113,15 @@ class Progress(Frame, tag="progress"):
 
 
 class Log(Frame, tag="log"):
-    """`lines` are (epoch seconds, stream, text)."""
+    """`lines` are (epoch seconds, stream, text); `count` is how many those texts have.
+
+    A text may hold several lines, with line ends between them.
+    """
 
     task_id: str
     attempt: int
-    lines: list[tuple[float, str, str]]
+    count: int
+    lines: Raw
 
 
 class Patience(Frame, tag="patience"):
@@ -116,7 +132,7 @@ class Patience(Frame, tag="patience"):
     seconds: float
 
 
-ToRunner = Init | Run | Cancel
+ToRunner = Init | Run | Cancel | Exec
 FromRunner = Ready | Broken | Done | End | Progress | Log | Patience
 
 _encoder = msgspec.json.Encoder()

@@ -2,32 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from corral.worker.capture import Line
+import msgspec
+from msgspec import Raw
+
 from corral.worker.frame import Outcome, Progress
+from corral.worker.gate import Gate
 
 Key = tuple[str, int]
 
+REPORT_BYTES = 8 << 20
+# Less than of results: a manager may get as much from every worker at once.
+LOG_BYTES = 256 << 10
 
-@dataclass(slots=True)
-class LogLines:
-    """A numbered piece of one attempt's log."""
+
+class LogLines(msgspec.Struct):
+    """A piece of one attempt's log; `seq` is the number of its last line."""
 
     task_id: str
     attempt: int
     seq: int
-    lines: list[Line]
+    lines: Raw
+
+    @property
+    def key(self) -> Key:
+        return (self.task_id, self.attempt)
+
+    @property
+    def size(self) -> int:
+        return len(memoryview(self.lines))
 
 
 @dataclass(slots=True)
 class Notes:
-    """Fields as in the report on the wire."""
+    """Fields as in the report on the wire.
+
+    `gates` are those the pieces of log came through, in the same order: they stay
+    taken until the pieces have been delivered.
+    """
 
     outcomes: list[Outcome] = field(default_factory=list)
     started: list[tuple[str, int, float]] = field(default_factory=list)
     progress: dict[Key, tuple[float, str]] = field(default_factory=dict)
     logs: list[LogLines] = field(default_factory=list)
+    gates: list[Gate] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         return bool(self.outcomes or self.started or self.progress or self.logs)
@@ -37,7 +57,48 @@ class Notes:
         self.started += later.started
         self.progress.update(later.progress)
         self.logs += later.logs
+        self.gates += later.gates
 
     def note_progress(self, frame: Progress) -> None:
         key = (frame.task_id, frame.attempt)
         self.progress[key] = (frame.fraction, frame.message)
+
+    def note_lines(self, piece: LogLines, gate: Gate) -> None:
+        self.logs.append(piece)
+        self.gates.append(gate)
+
+    def take_lines(self, keys: Collection[Key]) -> Notes:
+        """Take out the log of these attempts."""
+        own, rest = Notes(), Notes()
+        for piece, gate in zip(self.logs, self.gates, strict=True):
+            (own if piece.key in keys else rest).note_lines(piece, gate)
+        self.logs, self.gates = rest.logs, rest.gates
+        return own
+
+    def split(self) -> Notes | None:
+        """Take from the front what makes one large enough report of its own.
+
+        Lines first: nobody looks for more of them once the outcome is there.
+        """
+        size = 0
+        for count, piece in enumerate(self.logs, 1):
+            size += piece.size
+            if size > LOG_BYTES and (count < len(self.logs) or self.outcomes):
+                part = Notes(logs=self.logs[:count], gates=self.gates[:count])
+                self.logs, self.gates = self.logs[count:], self.gates[count:]
+                return part
+        size = 0
+        for count, outcome in enumerate(self.outcomes, 1):
+            if isinstance(outcome.result, Raw):
+                size += len(memoryview(outcome.result))
+            if size > REPORT_BYTES and count < len(self.outcomes):
+                part = Notes(outcomes=self.outcomes[:count], logs=self.logs)
+                part.gates, self.logs, self.gates = self.gates, [], []
+                self.outcomes = self.outcomes[count:]
+                return part
+        return None
+
+    def deliver(self) -> None:
+        """The manager has it, or never will."""
+        for piece, gate in zip(self.logs, self.gates, strict=True):
+            gate.leave(piece.size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,10 +62,12 @@ class Recipe:
         """
         entry = self._read()
         if entry.environment is None:
-            return RunnerSpec(entry.worker_class, entry.params)
-        if isinstance(entry.environment, ContainerEnvironment):
-            return self._in_image(entry, entry.environment)
-        return self._prepare(entry, entry.environment)
+            spec = RunnerSpec(entry.worker_class, entry.params)
+        elif isinstance(entry.environment, ContainerEnvironment):
+            spec = self._in_image(entry, entry.environment)
+        else:
+            spec = self._prepare(entry, entry.environment)
+        return replace(spec, log_limit=self._code.log_limit_bytes)
 
     def _read(self) -> Entry:
         if self._entry is not None:

@@ -17,15 +17,14 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from corral.errors import WorkerError
-from corral.worker.frame import Fault, Outcome
+from corral.worker.frame import Exec, Fault, Outcome
 from corral.worker.manager_link import Away, Fenced, ManagerLink, Refused
-from corral.worker.notes import LogLines, Notes
+from corral.worker.notes import Key, LogLines, Notes
 
 log = logging.getLogger(__name__)
 
 FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
-REPORT_BYTES = 8 * 1024 * 1024
 
 Drops = list[tuple[str, int]]
 
@@ -42,10 +41,14 @@ class Registration(msgspec.Struct):
 
 
 class Answer(msgspec.Struct):
-    """The manager's answer to a report; `order` is signed and not yet checked."""
+    """The manager's answer to a report; `order` is signed and not yet checked.
+
+    `execs` may come more than once: their ids tell which are known.
+    """
 
     order: dict[str, Any] | None = None
     drop: Drops = msgspec.field(default_factory=list)
+    execs: list[Exec] = msgspec.field(default_factory=list)
 
 
 class Report(msgspec.Struct):
@@ -72,7 +75,8 @@ class Reporter:
     sends what has gathered while its last report was on the way.
 
     `on_answer` gets the outcomes that the manager now knows, and the attempts it
-    wants dropped. `on_fenced` is called once, when this incarnation has ended.
+    wants dropped; `on_exec` the commands to run beside attempts. `on_fenced` is
+    called once, when this incarnation has ended.
     """
 
     def __init__(
@@ -81,6 +85,7 @@ class Reporter:
         worker_id: str,
         on_answer: Callable[[list[Outcome], Drops], None],
         on_fenced: Callable[[str], None],
+        on_exec: Callable[[Exec], None] = lambda _: None,
     ) -> None:
         self._link = link
         self._base = f"/workers/{worker_id}"
@@ -88,8 +93,12 @@ class Reporter:
         self._numbers = itertools.count(1)
         self._on_answer = on_answer
         self._on_fenced = on_fenced
+        self._on_exec = on_exec
         self._stopped = threading.Event()
-        self._waiting = threading.Condition()
+        lock = threading.Lock()
+        self._waiting = threading.Condition(lock)
+        self._mailed = threading.Condition(lock)
+        self._mailing: set[Key] = set()
         self._notes = Notes()
         self._state: tuple[str, str | None] | None = None
         self._is_rung = False
@@ -114,10 +123,22 @@ class Reporter:
         Raises:
             WorkerError: reporting has been stopped, or the worker is fenced.
         """
-        while (part := _split(notes)) is not None:
+        self._put_first_lines_first(notes)
+        while (part := notes.split()) is not None:
             self._deliver(part, wants_order=False)
         state = ("error", error) if error is not None else None
         return self._deliver(notes, wants_order=wants_order, state=state)
+
+    def _put_first_lines_first(self, notes: Notes) -> None:
+        """What was told before must not be overtaken: an end ends the log as well."""
+        with self._mailed:
+            if not (self._mailing or self._notes.logs):
+                return
+            keys = {(o.task_id, o.attempt) for o in notes.outcomes}
+            while not keys.isdisjoint(self._mailing) and not self._stopped.is_set():
+                self._mailed.wait()
+            early = self._notes.take_lines(keys)
+            notes.logs[:0], notes.gates[:0] = early.logs, early.gates
 
     def tell(self, notes: Notes) -> None:
         """Report soon, without waiting for it."""
@@ -140,7 +161,8 @@ class Reporter:
         """Give up on what is not answered yet."""
         self._stopped.set()
         with self._waiting:
-            self._waiting.notify()
+            self._waiting.notify_all()
+            self._mailed.notify_all()
 
     def join(self) -> None:
         """After `stop`: block until the last report under way is through."""
@@ -156,10 +178,17 @@ class Reporter:
                 notes, self._notes = self._notes, Notes()
                 state, self._state = self._state, None
                 self._is_rung = False
+                self._mailing = {piece.key for piece in notes.logs}
             try:
+                while (part := notes.split()) is not None:
+                    self._deliver(part, wants_order=False)
                 self._deliver(notes, wants_order=False, state=state)
             except WorkerError:
                 return
+            finally:
+                with self._mailed:
+                    self._mailing = set()
+                    self._mailed.notify_all()
 
     def _deliver(
         self,
@@ -186,13 +215,21 @@ class Reporter:
             self.stop()
             self._on_fenced(error.message)
             raise WorkerError(error.message) from error
+        notes.deliver()
         self._on_answer(notes.outcomes, answer.drop)
+        for command in answer.execs:
+            self._on_exec(command)
         return answer
 
     def _halve(self, notes: Notes, error: Refused, *, wants_order: bool) -> Answer:
         """The manager cannot take this report: find the part that is to blame."""
         log.error("the manager refuses a report: %s", error.message)
         outcomes = notes.outcomes
+        if outcomes and notes.logs:
+            lines = Notes(logs=notes.logs, gates=notes.gates)
+            self._deliver(lines, wants_order=False)
+        else:
+            notes.deliver()
         if len(outcomes) <= 1:
             if not outcomes or outcomes[0].kind == "failed":
                 self._on_answer(outcomes, [])
@@ -214,19 +251,6 @@ class Reporter:
             self._stopped.wait(wait_s * random.uniform(0.8, 1.2))
             wait_s = min(wait_s * 2, LONGEST_WAIT_S)
         raise WorkerError("reporting has stopped")
-
-
-def _split(notes: Notes) -> Notes | None:
-    """Take from the front of `notes` what makes one large enough report of its own."""
-    size = 0
-    for count, outcome in enumerate(notes.outcomes, 1):
-        if isinstance(outcome.result, msgspec.Raw):
-            size += len(memoryview(outcome.result))
-        if size > REPORT_BYTES and count < len(notes.outcomes):
-            part = Notes(outcomes=notes.outcomes[:count])
-            notes.outcomes = notes.outcomes[count:]
-            return part
-    return None
 
 
 def _refused(outcome: Outcome, message: str) -> Outcome:

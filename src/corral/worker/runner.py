@@ -25,6 +25,7 @@ from corral.worker.emit import Emitter
 from corral.worker.frame import (
     Broken,
     Cancel,
+    Exec,
     Init,
     Item,
     Patience,
@@ -80,6 +81,9 @@ class Runner:
                     if isinstance(frame, Cancel):
                         self._cancel(frame)
                         continue
+                    if isinstance(frame, Exec):
+                        self._run_beside(frame)
+                        continue
                     # Here, not at the end of a batch: a late cancel of the last
                     # batch must not hit the same task's next attempt.
                     self._cancelled.clear()
@@ -94,7 +98,14 @@ class Runner:
         if call is not None:
             call(frame.reason)
 
+    def _run_beside(self, frame: Exec) -> None:
+        call = getattr(self._worker, "run_beside", None)
+        if callable(call):
+            call(frame.id, (frame.task_id, frame.attempt), frame.command)
+
     def _start(self, init: Init) -> bool:
+        if init.log_limit is not None:
+            self._capture.limit(init.log_limit)
         try:
             self._worker = load_worker_class(init.worker_class)(**init.params)
             self._call = invoke.bind(self._worker)

@@ -27,6 +27,7 @@ from corral.worker.frame import (
     pack,
     read_frame,
 )
+from corral.worker.gate import Gate
 from corral.worker.vessel import RunnerSpec as RunnerSpec
 from corral.worker.vessel import embark
 
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 SEND_TIMEOUT_S = 30.0
 LAST_WORDS_S = 1.0
+UNSENT_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class RunnerProcess:
     ) -> None:
         self.cells = Cells.create()
         self.events: SimpleQueue[Event] = SimpleQueue()
+        self.gate = Gate(UNSENT_BYTES)
+        """Shut while too much of its output has not reached the manager."""
         self.fault: str | None = None
         self.trace: str | None = None
         self.is_ready = False
@@ -67,6 +71,7 @@ class RunnerProcess:
         self.was_used = False
         self._on_ready = on_ready
         self._kill_lock = threading.Lock()
+        self._send_lock = threading.Lock()
         self._is_reaped = False
         try:
             self._vessel = embark(spec, self.cells)
@@ -76,7 +81,7 @@ class RunnerProcess:
         self.pid = self._vessel.pid
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.send(Init(spec.worker_class, spec.params))
+        self.send(Init(spec.worker_class, spec.params, spec.log_limit))
 
     def send(self, frame: Frame) -> None:
         """Pass a frame on; a runner that cannot take it is killed.
@@ -84,7 +89,9 @@ class RunnerProcess:
         Its end shows as `Exited` among the events, as with any other death.
         """
         try:
-            process.write_all(self._vessel.inlet, pack(frame), SEND_TIMEOUT_S)
+            # Commands come from another thread than orders, and frames stay whole.
+            with self._send_lock:
+                process.write_all(self._vessel.inlet, pack(frame), SEND_TIMEOUT_S)
         except (OSError, ValueError) as error:
             log.warning("runner %d cannot be written to: %s", self.pid, error)
             self.kill()
@@ -113,6 +120,7 @@ class RunnerProcess:
             self._is_reaped = True
         # Results that are still in the pipe count; a stray grandchild that holds
         # the pipe open does not.
+        self.gate.open()
         self._reader.join(LAST_WORDS_S)
         self.is_dead = True
         self.cells.unlink()
@@ -138,4 +146,7 @@ class RunnerProcess:
         elif isinstance(frame, Broken):
             self.fault, self.trace = frame.message, frame.traceback
         else:
+            if isinstance(frame, Log):
+                # Not read on: its pipe fills, and in the end who prints waits.
+                self.gate.enter(len(memoryview(frame.lines)))
             self.events.put(frame)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+
 from corral.worker.base import Context
 
 _context: Context | None = None
@@ -16,9 +19,14 @@ def show(context: Context | None) -> None:
 def progress(done: float, total: float = 1.0, message: str = "") -> None:
     """Say from inside a running task how far it is: `done` of `total`.
 
-    Works in any task, from any thread of it. Where no task runs, because the function
-    was called right here, it does nothing.
+    Works in any task, from any thread of it, and in scripts. Where no task runs,
+    because the function was called right here, it does nothing.
     """
     context = _context
     if context is not None:
         context.progress(done / total if total else 1.0, message)
+    elif os.environ.get("CORRAL_SCRIPT"):
+        # A script speaks to its worker by what it prints.
+        words = " ".join(str(message).split())
+        sys.stdout.write(f"::progress {done}/{total} {words}".rstrip() + "\n")
+        sys.stdout.flush()

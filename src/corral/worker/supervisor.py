@@ -116,7 +116,10 @@ class Supervisor:
 
     def _make_pool(self, link: ManagerLink) -> RunnerPool:
         spec, code = self._given.spec, self._given.code
-        plain = self._trusted(RunnerSpec(spec.worker_class, spec.params))
+        plain = RunnerSpec(
+            spec.worker_class, spec.params, log_limit=code.log_limit_bytes
+        )
+        plain = self._trusted(plain)
         size = spec.concurrency
         if spec.worker_class not in PLAIN_TYPES:
             return RunnerPool(plain, max(size, 1), self._on_change)

@@ -62,7 +62,7 @@ class RunnerSpec:
     """Which class to run, made with which parameters, and how to start its runner.
 
     `python`, `folder` and `variables` are of the process, or, with `launch`, of
-    whatever that starts.
+    whatever that starts. `log_limit` is how many bytes of a task's output are kept.
     """
 
     worker_class: str
@@ -71,6 +71,7 @@ class RunnerSpec:
     folder: Path | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
     launch: Launch | None = None
+    log_limit: int | None = None
 
 
 def child_environment() -> dict[str, str]:

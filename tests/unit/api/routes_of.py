@@ -18,10 +18,15 @@ SCOPES = {
     ("DELETE", "/tasks/{task_id}"): Scope.SUBMIT,
     ("POST", "/tasks/{task_id}/cancel"): Scope.SUBMIT,
     ("POST", "/tasks/{task_id}/requeue"): Scope.SUBMIT,
+    ("POST", "/tasks/{task_id}/exec"): Scope.OPERATE,
+    ("GET", "/tasks/{task_id}/exec/{exec_id}"): Scope.OPERATE,
+    ("DELETE", "/tasks/{task_id}/exec/{exec_id}"): Scope.OPERATE,
     ("POST", "/workers"): Scope.OPERATE,
     ("DELETE", "/workers/{worker_id}"): Scope.OPERATE,
     ("POST", "/job-types"): Scope.OPERATE,
     ("PUT", "/objects/{digest}"): Scope.OPERATE,
+    ("POST", "/objects"): Scope.OPERATE,
+    ("POST", "/objects/missing"): Scope.OPERATE,
     ("DELETE", "/job-types/{name}"): Scope.OPERATE,
     ("DELETE", "/job-types/{name}/queue"): Scope.OPERATE,
     ("POST", "/apps"): Scope.ADMIN,
@@ -53,20 +58,31 @@ SCOPES = {
     ("DELETE", "/apps/{name}/routes"): Scope.ADMIN,
     ("POST", "/join-tokens"): Scope.ADMIN,
     ("POST", "/cluster/drain"): Scope.ADMIN,
+    ("GET", "/cluster/webhook-secret"): Scope.ADMIN,
+    ("POST", "/schedules"): Scope.OPERATE,
+    ("DELETE", "/schedules/{name}"): Scope.OPERATE,
+    ("POST", "/schedules/{name}/pause"): Scope.OPERATE,
+    ("POST", "/schedules/{name}/resume"): Scope.OPERATE,
+    ("POST", "/schedules/{name}/run"): Scope.OPERATE,
     ("POST", "/nodes/join"): Scope.JOIN,
     ("POST", "/nodes/{node_id}/register"): Scope.NODE,
     ("POST", "/nodes/{node_id}/beat"): Scope.NODE,
     ("GET", "/nodes/{node_id}/desired"): Scope.NODE,
-    ("PUT", "/secrets/{name}"): Scope.ADMIN,
+    ("POST", "/secrets"): Scope.ADMIN,
     ("DELETE", "/secrets/{name}"): Scope.ADMIN,
     ("POST", "/workers/{worker_id}/register"): Scope.NODE,
     ("POST", "/workers/{worker_id}/secrets"): Scope.NODE,
+    ("POST", "/workers/{worker_id}/execs/{exec_id}"): Scope.NODE,
     ("POST", "/workers/{worker_id}/reports"): Scope.NODE,
+    ("POST", "/workers/{worker_id}/trees"): Scope.NODE,
+    ("GET", "/workers/{worker_id}/checkpoints/{task_id}"): Scope.NODE,
 }
 
 # Calls that nodes may make too, beside those that SCOPES lets.
 FOR_NODES = {
     ("GET", "/objects/{digest}"),
+    ("POST", "/objects"),
+    ("POST", "/objects/missing"),
     ("HEAD", "/objects/{digest}"),
     ("POST", "/run_on_worker"),
 }
@@ -74,6 +90,7 @@ FOR_NODES = {
 # Calls that only look, though they are POST.
 LOOKS = {
     "/tasks/collect",
+    "/objects/missing",
     "/get_job_status",
     "/get_dlq_jobs",
     "/launch_worker_status",
@@ -119,6 +136,7 @@ def fill(path: str, **ids: str) -> str:
         "node_id": "n",
         "digest": "d",
         "name": "x",
+        "exec_id": "e",
         **ids,
     }
-    return path.format(**names)
+    return path.replace(":path", "").format(**names)

@@ -186,7 +186,7 @@ async def test_a_closed_description_hides_no_call_but_those_of_nodes_and_apps(
     hidden = {
         route.path
         for route in walk(world.app.routes)
-        if route.path not in document["paths"]
+        if route.path.replace(":path", "") not in document["paths"]
     }
     assert hidden == {
         "/{app}/{path}",
@@ -194,9 +194,13 @@ async def test_a_closed_description_hides_no_call_but_those_of_nodes_and_apps(
         "/nodes/join",
         "/nodes/{node_id}/beat",
         "/nodes/{node_id}/desired",
+        "/workers/{worker_id}/execs/{exec_id}",
+        "/workers/{worker_id}/secrets",
         "/nodes/{node_id}/register",
         "/workers/{worker_id}/register",
+        "/workers/{worker_id}/checkpoints/{task_id}",
         "/workers/{worker_id}/reports",
+        "/workers/{worker_id}/trees",
     }
 
 

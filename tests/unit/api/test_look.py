@@ -163,7 +163,7 @@ async def test_logs_are_read_on_from_a_cursor_until_the_task_is_done(
     told = await world.read.ask(f"/tasks/{task_id}/logs")
     assert told["lines"] == [{"attempt": 1, "at": 1.5, "stream": "stdout", "text": "a"}]
     assert not told["done"]
-    more = {**chunk, "seq": 2, "lines": [[2.5, "stderr", "b"], [2.6, "stdout", "ä"]]}
+    more = {**chunk, "seq": 3, "lines": [[2.5, "stderr", "b"], [2.6, "stdout", "ä"]]}
     said_again = {**chunk, "lines": [[9, "stdout", "changed"]]}
     await worker.report(logs=[more, said_again], outcomes=[outcome(item)])
     told = await world.read.ask(f"/tasks/{task_id}/logs", after=told["cursor"])

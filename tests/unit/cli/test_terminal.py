@@ -137,3 +137,32 @@ def test_wait_and_submit_show_a_bar(
     shown.set()
     out, _ = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, "a completed\nb completed\n")
+
+
+@pytest.mark.parametrize("words", [("logs", "-f", "t1"), ("run", "--", "train")])
+def test_a_task_that_says_how_far_it_is_gets_a_bar_below_its_lines(
+    manager: StandIn,
+    environment: dict[str, str],
+    terminal: Terminal,
+    words: tuple[str, ...],
+) -> None:
+    shown = threading.Event()
+    half = {"fraction": 0.5, "message": "epoch 3 of 6"}
+
+    def look(seen: Seen) -> Answer:
+        lines = [{"text": "a line", "at": 1.5}]
+        if "after" not in seen.query:
+            told = {"lines": lines, "cursor": "1:1", "done": False, "progress": half}
+            return Answer(told)
+        shown.wait(30)
+        return Answer({"lines": lines, "cursor": "1:2", "done": True})
+
+    manager.on("POST /tasks", submitted())
+    manager.on("GET /tasks/t1", task_out())
+    manager.on("GET /tasks/t1/logs", look)
+    process = _start(environment, terminal, *words)
+    assert terminal.wait_for(b"epoch 3 of 6")
+    assert terminal.wait_for(b" 50%")
+    shown.set()
+    out, _ = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "a line\na line\n")

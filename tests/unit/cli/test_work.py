@@ -192,6 +192,9 @@ def test_logs_go_to_the_stream_they_came_from(manager: StandIn, corral: Corral) 
     ran = corral("logs", "t1")
     assert (ran.out, ran.err) == ("hello\n", "oh\n")
     assert "nothing" in corral("logs", "-f", "t1").err
+    corral("logs", "t1", "--attempt", "2", "--tail", "9")
+    asked = manager.asked("GET /tasks/t1/logs")[-1].query
+    assert (asked["attempt"], asked["tail"]) == ("2", "9")
 
 
 def test_cancel_goes_on_after_one_that_had_ended(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import itertools
 import sys
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from corral.client.tree import load_tree
+from corral.core.tree import is_tree
 from tests.unit.client.stand_in import Answer, Seen, StandIn, fault
 
 HEAD = "import corral\n\n"
@@ -39,6 +42,23 @@ def load(
         sys.modules.pop(name, None)
 
 
+def framed(body: bytes) -> Iterator[tuple[str, bytes]]:
+    """The objects of one request: before each its length in four bytes."""
+    while body:
+        end = 4 + int.from_bytes(body[:4], "big")
+        data, body = body[4:end], body[end:]
+        yield hashlib.sha256(data).hexdigest(), data
+
+
+def trees(kept: dict[str, bytes]) -> dict[str, dict[str, bytes]]:
+    """Folders that were uploaded, by digest: their files."""
+    found = {d: load_tree(d, kept.__getitem__) for d in kept if is_tree(kept[d])}
+    return {
+        digest: {f.name: b"".join(kept[c] for c in f.chunks) for f in tree.files}
+        for digest, tree in found.items()
+    }
+
+
 @pytest.fixture
 def objects(manager: StandIn) -> dict[str, bytes]:
     """What was uploaded; the manager has nothing at first."""
@@ -46,9 +66,16 @@ def objects(manager: StandIn) -> dict[str, bytes]:
     plain = manager.answer
 
     def answer(seen: Seen) -> Answer:
-        if not seen.path.startswith("/objects/"):
+        if not seen.path.startswith("/objects"):
             return plain(seen)
         manager.seen.append(seen)
+        if seen.path == "/objects/missing":
+            missing = [d for d in seen.json["digests"] if d not in kept]
+            return Answer({"missing": missing})
+        if seen.path == "/objects":
+            came = list(framed(seen.body))
+            kept.update(came)
+            return Answer({"digests": [digest for digest, _ in came], "size": 0}, 201)
         digest = seen.path.removeprefix("/objects/")
         if seen.method == "PUT":
             kept[digest] = seen.body

@@ -17,6 +17,7 @@ from corral.client import (
     WorkerInfo,
 )
 from corral.client.face import Calls
+from corral.client.value import Progress
 from tests.unit.client.stand_in import StandIn, submitted, task_out
 
 
@@ -79,6 +80,7 @@ def _types_a_checker_sees(client: Client) -> None:
     assert_type(client.wait_many(["a"]), list[TaskInfo])
     assert_type(client.run("echo"), Any)
     assert_type(client.logs("a"), Iterator[LogLine])
+    assert_type(client.follow("a"), Iterator[LogLine | Progress])
     assert_type(client.drain(), int)
     client.submit("echo", priorty=3)  # type: ignore[call-arg]
     client.submit(3)  # type: ignore[arg-type]

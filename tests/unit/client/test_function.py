@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +12,8 @@ import pytest
 import corral
 from corral import errors
 from corral.client import Client
-from corral.client.archive import unpack
 from corral.client.feed import CHUNK, WINDOW
-from corral.client.source import find_source, pack_source
-from tests.unit.client.sample_code import DOUBLE, HEAD
+from tests.unit.client.sample_code import DOUBLE, HEAD, trees
 from tests.unit.client.stand_in import (
     Answer,
     Seen,
@@ -85,8 +82,7 @@ def test_submit_sends_the_code_once_and_names_it_in_every_task(
     module = load()
     double = module.double.using(client)
     assert [double.submit(1).task_id, double.submit(x=2).task_id] == ["t1", "t1"]
-    [(digest, data)] = objects.items()
-    assert hashlib.sha256(data).hexdigest() == digest
+    [(digest, files)] = trees(objects).items()
     first, second = (seen.json for seen in manager.asked("POST /tasks"))
     assert first["parameters"] == {
         "archive": digest,
@@ -103,9 +99,8 @@ def test_submit_sends_the_code_once_and_names_it_in_every_task(
         5,
     )
     assert first["labels"] == {"function": f"{module.__name__}.double"}
-    unpack(data, tmp_path / "seen")
-    assert (tmp_path / "seen" / f"{module.__name__}.py").read_text() == DOUBLE
-    assert len([s for s in manager.seen if s.method in ("HEAD", "PUT")]) == 2
+    assert files == {f"{module.__name__}.py": DOUBLE.encode()}
+    assert len(manager.asked("POST /objects")) == 2
 
 
 def test_code_the_manager_has_is_not_sent(
@@ -115,11 +110,13 @@ def test_code_the_manager_has_is_not_sent(
     objects: dict[str, bytes],
 ) -> None:
     manager.on("POST /tasks", Answer(submitted("t1"), 201))
-    double = load().double
-    digest, data = pack_source(find_source(double.__wrapped__))
-    objects[digest] = data
-    double.using(client).submit(1)
-    assert [s.method for s in manager.seen if "/objects/" in s.path] == ["HEAD"]
+    module = load()
+    client.upload(Path(module.__file__).parent)
+    known = dict(objects)
+    manager.seen.clear()
+    module.double.using(client).submit(1)
+    assert objects == known
+    assert not manager.asked("POST /objects")
 
 
 def test_project_folder_travels_whole_and_its_ignored_files_stay(
@@ -137,11 +134,9 @@ def test_project_folder_travels_whole_and_its_ignored_files_stay(
     manager.on("POST /tasks", Answer(submitted(), 201))
     load(DOUBLE, "project/src").double.using(client).submit(1)
     assert manager.asked("POST /tasks")[0].json["parameters"]["path"] == "src"
-    [data] = objects.values()
-    unpack(data, tmp_path / "seen")
-    names = {p.name for p in (tmp_path / "seen").rglob("*") if p.is_file()}
-    assert "pyproject.toml" in names
-    assert "secret" not in names
+    [files] = trees(objects).values()
+    assert "pyproject.toml" in files
+    assert "secret" not in files
 
 
 def test_handle_gives_result_status_and_cancel(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from corral import errors
 from corral.client import Client
 from corral.client.function import Function
 from corral.client.handle import Handle
+from corral.core.tree import TREE_BYTES
 from tests.unit.client.sample_code import DOUBLE, HEAD
 from tests.unit.client.stand_in import StandIn
 
@@ -92,8 +92,8 @@ def test_folder_too_large_is_refused_by_name(
     load: Callable[..., Any], manager: StandIn, client: Client, tmp_path: Path
 ) -> None:
     module = load(DOUBLE, "large")
-    noise = b"".join(hashlib.sha256(b"%d" % n).digest() for n in range(600_000))
-    (tmp_path / "large" / "weights").write_bytes(noise)
+    with (tmp_path / "large" / "weights").open("wb") as file:
+        file.truncate(TREE_BYTES + 1)
     with pytest.raises(errors.TooLarge, match=r"large: .* \.gitignore"):
         module.double.using(client).submit(1)
     assert manager.seen == []

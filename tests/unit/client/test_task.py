@@ -7,7 +7,7 @@ import math
 import pytest
 
 from corral import errors
-from corral.client import AsyncClient, Client
+from corral.client import AsyncClient, Client, LogLine
 from tests.unit.client.stand_in import Answer, Seen, StandIn, fault, submitted, task_out
 
 
@@ -127,6 +127,25 @@ async def test_logs_come_page_by_page_to_their_end(
         again = [line.text async for line in aclient.logs("t1", follow=follow)]
     assert again == lines
     assert ("wait" in manager.seen[0].query) is follow
+
+
+def test_progress_is_told_between_the_lines(manager: StandIn, client: Client) -> None:
+    def page(number: int, share: float, *texts: str) -> Answer:
+        lines = [{"text": text, "at": 1.5} for text in texts]
+        told = {"fraction": share, "message": "m"}
+        return Answer(
+            {"lines": lines, "cursor": f"1:{number}", "done": number == 3}
+            | {"progress": told}
+        )
+
+    manager.on("GET /tasks/t1/logs", page(1, 0.1, "a"), page(1, 0.2), page(3, 0.2, "b"))
+    heard = [
+        word.text if isinstance(word, LogLine) else word.fraction
+        for word in client.follow("t1", tail=5)
+    ]
+    assert heard == ["a", 0.1, 0.2, "b"]
+    asked = [(s.query.get("tail"), s.query.get("progress")) for s in manager.seen]
+    assert asked == [("5", "-1.0"), (None, "0.1"), (None, "0.2")]
 
 
 def test_following_logs_waits_through_silence(manager: StandIn, client: Client) -> None:

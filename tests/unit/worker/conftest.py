@@ -65,6 +65,7 @@ class Bench:
     def _tell(self, notes: Notes) -> None:
         self.told.append(notes)
         self.on_tell(notes)
+        notes.deliver()
 
     @property
     def handed_back(self) -> list[Outcome]:

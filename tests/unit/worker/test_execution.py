@@ -226,7 +226,8 @@ def test_long_task_is_reported_as_started_with_progress_and_lines(
     assert abs(at - began) < 0.1
     assert seen.progress == {task.key: (0.25, "quarter")}
     assert seen.logs[0].seq == 1
-    assert [text for _, _, text in seen.logs[0].lines] == ["before the wait"]
+    lines = msgspec.json.decode(seen.logs[0].lines)
+    assert [text for _, _, text in lines] == ["before the wait"]
 
 
 def test_finished_results_do_not_wait_for_the_slow_task_behind_them(

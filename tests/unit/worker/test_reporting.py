@@ -9,8 +9,9 @@ import pytest
 
 from corral.errors import WorkerError
 from corral.worker.frame import Outcome
+from corral.worker.gate import Gate
 from corral.worker.manager_link import ManagerLink
-from corral.worker.notes import LogLines, Notes
+from corral.worker.notes import LOG_BYTES, LogLines, Notes
 from corral.worker.reporting import Reporter
 from tests.unit.worker.standin_manager import WORKER, StandInManager, make_order
 
@@ -56,6 +57,13 @@ def done(task_id: str, result: Any = None) -> Outcome:
     return Outcome(task_id, 1, "completed", raw, started_at=1.5, duration_s=0.25)
 
 
+def piece(
+    task_id: str, seq: int, *lines: tuple[float, str, str], attempt: int = 1
+) -> LogLines:
+    raw = msgspec.Raw(msgspec.json.encode(lines))
+    return LogLines(task_id, attempt, seq, raw)
+
+
 def finish(reporter: Reporter, *outcomes: Outcome, wants_order: bool = False) -> Any:
     notes = Notes(outcomes=list(outcomes))
     return reporter.finish(notes, wants_order=wants_order, error=None)
@@ -68,8 +76,8 @@ def test_report_has_the_shape_of_the_wire(
         outcomes=[done("a", {"x": 1})],
         started=[("b", 2, 1.0)],
         progress={("b", 2): (0.5, "half")},
-        logs=[LogLines("b", 2, 1, [(1.0, "stdout", "line")])],
     )
+    notes.note_lines(piece("b", 1, (1.0, "stdout", "line"), attempt=2), Gate(1000))
     manager.next_orders.append(make_order())
     manager.drops = [["c", 3]]
     answer = reporter.finish(notes, wants_order=True, error="broken")
@@ -218,3 +226,37 @@ def test_bell_sends_an_empty_report_for_its_answer(
     finish(reporter)
     assert manager.reports[0]["outcomes"] == []
     assert desk.drops[0] == ("x", 1)
+
+
+def test_an_outcome_never_overtakes_the_lines_of_its_task(
+    reporter: Reporter, manager: StandInManager
+) -> None:
+    """Told lines travel by a thread of their own, outcomes by another."""
+    for n in range(1, 20):
+        notes = Notes()
+        notes.note_lines(piece("a", n, (1.0, "stdout", f"line {n}")), Gate(1))
+        reporter.tell(notes)
+    finish(reporter, done("a"))
+    said = [
+        log["seq"] if log else "outcome"
+        for report in manager.reports
+        for log in [*report["logs"], *(None for _ in report["outcomes"])]
+    ]
+    assert said == [*range(1, 20), "outcome"]
+
+
+def test_a_long_log_travels_in_many_reports_and_opens_its_gate(
+    reporter: Reporter, manager: StandInManager
+) -> None:
+    gate, notes = Gate(4 * LOG_BYTES), Notes(outcomes=[done("a")])
+    text = "x" * (LOG_BYTES // 3)
+    for n in range(1, 11):
+        part = piece("a", n, (1.0, "stdout", text))
+        gate.enter(part.size)
+        notes.note_lines(part, gate)
+    reporter.finish(notes, wants_order=False, error=None)
+    sizes = [len(report["logs"]) for report in manager.reports]
+    assert sum(sizes) == 10
+    assert max(sizes) <= 4
+    assert [len(r["outcomes"]) for r in manager.reports][-2:] == [0, 1]
+    gate.enter(4 * LOG_BYTES)  # would wait for ever if something were still inside

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from corral.worker.batch import Batch
+from corral.worker.capture import HEAD_LIMIT, LINE_LIMIT, TAIL_LIMIT
 from corral.worker.notes import Notes
 from tests.unit.worker.conftest import Bench, item, value
 
@@ -18,7 +19,8 @@ def lines_of(notes: Notes, task_id: str) -> list[tuple[str, str]]:
         (stream, text)
         for log in notes.logs
         if log.task_id == task_id
-        for _, stream, text in log.lines
+        for _, stream, text in msgspec.json.decode(log.lines)
+        for text in text.split("\n")
     ]
 
 
@@ -63,20 +65,28 @@ def test_stray_output_never_reaches_the_frames(bench: MakeBench) -> None:
 
 def test_output_beyond_the_limit_is_cut_with_a_mark(bench: MakeBench) -> None:
     worker = bench("Chatty")
-    loud, quiet = item({"lines": 3000, "width": 1000}), item({"lines": 1, "width": 3})
+    loud, quiet = item({"lines": 12000, "width": 999}), item({"lines": 1, "width": 3})
     notes = worker.execute(Batch([loud, quiet]))
-    assert value(notes.outcomes[0]) == 3000
-    texts = [text for _, text in lines_of(notes, loud.task_id)]
-    assert sum(map(len, texts)) < 1100 * 1024
-    assert "output cut" in texts[-1]
-    assert [text for _, text in lines_of(notes, quiet.task_id)] == ["xxx"]
+    assert value(notes.outcomes[0]) == 12000
+    told = Notes()
+    for early in worker.told:
+        told.merge(early)
+    told.merge(notes)
+    texts = [text for _, text in lines_of(told, loud.task_id)]
+    assert sum(len(text) + 1 for text in texts) < HEAD_LIMIT + TAIL_LIMIT + 1000
+    assert "[3350 lines, 3350000 bytes left out]" in texts
+    assert [text for _, text in lines_of(told, quiet.task_id)] == ["xxx"]
+    assert [p.seq for p in told.logs if p.task_id == loud.task_id][-1] == len(texts)
 
 
-def test_endless_line_is_passed_on_in_pieces(bench: MakeBench) -> None:
-    task = item({"lines": 1, "width": 20_000})
+def test_endless_line_is_cut(bench: MakeBench) -> None:
+    task = item({"lines": 1, "width": 40_000})
     notes = bench("Chatty").execute(Batch([task]))
-    assert lines_of(notes, task.task_id)
-    assert all(len(text) < 9000 for _, text in lines_of(notes, task.task_id))
+    [(_, text)] = lines_of(notes, task.task_id)
+    assert (
+        text
+        == f"{'x' * LINE_LIMIT} [{40_000 - LINE_LIMIT} bytes of this line left out]"
+    )
 
 
 def test_large_result_arrives_whole(bench: MakeBench) -> None:

@@ -10,6 +10,7 @@ from corral import __version__
 from corral.api import model
 from corral.api.deps import Caller, answer, caller, manager_of, read
 from corral.api.describe import described
+from corral.api.schedule_model import WebhookSecretOut
 from corral.core.job_type import NAME
 from corral.core.key import Scope
 from corral.core.node import NodeState
@@ -94,6 +95,17 @@ async def status(who: Reader) -> Response:
 async def drain(who: Admin, resume: bool = False) -> Response:
     who.note("cluster.resume" if resume else "cluster.drain", "cluster")
     return answer(model.DrainOut(who.manager.drain(not resume)))
+
+
+@router.get(
+    "/cluster/webhook-secret",
+    summary="What signs the calls of webhooks",
+    tags=["cluster"],
+    **described(WebhookSecretOut),
+)
+async def webhook_secret(who: Admin) -> Response:
+    who.note("webhook_secret.read", "cluster")
+    return answer(WebhookSecretOut(who.manager.notifying.secret))
 
 
 @router.post(

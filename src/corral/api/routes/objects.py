@@ -1,4 +1,4 @@
-"""/objects: content-addressed blobs. Users put them, users and nodes get them."""
+"""/objects: content-addressed blobs. Users and nodes put them and get them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Struct
 
-from corral.api.deps import Caller, answer, caller
+from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.core.key import Scope
-from corral.errors import NotFound
+from corral.errors import BadRequest, InvalidField, NotFound
 from corral.store.objects import check_digest
 
 router = APIRouter()
+MAX_ASKED = 10_000
+_LENGTH = 4
 BINARY = "application/octet-stream"
 _BLOB = {BINARY: {"schema": {"type": "string", "format": "binary"}}}
 
 
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+Sender = Annotated[Caller, Depends(caller(Scope.OPERATE, Scope.NODE))]
 Fetcher = Annotated[Caller, Depends(caller(Scope.READ, Scope.NODE))]
 
 
@@ -29,10 +32,28 @@ class ObjectOut(Struct):
     size: int
 
 
+class ObjectsOut(Struct):
+    """Objects that are stored now, in the order they came."""
+
+    digests: list[str]
+    size: int
+
+
+class MissingIn(Struct, forbid_unknown_fields=True):
+    """With `sizes`, an object of another size counts as missing: it is damaged."""
+
+    digests: list[str]
+    sizes: list[int] = []
+
+
+class MissingOut(Struct):
+    missing: list[str]
+
+
 def _described(is_sent: bool = False, **more: Any) -> dict[str, Any]:
     """As other routes are, but with bytes where those have JSON."""
     errors = (404, 413, 422) if is_sent else (404, 422)
-    said = described(ObjectOut, errors=errors, **more)
+    said = described(more.pop("kind", ObjectOut), errors=errors, **more)
     extra = said["openapi_extra"]
     if is_sent:
         extra["requestBody"] = {"required": True, "content": _BLOB}
@@ -59,6 +80,52 @@ async def put(request: Request, digest: str, who: Operator) -> Response:
     return answer(ObjectOut(digest, len(data)), 200 if was_known else 201)
 
 
+@router.post(
+    "/objects/missing",
+    summary="Which of these objects are not stored",
+    tags=["objects"],
+    **described(
+        MissingOut, body=MissingIn, errors=(400, 422), example={"digests": ["0" * 64]}
+    ),
+)
+async def missing(request: Request, who: Sender) -> Response:
+    said = await read(request, MissingIn)
+    if len(said.digests) > MAX_ASKED:
+        raise InvalidField(
+            f"at most {MAX_ASKED} digests in one request", field="digests"
+        )
+    if said.sizes and len(said.sizes) != len(said.digests):
+        raise InvalidField("as many sizes as digests, or none", field="sizes")
+    who.manager.garbage.spare(said.digests)
+    found = await who.manager.objects.missing(said.digests, said.sizes)
+    return answer(MissingOut(found))
+
+
+@router.post(
+    "/objects",
+    summary="Store several: before each its length, four bytes, the highest first",
+    tags=["objects"],
+    **_described(is_sent=True, status=201, kind=ObjectsOut),
+)
+async def put_all(request: Request, who: Sender) -> Response:
+    blobs = _split(await request.body())
+    digests = await who.manager.objects.put_all(blobs)
+    size = sum(map(len, blobs))
+    who.note("object.put_all", f"{len(blobs)} objects", size=size)
+    return answer(ObjectsOut(digests, size), 201)
+
+
+def _split(body: bytes) -> list[bytes]:
+    blobs, at = [], 0
+    while at < len(body):
+        start = at + _LENGTH
+        at = start + int.from_bytes(body[at:start], "big")
+        if start > len(body) or at > len(body):
+            raise BadRequest("the body ends within an object")
+        blobs.append(body[start:at])
+    return blobs
+
+
 @router.get(
     "/objects/{digest}",
     summary="The bytes of an object",
@@ -79,4 +146,5 @@ async def head(digest: str, who: Fetcher) -> Response:
     size = await who.manager.objects.size(digest)
     if size is None:
         raise NotFound(f"no object {digest}", digest=digest)
+    who.manager.garbage.spare([digest])
     return Response(media_type=BINARY, headers={"Content-Length": str(size)})

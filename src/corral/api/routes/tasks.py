@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -14,6 +12,7 @@ from corral.api.describe import described
 from corral.api.intake import Intake
 from corral.core.job_type import NAME
 from corral.core.key import Scope
+from corral.core.notice import NOTIFY
 from corral.core.task import State, Task, TaskSpec
 from corral.errors import CorralError, InvalidField, TaskNotFound
 from corral.store.base import TaskFilter
@@ -25,7 +24,6 @@ MAX_WAIT_S = 60.0
 MAX_COLLECT = 1000
 Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds to wait")]
 Word = Annotated[str | None, Query(max_length=256, pattern=r"^[^\x00]*$")]
-_CURSOR = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
 _EXAMPLE = {"task_type": "echo", "parameters": {"message": "hi"}, "priority": "high"}
 
 
@@ -54,6 +52,7 @@ def intake_of(who: Caller, request: Request) -> Intake:
 async def submit(request: Request, who: Submitter, wait: Wait = 0.0) -> Response:
     key = request.headers.get("idempotency-key")
     spec = intake_of(who, request).one(await request.body(), key)
+    await who.manager.notifying.check(spec)
     result = (await who.manager.submitting.submit([spec]))[0]
     if isinstance(result, CorralError):
         raise result
@@ -62,7 +61,7 @@ async def submit(request: Request, who: Submitter, wait: Wait = 0.0) -> Response
     if not wait:
         return answer(render.accepted(who.manager, result), status)
     await who.manager.wait([result.task.id], wait)
-    return await _show(who, await _find(who, result.task.id), status)
+    return await _show(who, await find(who, result.task.id), status)
 
 
 @router.post(
@@ -78,6 +77,7 @@ async def submit(request: Request, who: Submitter, wait: Wait = 0.0) -> Response
 )
 async def submit_many(request: Request, who: Submitter) -> Response:
     rows = intake_of(who, request).many(await request.body())
+    rows = await who.manager.notifying.judge(rows)
     specs = [row for row in rows if isinstance(row, TaskSpec)]
     results = iter(await who.manager.submitting.submit(specs))
     out = model.BatchOut([], [], 0, 0)
@@ -176,18 +176,20 @@ def _label(text: str) -> tuple[str, str]:
     key, colon, value = text.partition(":")
     if not colon or "\x00" in text:
         raise InvalidField("label must read key:value", field="label")
+    if key == NOTIFY:
+        raise InvalidField(f"the label {NOTIFY!r} is Corral's own", field="label")
     return key, value
 
 
-def _id(task_id: str) -> str:
+def id_of(task_id: str) -> str:
     """What can be no id is not looked for: the store need not take any text."""
     if not NAME.fullmatch(task_id):
         raise TaskNotFound(f"no task {task_id[:200]!r}", task_id=task_id[:200])
     return task_id
 
 
-async def _find(who: Caller, task_id: str) -> Task:
-    task = await who.manager.store.get_task(_id(task_id))
+async def find(who: Caller, task_id: str) -> Task:
+    task = await who.manager.store.get_task(id_of(task_id))
     if task is None:
         raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
     return task
@@ -210,7 +212,7 @@ async def _show(who: Caller, task: Task, status: int = 200) -> Response:
 async def get_task(task_id: str, who: Reader, wait: Wait = 0.0) -> Response:
     if wait:
         await who.manager.wait([task_id], wait)
-    return await _show(who, await _find(who, task_id))
+    return await _show(who, await find(who, task_id))
 
 
 @router.delete(
@@ -219,7 +221,7 @@ async def get_task(task_id: str, who: Reader, wait: Wait = 0.0) -> Response:
     **described(model.TaskEnded, errors=(404, 409)),
 )
 async def delete(task_id: str, who: Submitter) -> Response:
-    await who.manager.cancel(_id(task_id))
+    await who.manager.cancel(id_of(task_id))
     who.note("task.cancel", task_id)
     return answer(model.TaskEnded("the task is cancelled", task_id, "cancelled"))
 
@@ -239,40 +241,6 @@ async def cancel(task_id: str, who: Submitter) -> Response:
     **described(model.TaskOut, errors=(404, 409)),
 )
 async def requeue(task_id: str, who: Submitter) -> Response:
-    task = await who.manager.requeue(_id(task_id))
+    task = await who.manager.requeue(id_of(task_id))
     who.note("task.requeue", task_id)
     return await _show(who, task)
-
-
-@router.get(
-    "/{task_id}/logs",
-    summary="What the task printed, after a cursor",
-    **described(model.LogsOut, errors=(404, 422)),
-)
-async def logs(
-    task_id: str, who: Reader, after: str = "0:0", wait: Wait = 0.0
-) -> Response:
-    task = await _find(who, task_id)
-    start = _cursor(after)
-    chunks = await who.manager.store.logs(task_id, start)
-    if not chunks and wait and not task.is_terminal:
-        await who.manager.wait([task_id], min(wait, 1.0))
-        task = await _find(who, task_id)
-        chunks = await who.manager.store.logs(task_id, start)
-    lines = [
-        model.LogLine(chunk.attempt, at, stream, text)
-        for chunk in chunks
-        for at, stream, text in json.loads(chunk.lines)
-    ]
-    end = max(((c.attempt, c.seq) for c in chunks), default=start)
-    done = task.is_terminal and not chunks
-    return answer(model.LogsOut(lines, f"{end[0]}:{end[1]}", done))
-
-
-def _cursor(text: str) -> tuple[int, int]:
-    parts = _CURSOR.fullmatch(text)
-    if parts is None:
-        raise InvalidField(
-            "after must be a cursor from an earlier answer", field="after"
-        )
-    return int(parts[1]), int(parts[2])

@@ -17,12 +17,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from corral.client.archive import unpack
+from corral.client.tree import read_manifest
 from corral.core.environment import ArchiveEnvironment, GitEnvironment
+from corral.core.tree import is_tree
 from corral.errors import BadRequest, EnvironmentFailed
 from corral.worker.environments import folder as folders
 from corral.worker.environments.cache import Cache, Draft, Entry, key_of
 from corral.worker.environments.git import Repository
 from corral.worker.environments.policy import Policy
+from corral.worker.environments.pool import Pool
 from corral.worker.environments.project import Builder, find_project, python_of
 
 __all__ = ["Policy", "Prepared", "prepare"]
@@ -131,20 +134,27 @@ def _sources(
     digest = environment.digest
 
     def build(draft: Draft) -> None:
-        _unpack(fetch(digest), digest, draft.path)
+        _unpack(digest, draft.path, Pool(cache.folder / "pool", fetch))
         cache.count("unpacks")
 
     key = key_of("archive", digest)
     return None, cache.hold("tree", key, build, timeout_s=policy.patience_s)
 
 
-def _unpack(data: bytes, digest: str, place: Path) -> None:
+def _unpack(digest: str, place: Path, pool: Pool) -> None:
+    """An archive in one piece, or a tree whose files are fetched where missing."""
+    data = pool.get(digest)
     if hashlib.sha256(data).hexdigest() != digest:
         raise EnvironmentFailed(
             f"the bytes that came are not those of archive {digest}"
         )
     try:
-        unpack(data, place)
+        if is_tree(data):
+            place.mkdir()
+            pool.write(read_manifest(data, pool.get), place)
+            pool.sweep()
+        else:
+            unpack(data, place)
     except BadRequest as error:
         raise EnvironmentFailed(error.message) from error
     folders.seal(place)

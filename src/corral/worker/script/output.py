@@ -9,6 +9,8 @@ import re
 import threading
 from collections.abc import Callable, Iterable
 
+from corral.worker.tail import Tail
+
 TAIL_BYTES = 32 * 1024
 LINE_BYTES = 8 * 1024
 _PROGRESS = re.compile(
@@ -32,7 +34,7 @@ class Output:
         self._mask = _pattern(secrets)
         self._lock = threading.Lock()
         self._rest: dict[str, bytes] = {}
-        self._tail: dict[str, bytes] = {}
+        self._tails: dict[str, Tail] = {}
         self.size = 0
 
     def feed(self, stream: str, data: bytes) -> None:
@@ -56,10 +58,8 @@ class Output:
     def tail(self, stream: str) -> str:
         """The last of what was printed, cut at a line's start."""
         with self._lock:
-            data = self._tail.get(stream, b"")
-        if len(data) > TAIL_BYTES:
-            data = data[-TAIL_BYTES:]
-            data = data[data.find(b"\n") + 1 :]
+            blocks = self._tails[stream].blocks() if stream in self._tails else []
+        data = b"".join(block for _, _, block in blocks)
         return data.decode("utf-8", "backslashreplace")
 
     def last_line(self) -> str:
@@ -76,8 +76,10 @@ class Output:
             return
         if self._mask is not None:
             data = self._mask.sub(_MASK, data)
-        kept = self._tail.get(stream, b"") + data[-2 * TAIL_BYTES :]
-        self._tail[stream] = kept[-2 * TAIL_BYTES :]
+        tail = self._tails.get(stream)
+        if tail is None:
+            tail = self._tails[stream] = Tail(TAIL_BYTES)
+        tail.add(0.0, stream, data)
         self._write(stream, data)
 
     def _without_progress(self, data: bytes) -> bytes:

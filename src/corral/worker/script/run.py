@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,14 +25,20 @@ INSIDE = "/corral"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class Running(Protocol):
-    """A script that was started, of whatever kind."""
-
-    oom_killed: bool
+class Command(Protocol):
+    """A command that was started, of whatever kind."""
 
     def wait(self, timeout_s: float | None = None) -> int | None: ...
 
     def stop(self, grace_s: float) -> None: ...
+
+
+class Running(Command, Protocol):
+    """A script that was started, of whatever kind."""
+
+    oom_killed: bool
+
+    def exec(self, argv: Sequence[str], on_output: OnOutput) -> Command: ...
 
 
 @dataclass(slots=True)
@@ -45,6 +51,8 @@ class Place:
     mark: str
     variables: dict[str, str]
     facts: dict[str, Any] = field(default_factory=dict)
+    folder: Path | None = None
+    """Where the script runs, once it does, if that is on this machine."""
 
 
 class Starter:
@@ -91,6 +99,7 @@ class Starter:
             folder, readable = made.folder, made.reads
             variables = {"PATH": _path(made.python), **made.variables}
             place.facts.update(made.facts)
+        place.folder = folder
         job = isolation.Job(
             argv=script.command,
             folder=folder,

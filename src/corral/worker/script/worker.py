@@ -14,8 +14,13 @@ from corral.core.script import Script, read_script
 from corral.errors import CorralError, InvalidField
 from corral.worker.base import Failure, Worker
 from corral.worker.script.access import read_access
+from corral.worker.script.artifact import keep_artifacts
+from corral.worker.script.checkpoint import Checkpoint
+from corral.worker.script.exec import Beside
+from corral.worker.script.files import HURRY_S, TaskFiles
 from corral.worker.script.output import Output
 from corral.worker.script.run import Place, Running, Starter
+from corral.worker.script.secret import Mask, Masked, fetch_secrets
 
 # What ending a family and reading its last words may take beyond the grace.
 _MARGIN_S = 10.0
@@ -34,6 +39,7 @@ class RunScriptWorker(Worker):
             raise InvalidField("scripts are run by a node's own worker only")
         self._access = read_access(access)
         self._starter = Starter(self._access)
+        self._beside = Beside(self._access)
 
     def start(self) -> None:
         self._starter.cache.sweep()
@@ -47,6 +53,10 @@ class RunScriptWorker(Worker):
             output = getattr(error, "output", None)
             shown = {"output": output} if output else None
             raise Failure(error.message, kind=error.code, output=shown) from error
+
+    def run_beside(self, id_: str, key: tuple[str, int], command: list[str]) -> None:
+        """Run a command in the environment of the script that runs."""
+        self._beside.start(id_, key, command)
 
     @contextmanager
     def _place(self) -> Iterator[Place]:
@@ -65,48 +75,95 @@ class RunScriptWorker(Worker):
                     "CORRAL_ATTEMPT": str(task.attempt),
                     "CORRAL_ARTIFACTS": str(artifacts),
                     "CORRAL_CHECKPOINT": str(checkpoint),
+                    "CORRAL_SCRIPT": "1",
                     "PYTHONUNBUFFERED": "1",
                 },
             )
 
     def _run_in(self, script: Script, place: Place) -> dict[str, Any]:
         place.scratch.mkdir()
-        place.variables = {**script.variables, **place.variables}
+        secrets = fetch_secrets(self._access, self.context) if script.secrets else {}
+        place.variables = {**script.variables, **secrets, **place.variables}
         output = Output(_show, self.context.progress)
+        mask = Mask(secrets.values())
+        masked = Masked(mask, output.feed)
         began = time.monotonic()
         with ExitStack() as held:
-            running = self._starter.start(script, place, output.feed, held)
+            held.enter_context(mask.errors())
+            files = held.enter_context(self._files())
+            checkpoint = self._checkpoint(files, place)
+            checkpoint.restore()
+            running = self._starter.start(script, place, masked.feed, held)
             try:
-                code, why = self._await(running, script)
+                key = (self.context.task_id, self.context.attempt)
+                with checkpoint.kept(), self._beside.open(key, running, mask):
+                    code, why = self._await(running, script, files)
             finally:
                 running.stop(0.0)
-        output.close()
+            masked.close()
+            output.close()
+            took_s = time.monotonic() - began
+            is_done = code == 0 and why is None
+            kept = self._keep(script, place, files, None if is_done else checkpoint)
         result = {
             "exit_code": code,
             "stdout": output.tail("stdout"),
             "stderr": output.tail("stderr"),
-            "duration_s": round(time.monotonic() - began, 3),
-            "artifacts": [],
+            "duration_s": round(took_s, 3),
+            **kept,
             **place.facts,
         }
-        if code == 0 and why is None:
+        if is_done:
             return result
         raise Failure(
             why or _say_end(code, running, output), kind="exit", output=result
         )
 
-    def _await(self, running: Running, script: Script) -> tuple[int, str | None]:
+    @contextmanager
+    def _files(self) -> Iterator[TaskFiles]:
+        files = TaskFiles(self._access, self.context.task_id, self.context.attempt)
+        try:
+            yield files
+        finally:
+            files.close()
+
+    def _checkpoint(self, files: TaskFiles, place: Place) -> Checkpoint:
+        code = self._access.code
+        limit, period_s = code.artifact_limit_bytes, code.checkpoint_s
+        return Checkpoint(files, place.checkpoint, period_s, limit, self.context.log)
+
+    def _keep(
+        self,
+        script: Script,
+        place: Place,
+        files: TaskFiles,
+        checkpoint: Checkpoint | None,
+    ) -> dict[str, Any]:
+        """Files the script left, and where to go on from if it did not come far."""
+        unsaved = checkpoint.save() if checkpoint is not None else None
+        limit = self._access.code.artifact_limit_bytes
+        told = keep_artifacts(
+            files, place.artifacts, place.folder, script.artifacts, limit
+        )
+        if unsaved:
+            told["left_out"] = "; ".join(filter(None, (unsaved, told.get("left_out"))))
+        return told
+
+    def _await(
+        self, running: Running, script: Script, files: TaskFiles
+    ) -> tuple[int, str | None]:
         """Its exit code, and why it was stopped if it was."""
         stopped: list[str] = []
         stopping: list[threading.Thread] = []
 
         def stop(reason: str) -> None:
             stopped.append(reason)
+            files.hurry(script.grace_s + HURRY_S)
             ending = threading.Thread(target=running.stop, args=(script.grace_s,))
             stopping.append(ending)
             ending.start()
 
-        self.context.allow_to_stop(script.grace_s + _MARGIN_S)
+        self.context.allow_to_stop(script.grace_s + HURRY_S + _MARGIN_S)
         self.context.on_stop(stop)
         code = running.wait()
         for thread in stopping:

@@ -1,0 +1,153 @@
+"""Secrets of one attempt: fetched when it starts, and masked in all it says.
+
+Values are kept in memory for as long as the attempt runs, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+import msgspec
+
+from corral.errors import CorralError, WorkerError
+from corral.worker.base import Context
+from corral.worker.manager_link import Away, Fenced, Refused
+from corral.worker.script.access import Access
+from corral.worker.script.secret_form import forms
+
+MASK = b"***"
+_AGAIN_S = 0.5
+_TRIES = 120
+_HEAD = 4
+
+PassOn = Callable[[str, bytes], None]
+
+
+class _Values(msgspec.Struct):
+    values: dict[str, str]
+
+
+_decode = msgspec.json.Decoder(_Values).decode
+
+
+def fetch_secrets(access: Access, task: Context) -> Mapping[str, str]:
+    """What this attempt's secrets are now, by variable.
+
+    Raises:
+        WorkerError: the manager does not give them, or stays away.
+    """
+    link = access.link()
+    body = msgspec.json.encode({"task_id": task.task_id, "attempt": task.attempt})
+    pause = threading.Event()
+    try:
+        for _ in range(_TRIES):
+            try:
+                return _decode(
+                    link.post(f"/workers/{access.worker_id}/secrets", body)
+                ).values
+            except Away:
+                pause.wait(_AGAIN_S)  # being started again, perhaps
+            if task.cancelled:
+                break
+        raise WorkerError("the manager is away: no secrets can be had")
+    except (Fenced, Refused) as error:
+        raise WorkerError(error.message.partition(": ")[2]) from None
+    finally:
+        link.close()
+
+
+class Mask:
+    """Puts *** in the place of every secret, also of one written in another way."""
+
+    def __init__(self, values: Iterable[str] = ()) -> None:
+        found = {form for value in values for form in forms(value)}
+        # The longest first: one secret may begin with another.
+        self._words = sorted(found, key=len, reverse=True)
+
+    def __bool__(self) -> bool:
+        return bool(self._words)
+
+    def cover(self, data: bytes) -> bytes:
+        for word in self._words:
+            data = data.replace(word, MASK)
+        return data
+
+    def text(self, text: str) -> str:
+        raw = text.encode("utf-8", "surrogatepass")
+        return self.cover(raw).decode("utf-8", "surrogatepass")
+
+    def safe_end(self, data: bytes) -> int:
+        """How much of `data` can be covered now, whatever comes after it."""
+        end = len(data)
+        for word in self._words:
+            end = min(end, _begins_at(word, data))
+        while (before := self._split_at(data, end)) < end:
+            end = before
+        return end
+
+    def _split_at(self, data: bytes, end: int) -> int:
+        """Where a word begins that lies on both sides of `end`; else `end`."""
+        for word in self._words:
+            at = data.find(word, max(0, end - len(word) + 1), end + len(word) - 1)
+            if 0 <= at < end:
+                return at
+        return end
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Whatever is raised inside leaves without a secret in its words."""
+        try:
+            yield
+        except CorralError as error:
+            if self._words:
+                error.message = self.text(error.message)
+                error.args = (error.message,)
+                if isinstance(said := error.details.get("output"), str):
+                    error.details["output"] = self.text(said)
+                # What caused it is shown with it, and may say the same.
+                error.__cause__ = None
+                error.__suppress_context__ = True
+            raise
+
+
+class Masked:
+    """Covers streams that come in pieces; holds back what may become a secret."""
+
+    def __init__(self, mask: Mask, pass_on: PassOn) -> None:
+        self._mask = mask
+        self._pass_on = pass_on
+        self._rest: dict[str, bytes] = {}
+
+    def feed(self, stream: str, data: bytes) -> None:
+        """Called from one thread for each stream."""
+        if not self._mask:
+            self._pass_on(stream, data)
+            return
+        data = self._rest.pop(stream, b"") + data
+        end = self._mask.safe_end(data)
+        if end < len(data):
+            self._rest[stream] = data[end:]
+        if end:
+            self._pass_on(stream, self._mask.cover(data[:end]))
+
+    def close(self) -> None:
+        """Nothing more comes: what was held back is no secret, or a whole one."""
+        for stream, rest in self._rest.items():
+            self._pass_on(stream, self._mask.cover(rest))
+        self._rest.clear()
+
+
+def _begins_at(word: bytes, data: bytes) -> int:
+    """Where the end of `data` may be the beginning of `word`; else its length."""
+    size = len(data)
+    at = max(0, size - len(word) + 1)
+    while (at := data.find(word[:_HEAD], at)) >= 0:
+        if word.startswith(data[at:]):
+            return at
+        at += 1
+    for count in range(min(_HEAD - 1, len(word) - 1, size), 0, -1):
+        if data.endswith(word[:count]):
+            return size - count
+    return size
