@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from corral import AsyncClient
-from corral.client.archive import unpack
 from corral.client.objects import LIMIT_BYTES
+from corral.client.tree import load_tree
 from corral.errors import InvalidField, NotFound, TooLarge
 from tests.acceptance.cluster import Cluster, until
 from tests.contract.test_objects import ACCESS, BUCKET, SECRET, S3Server
@@ -61,20 +61,23 @@ def test_a_folder_travels_through_a_restart_and_is_sent_once(
     (source / ".gitignore").write_text("*.bin\n")
     client = cluster.client
     digest = client.upload(source)
-    (stored,) = places(cluster)
-    assert stored.name == digest
-    is_local = stored.is_relative_to(cluster.home / "objects" / "blobs")
-    assert is_local or stored.is_relative_to(tmp_path / "s3" / BUCKET)
-    sent_at = stored.stat().st_mtime_ns
+    stored = places(cluster)
+    assert len(stored) == 3, "two files and the manifest"
+    assert digest in {path.name for path in stored}
+    for path in stored:
+        is_local = path.is_relative_to(cluster.home / "objects" / "blobs")
+        assert is_local or path.is_relative_to(tmp_path / "s3" / BUCKET)
+    sent_at = [path.stat().st_mtime_ns for path in stored]
 
     old = cluster.kill("manager")
     until("another manager", lambda: cluster.pid("manager") not in (0, old))
     assert client.upload(source) == digest
-    assert stored.stat().st_mtime_ns == sent_at, "it was sent a second time"
-    unpack(client.download(digest), tmp_path / "there")
-    found = (tmp_path / "there" / "pkg" / "worker.py").read_text()
-    assert found == "print('hello')\n"
-    assert not (tmp_path / "there" / "noise.bin").exists()
+    again = [path.stat().st_mtime_ns for path in stored]
+    assert again == sent_at, "it was sent a second time"
+    found = {f.name: f for f in load_tree(digest, client.download).files}
+    assert set(found) == {".gitignore", "pkg/worker.py"}
+    (chunk,) = found["pkg/worker.py"].chunks
+    assert client.download(chunk) == b"print('hello')\n"
 
     large = os.urandom(LIMIT_BYTES)
     assert client.download(client.upload(large)) == large

@@ -26,6 +26,7 @@ from corral.core.retry import Settlement
 from corral.core.task import State, Task, TaskSpec
 from corral.store.base import Placement, Store
 from corral.store.memory import MemoryStore
+from corral.store.objects import open_objects
 from corral.store.postgres import PostgresStore
 from corral.store.schema import metadata
 
@@ -180,7 +181,8 @@ def unopened(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         return MemoryStore()
     url = request.getfixturevalue("database_url")
     folder = None if request.param == "logs in rows" else tmp_path
-    return PostgresStore(url, object_dir=folder)
+    objects = open_objects(str(folder)) if folder else None
+    return PostgresStore(url, objects=objects)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from corral.errors import (
     TooLarge,
 )
 from corral.settings import load
+from corral.store.base import LogChunk
+from corral.store.log_folder import LogFolder
 from corral.store.objects import (
     ObjectStore,
     S3Access,
@@ -33,6 +36,7 @@ from corral.store.objects import (
 )
 
 LIMIT = 4 << 20
+IDS = ("one", "One", "../up", "é" * 99)
 ACCESS, SECRET = "test-access-key", "test-secret-key"
 BUCKET = "workers"
 RCLONE = Path(sys.executable).parent / "rclone"
@@ -133,6 +137,30 @@ async def test_a_deleted_object_is_gone_and_may_be_deleted_again(
     assert not await store.exists(digest)
     with pytest.raises(NotFound):
         await store.get(digest)
+
+
+async def test_several_are_put_asked_for_and_listed(store: ObjectStore) -> None:
+    blobs = [b"%d" % n for n in range(40)] + [b""]
+    digests = await store.put_all(blobs)
+    assert digests == [digest_of(blob) for blob in blobs]
+    never = digest_of(b"never")
+    assert await store.missing([*digests, never]) == [never]
+    sizes = [len(blob) for blob in blobs]
+    assert await store.missing(digests, sizes) == []
+    sizes[3] += 1
+    assert await store.missing(digests, sizes) == [digests[3]]
+    await store._backend.put_async(f"logs/ab/{never}", b"of somebody else")
+    before = datetime.now(UTC) - timedelta(minutes=5)
+    listed = [row async for batch in store.listed() for row in batch]
+    assert sorted(digest for digest, _ in listed) == sorted(digests)
+    assert all(at > before for _, at in listed)
+
+
+async def test_the_start_of_an_object_tells_what_it_may_be(store: ObjectStore) -> None:
+    for data in (b"", b"short", b"long" * 100):
+        assert await store.start(await store.put(data), 8) == data[:8]
+    with pytest.raises(NotFound):
+        await store.start(digest_of(b"never"))
 
 
 async def test_an_object_may_be_as_large_as_the_limit_and_no_larger(
@@ -258,3 +286,18 @@ def test_the_setting_names_a_folder_or_a_bucket(tmp_path: Path) -> None:
     for wrong in ("http://h/b", "s3://", "s3:///p"):
         with pytest.raises(SettingsError, match="a folder, or like s3://bucket"):
             load(object_store=wrong)
+
+
+async def test_log_chunks_lie_beside_the_objects(store: ObjectStore) -> None:
+    folder = LogFolder(store)
+    digest = await store.put(b"an object")
+    chunks = [LogChunk(name, 1, n, f'[{n}, "ü"]') for name in IDS for n in (1, 2)]
+    await folder.write(chunks)
+    await folder.write(chunks)
+    for chunk in chunks:
+        assert await folder.read(chunk.task_id, 1, chunk.seq) == chunk.lines
+    assert await folder.read("one", 1, 3) is None
+    await folder.remove(["one", "never there"])
+    assert await folder.read("one", 1, 1) is None
+    assert await folder.read("One", 1, 1) == chunks[2].lines
+    assert [row async for batch in store.listed() for row, _ in batch] == [digest]

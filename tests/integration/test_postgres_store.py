@@ -23,7 +23,9 @@ from corral.errors import NotLeader, StoreUnavailable
 from corral.store import statement
 from corral.store.base import AuditRow, Event, LogChunk, Retention
 from corral.store.connection import patient_engine
+from corral.store.log_store import SHORT
 from corral.store.migrate import alembic_config
+from corral.store.objects import open_objects
 from corral.store.postgres import PostgresStore
 from corral.store.schema import HEAD, metadata
 from tests.contract.conftest import (
@@ -52,7 +54,7 @@ def url(server: PostgresServer) -> str:
 
 @pytest.fixture
 async def store(url: str, tmp_path: Path) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url, object_dir=tmp_path / "objects")
+    store = PostgresStore(url, objects=open_objects(str(tmp_path / "objects")))
     await store.open()
     yield store
     await store.close()
@@ -290,6 +292,9 @@ async def test_a_changed_or_missing_audit_row_breaks_the_chain(
     assert not await store.check_audit()
 
 
+LONG = f'["{"a" * SHORT}"]'
+
+
 def names(folder: Path, pattern: str) -> list[str]:
     return sorted(path.name for path in folder.glob(pattern))
 
@@ -304,8 +309,9 @@ async def test_log_chunks_are_files_in_the_object_folder(
 ) -> None:
     await store.insert_tasks(term, [assigned(make_task("one"))])
     await store.settle_tasks(term, [settlement("one")])
-    await store.add_logs([LogChunk("one", 1, 1, '["a"]'), LogChunk("one", 1, 2, "[]")])
-    await store.add_logs([LogChunk("../../up", 1, 1, "[]")])
+    await store.add_logs([LogChunk("one", 1, n, LONG) for n in (1, 2)])
+    await store.add_logs([LogChunk("../../up", 1, 1, LONG)])
+    await store.add_logs([LogChunk("one", 1, 3, '["short"]')])
     assert names(tmp_path, "objects/logs/??/one/*") == ["1-1.json", "1-2.json"]
     assert len(names(tmp_path, "**/*.json")) == 3
     assert (
@@ -318,7 +324,7 @@ async def test_log_chunks_are_files_in_the_object_folder(
 async def test_a_log_file_that_was_removed_reads_as_empty(
     store: PostgresStore, tmp_path: Path
 ) -> None:
-    await store.add_logs([LogChunk("one", 1, 1, '["a"]')])
+    await store.add_logs([LogChunk("one", 1, 1, LONG)])
     remove(tmp_path, "objects/logs/??/one/*")
     assert await store.logs("one") == [LogChunk("one", 1, 1, "[]")]
 

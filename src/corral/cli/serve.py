@@ -153,7 +153,7 @@ async def _open(config: Settings, files: Files) -> Manager:
     from corral.manager.manager import Manager
     from corral.store.postgres import PostgresStore
 
-    store = PostgresStore(files.database_url, object_dir=files.home / "objects")
+    store = PostgresStore(files.database_url, objects=files.objects)
     engine = Dispatcher(files.redis_url)
     await _wait_for("the database", store.open, config.wait_for_stores_s)
     await _wait_for("Redis", engine.server_id, config.wait_for_stores_s)

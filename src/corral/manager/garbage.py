@@ -6,6 +6,7 @@ worker types, what workers run; and all that the trees among these consist of.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from datetime import timedelta
@@ -45,16 +46,19 @@ class Garbage:
         self._keep_s = keep_s
         self._grace_s = min(GRACE_S, keep_s)
         self._spared: dict[str, float] = {}
+        self._removing = asyncio.Lock()
         # What was asked for before this manager led is not known to it.
         self._next = clock.monotonic() + self._grace_s
 
-    def spare(self, digests: Iterable[str]) -> None:
-        """Somebody is told that these are there, and will rely on it."""
+    async def spare(self, digests: Iterable[str]) -> None:
+        """Call it before somebody is told that these are there, and relies on it."""
         now = self._clock.monotonic()
-        for digest in digests:
-            # To the end, so that the oldest stay in front.
-            self._spared.pop(digest, None)
-            self._spared[digest] = now
+        # Not while one of them is being removed.
+        async with self._removing:
+            for digest in digests:
+                # To the end, so that the oldest stay in front.
+                self._spared.pop(digest, None)
+                self._spared[digest] = now
 
     async def step(self) -> None:
         await self._store.drop_trees()
@@ -80,12 +84,18 @@ class Garbage:
         count = 0
         async for batch in self._objects.listed():
             for digest, at in batch:
-                if at < end and digest not in named and digest not in self._spared:
-                    await self._objects.delete(digest)
-                    count += 1
+                if at < end and digest not in named:
+                    count += await self._remove(digest)
         if count:
             log.info("removed %d objects that nothing names any more", count)
         return count
+
+    async def _remove(self, digest: str) -> bool:
+        async with self._removing:
+            if digest in self._spared:
+                return False
+            await self._objects.delete(digest)
+            return True
 
     async def _named(self) -> set[str]:
         """All or nothing: a store that does not answer leaves everything."""

@@ -1,16 +1,24 @@
-"""Log chunks as files. A task id is data, so what becomes a path is made of it here."""
+"""Log chunks as blobs beside the objects, in their folder or S3 bucket.
+
+A task id is data, so what becomes a path is made of it here.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-import os
 import re
-import shutil
 from collections.abc import Iterable
-from pathlib import Path
+from typing import Literal
 
+from obstore.exceptions import AlreadyExistsError
+from obstore.store import S3Store
+
+from corral.errors import NotFound
 from corral.store.base import LogChunk
+from corral.store.objects import ObjectStore, translated
 
+Mode = Literal["create", "overwrite"]
 # Safe as a name on every system, also where case does not tell two names apart.
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
@@ -28,35 +36,52 @@ def _hash(task_id: str) -> str:
 
 
 class LogFolder:
-    """`logs/<two hex digits>/<task>/<attempt>-<seq>.json` under the object folder."""
+    """`logs/<two hex digits>/<task>/<attempt>-<seq>.json` beside the objects.
 
-    def __init__(self, object_dir: Path) -> None:
-        self._root = object_dir / "logs"
+    Every call may raise StoreUnavailable.
+    """
 
-    def write(self, chunks: Iterable[LogChunk]) -> None:
-        for chunk in chunks:
-            path = self._file(chunk.task_id, chunk.attempt, chunk.seq)
-            if path.exists():
-                continue
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # Whole or not at all: a reader or a crash never meets half a chunk.
-            part = path.with_suffix(f".{os.getpid()}.part")
-            part.write_text(chunk.lines, encoding="utf-8")
-            part.replace(path)
+    def __init__(self, objects: ObjectStore) -> None:
+        self._backend = objects.backend
+        # Not every S3 server knows how to refuse what is there already.
+        self._is_s3 = isinstance(self._backend, S3Store)
 
-    def read(self, task_id: str, attempt: int, seq: int) -> str | None:
-        """None when the file is gone."""
+    async def write(self, chunks: Iterable[LogChunk]) -> None:
+        """Whole or not at all; what is there already stays."""
+        await asyncio.gather(*(self._write(chunk) for chunk in chunks))
+
+    async def _write(self, chunk: LogChunk) -> None:
+        place = _place(chunk.task_id, chunk.attempt, chunk.seq)
+        mode: Mode = "overwrite" if self._is_s3 else "create"
+        with translated(place):
+            try:
+                await self._backend.put_async(
+                    place, chunk.lines.encode(), mode=mode, use_multipart=False
+                )
+            except AlreadyExistsError:
+                return
+
+    async def read(self, task_id: str, attempt: int, seq: int) -> str | None:
+        """None when the blob is gone."""
+        place = _place(task_id, attempt, seq)
         try:
-            return self._file(task_id, attempt, seq).read_text(encoding="utf-8")
-        except FileNotFoundError:
+            with translated(place):
+                found = await self._backend.get_async(place)
+                return bytes(await found.bytes_async()).decode()
+        except NotFound:
             return None
 
-    def remove(self, task_ids: Iterable[str]) -> None:
+    async def remove(self, task_ids: Iterable[str]) -> None:
         for task_id in task_ids:
-            shutil.rmtree(self._folder(task_id), ignore_errors=True)
+            folder = _folder(task_id)
+            with translated(folder):
+                async for batch in self._backend.list(folder):
+                    await self._backend.delete_async([str(x["path"]) for x in batch])
 
-    def _folder(self, task_id: str) -> Path:
-        return self._root / _hash(task_id)[:2] / folder_name(task_id)
 
-    def _file(self, task_id: str, attempt: int, seq: int) -> Path:
-        return self._folder(task_id) / f"{int(attempt)}-{int(seq)}.json"
+def _folder(task_id: str) -> str:
+    return f"logs/{_hash(task_id)[:2]}/{folder_name(task_id)}"
+
+
+def _place(task_id: str, attempt: int, seq: int) -> str:
+    return f"{_folder(task_id)}/{int(attempt)}-{int(seq)}.json"

@@ -1,4 +1,4 @@
-"""Log chunks: an index row each, the text in the object folder where there is one."""
+"""Log chunks: an index row each, the text in it or, when long, among the objects."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from corral.store.schema import log_chunks
 from corral.store.text import clean
 
 log = logging.getLogger(__name__)
+SHORT = 2048
 
 
 class LogStore:
@@ -30,7 +31,7 @@ class LogStore:
         chunks = [replace(chunk, lines=clean(chunk.lines)) for chunk in chunks]
         # Files first: a row promises that its text is there.
         if self._log_folder is not None:
-            await asyncio.to_thread(self._log_folder.write, chunks)
+            await self._log_folder.write(c for c in chunks if not _is_short(c))
         await self._pool.fetch(
             insert(log_chunks).on_conflict_do_nothing(),
             [self._row(chunk) for chunk in chunks],
@@ -60,7 +61,7 @@ class LogStore:
             .where(true() if limit_bytes is None else found.c.at < limit_bytes)
             .order_by(found.c.attempt, found.c.seq)
         )
-        return await asyncio.to_thread(self._filled, rows) if rows else []
+        return await asyncio.gather(*(self._filled(row) for row in rows))
 
     async def log_end(
         self, task_id: str, attempt: int | None = None
@@ -79,20 +80,25 @@ class LogStore:
             "attempt": chunk.attempt,
             "seq": chunk.seq,
             "size": len(chunk.lines.encode()),
-            "lines": chunk.lines if self._log_folder is None else None,
+            "lines": chunk.lines if self._is_in_row(chunk) else None,
         }
 
-    def _filled(self, rows: Sequence[Any]) -> list[LogChunk]:
-        chunks = []
-        for row in rows:
-            lines = row.lines
-            if lines is None and self._log_folder is not None:
-                lines = self._log_folder.read(row.task_id, row.attempt, row.seq)
-            if lines is None:
-                log.warning("log chunk %s of %r is gone", row.seq, row.task_id)
-                lines = "[]"
-            chunks.append(LogChunk(row.task_id, row.attempt, row.seq, lines))
-        return chunks
+    def _is_in_row(self, chunk: LogChunk) -> bool:
+        return self._log_folder is None or _is_short(chunk)
+
+    async def _filled(self, row: Any) -> LogChunk:
+        lines = row.lines
+        if lines is None and self._log_folder is not None:
+            lines = await self._log_folder.read(row.task_id, row.attempt, row.seq)
+        if lines is None:
+            log.warning("log chunk %s of %r is gone", row.seq, row.task_id)
+            lines = "[]"
+        return LogChunk(row.task_id, row.attempt, row.seq, lines)
+
+
+def _is_short(chunk: LogChunk) -> bool:
+    """A task that prints now and then would make a file of every line."""
+    return len(chunk.lines) <= SHORT
 
 
 def _of(task_id: str, attempt: int | None) -> ColumnElement[bool]:

@@ -88,6 +88,11 @@ class ObjectStore:
         self._backend = backend
         self.limit_bytes = limit_bytes
 
+    @property
+    def backend(self) -> LocalStore | MemoryStore | S3Store:
+        """For what lies beside the objects, under names that are no digests."""
+        return self._backend
+
     async def put(self, data: bytes, expected: str | None = None) -> str:
         """Store bytes; their digest.
 
@@ -109,7 +114,7 @@ class ObjectStore:
                 f"the bytes that came have digest {digest}, not {expected}",
                 field="digest",
             )
-        with _translated(digest):
+        with translated(digest):
             await self._backend.put_async(_key(digest), data, use_multipart=False)
         return digest
 
@@ -121,7 +126,7 @@ class ObjectStore:
             NotFound: there is no such object.
             CorruptObject: there is one, and it is not what was put there.
         """
-        with _translated(check_digest(digest)):
+        with translated(check_digest(digest)):
             found = await self._backend.get_async(_key(digest))
             # A stranger's file in our place is not read into memory whole.
             is_sane = found.meta["size"] <= self.limit_bytes
@@ -136,21 +141,17 @@ class ObjectStore:
 
     async def start(self, digest: str, length: int = 64) -> bytes:
         """Its first bytes, unchecked: only good for telling what it may be."""
-        with _translated(check_digest(digest)):
-            # A range of nothing is refused by some servers.
-            size = (await self._backend.head_async(_key(digest)))["size"]
-            if not size:
-                return b""
-            return bytes(
-                await self._backend.get_range_async(
-                    _key(digest), start=0, length=min(length, size)
-                )
-            )
+        with translated(check_digest(digest)):
+            found = await self._backend.get_async(_key(digest))
+            # Not by a range, which not every server knows.
+            async for part in found.stream(min_chunk_size=length):
+                return bytes(part)[:length]
+        return b""
 
     async def size(self, digest: str) -> int | None:
         """How many bytes are stored under a digest; None when there is nothing."""
         try:
-            with _translated(check_digest(digest)):
+            with translated(check_digest(digest)):
                 meta = await self._backend.head_async(_key(digest))
         except NotFound:
             return None
@@ -174,11 +175,16 @@ class ObjectStore:
 
     async def listed(self) -> AsyncIterator[list[tuple[str, datetime]]]:
         """Everything stored, with the time it was written, in batches."""
-        with _translated("list"):
+        with translated("list"):
             async for batch in self._backend.list(chunk_size=_LISTED):
                 rows = [(str(row["path"]), row["last_modified"]) for row in batch]
-                names = [(path.rpartition("/")[2], at) for path, at in rows]
-                yield [(name, at) for name, at in names if _DIGEST.fullmatch(name)]
+                found = [(path.rpartition("/")[2], path, at) for path, at in rows]
+                # Others may keep things in the same place, under other names.
+                yield [
+                    (name, at)
+                    for name, path, at in found
+                    if _DIGEST.fullmatch(name) and path == _key(name)
+                ]
 
     async def exists(self, digest: str) -> bool:
         return await self.size(digest) is not None
@@ -186,7 +192,7 @@ class ObjectStore:
     async def delete(self, digest: str) -> None:
         """Forget an object; nothing happens when there is none."""
         try:
-            with _translated(check_digest(digest)):
+            with translated(check_digest(digest)):
                 await self._backend.delete_async(_key(digest))
         except NotFound:
             return
@@ -212,7 +218,7 @@ def open_objects(
             return ObjectStore(_s3(place, access or S3Access()), limit_bytes)
         folder = Path(place).expanduser().absolute()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return ObjectStore(LocalStore(folder), limit_bytes)
+        return ObjectStore(LocalStore(folder, automatic_cleanup=True), limit_bytes)
     except (OSError, ValueError, BaseError) as error:
         raise SettingsError(
             f"the object store {place!r} cannot be used: {_reason(error)}"
@@ -278,7 +284,7 @@ async def _digest(data: bytes) -> str:
 
 
 @contextmanager
-def _translated(digest: str) -> Iterator[None]:
+def translated(digest: str) -> Iterator[None]:
     """Raise our errors in place of the library's."""
     try:
         yield

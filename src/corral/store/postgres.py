@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from pathlib import Path
 
 from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
@@ -17,6 +16,7 @@ from corral.store.kept import Kept
 from corral.store.log_folder import LogFolder
 from corral.store.log_store import LogStore
 from corral.store.migrate import upgrade
+from corral.store.objects import ObjectStore
 from corral.store.registry import Registry
 from corral.store.schedule import ScheduleStore
 from corral.store.schema import leadership
@@ -31,15 +31,15 @@ class PostgresStore(
 
     Args:
         url: where the database is, as libpq writes it.
-        object_dir: where log chunks go; without it they stay in their rows.
+        objects: where long log chunks go; without it they stay in their rows.
         pool_size: connections kept for reads and the registry, beside the four lanes.
     """
 
     def __init__(
-        self, url: str, *, object_dir: Path | None = None, pool_size: int = 4
+        self, url: str, *, objects: ObjectStore | None = None, pool_size: int = 4
     ) -> None:
         self._url = url
-        self._log_folder = None if object_dir is None else LogFolder(object_dir)
+        self._log_folder = None if objects is None else LogFolder(objects)
         self._pool = Pool(url, pool_size)
         self._submits = Lane(url)
         self._placements = Lane(url)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -112,7 +111,7 @@ class Prune:
                 )
                 gone[table.name] += result.rowcount
         if self._log_folder is not None:
-            await asyncio.to_thread(self._log_folder.remove, dead)
+            await self._log_folder.remove(dead)
 
     async def _prune_by_time(
         self, table: Table, end: datetime, gone: Counter[str]

@@ -173,3 +173,52 @@ def test_the_client_hands_out_no_bytes_changed_on_their_way() -> None:
     next(flow)
     with pytest.raises(Unavailable, match="changed on their way"):
         flow.send(Response(200, DATA + b"x"))
+
+
+def framed(*blobs: bytes) -> bytes:
+    return b"".join(len(blob).to_bytes(4, "big") + blob for blob in blobs)
+
+
+async def test_several_objects_come_in_one_request(world: World) -> None:
+    blobs = (DATA, b"", b"x" * 100_000)
+    digests = [hashlib.sha256(blob).hexdigest() for blob in blobs]
+    asked = {"digests": digests}
+    assert (await world.operate.tell("/objects/missing", asked))["missing"] == digests
+    answer = await world.operate.post("/objects", framed(*blobs))
+    assert answer.status_code == 201
+    assert said(answer) == {"digests": digests, "size": 100_000 + len(DATA)}
+    assert (await world.operate.tell("/objects/missing", asked))["missing"] == []
+    for digest, blob in zip(digests, blobs, strict=True):
+        assert (await world.read.get(f"/objects/{digest}")).content == blob
+    sizes = [len(DATA), 1, 100_000]
+    told = await world.operate.tell("/objects/missing", {**asked, "sizes": sizes})
+    assert told["missing"] == [digests[1]], "of another size it is damaged"
+
+
+async def test_nodes_send_several_objects_and_readers_do_not(world: World) -> None:
+    node = (await world.node()).caller
+    assert (await node.post("/objects", framed(DATA))).status_code == 201
+    asked = {"digests": [DIGEST]}
+    assert (await node.tell("/objects/missing", asked)) == {"missing": []}
+    for who in (world.read, world.submit):
+        fault(await who.post("/objects", framed(DATA)), 403, "forbidden")
+        fault(await who.post("/objects/missing", asked), 403, "forbidden")
+
+
+async def test_half_an_object_is_refused_with_all_that_came_along(
+    world: World,
+) -> None:
+    for body in (framed(DATA)[:-1], framed(DATA) + b"\0\0", b"\xff" * 4):
+        fault(await world.operate.post("/objects", body), 400, "bad_request")
+    fault(await world.read.get(PATH), 404, "not_found")
+
+
+async def test_what_cannot_be_asked_for_is_refused(world: World) -> None:
+    for asked in (
+        {"digests": ["../../etc/passwd"]},
+        {"digests": [DIGEST], "sizes": [1, 2]},
+        {"digests": [DIGEST] * 10_001},
+        {"digests": "all"},
+    ):
+        answer = await world.operate.post("/objects/missing", asked)
+        fault(answer, 422, "invalid_field")

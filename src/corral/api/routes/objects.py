@@ -72,6 +72,7 @@ def _described(is_sent: bool = False, **more: Any) -> dict[str, Any]:
 async def put(request: Request, digest: str, who: Operator) -> Response:
     # Before the body is read: a wrong address should not cost the transfer.
     check_digest(digest)
+    await who.manager.garbage.spare([digest])
     objects = who.manager.objects
     was_known = await objects.exists(digest)
     data = await request.body()
@@ -94,9 +95,11 @@ async def missing(request: Request, who: Sender) -> Response:
         raise InvalidField(
             f"at most {MAX_ASKED} digests in one request", field="digests"
         )
+    for digest in said.digests:
+        check_digest(digest)
     if said.sizes and len(said.sizes) != len(said.digests):
         raise InvalidField("as many sizes as digests, or none", field="sizes")
-    who.manager.garbage.spare(said.digests)
+    await who.manager.garbage.spare(said.digests)
     found = await who.manager.objects.missing(said.digests, said.sizes)
     return answer(MissingOut(found))
 
@@ -143,8 +146,8 @@ async def get(digest: str, who: Fetcher) -> Response:
     **_described(),
 )
 async def head(digest: str, who: Fetcher) -> Response:
+    await who.manager.garbage.spare([check_digest(digest)])
     size = await who.manager.objects.size(digest)
     if size is None:
         raise NotFound(f"no object {digest}", digest=digest)
-    who.manager.garbage.spare([digest])
     return Response(media_type=BINARY, headers={"Content-Length": str(size)})

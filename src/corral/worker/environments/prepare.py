@@ -28,7 +28,7 @@ from corral.worker.environments.policy import Policy
 from corral.worker.environments.pool import Pool
 from corral.worker.environments.project import Builder, find_project, python_of
 
-__all__ = ["Policy", "Prepared", "prepare"]
+__all__ = ["Policy", "Prepared", "own_python", "prepare"]
 
 Fetch = Callable[[str], bytes]
 _PACKAGE = Path(__file__).parents[2]
@@ -225,6 +225,12 @@ def _variables(
         "UV_PROJECT_ENVIRONMENT": str(venv.path),
         "UV_NO_SYNC": "1",
     }
+
+
+def own_python(cache: Cache, folder: Path) -> tuple[dict[str, str], tuple[Path, ...]]:
+    """Variables and folders to read for code that brings nothing along."""
+    library = _library(cache)
+    return _variables(None, library, folder, folder, None), _reads(None, library)
 
 
 def _reads(venv: Entry | None, library: Path) -> tuple[Path, ...]:

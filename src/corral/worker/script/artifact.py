@@ -21,6 +21,7 @@ from corral.errors import CorralError
 from corral.worker.script.files import ARTIFACTS, TaskFiles
 
 MAX_FILES = 10_000
+_NAMED = 3
 RESULT_FILES = 1_000
 """As many stand in the task's result; all of them are listed by the manager."""
 
@@ -41,8 +42,9 @@ class LeftOut:
 
 
 def _some(names: Sequence[str]) -> str:
-    first = ascii(names[0][:100])
-    return first if len(names) == 1 else f"{first} and {len(names) - 1} more"
+    shown = ", ".join(ascii(name[:100]) for name in names[:_NAMED])
+    more = len(names) - _NAMED
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 @dataclass(slots=True)

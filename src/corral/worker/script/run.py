@@ -14,7 +14,7 @@ from corral.core.environment import ContainerEnvironment
 from corral.core.script import Script
 from corral.worker import isolation
 from corral.worker.environments.cache import Cache
-from corral.worker.environments.prepare import Policy, prepare
+from corral.worker.environments.prepare import Policy, own_python, prepare
 from corral.worker.script.access import Access
 
 if TYPE_CHECKING:
@@ -81,10 +81,11 @@ class Starter:
         self, script: Script, place: Place, on_output: OnOutput, held: ExitStack
     ) -> Running:
         folder = place.scratch / "work"
-        readable: tuple[Path, ...] = ()
         variables: Mapping[str, str] = {"PATH": _path(sys.executable)}
         if script.environment is None:
             folder.mkdir()
+            more, readable = own_python(self.cache, folder)
+            variables = {**variables, **more}
         else:
             assert not isinstance(script.environment, ContainerEnvironment)
             made = held.enter_context(

@@ -70,7 +70,7 @@ def test_what_is_beyond_the_limits_is_left_out_and_said(
         (tmp_path / f"f{n}").write_bytes(b"x" * 100)
     told = keep_artifacts(Kept(), tmp_path, None, (), 250)
     assert names(told) == ["f0", "f1"]
-    assert told["left_out"].startswith("'f2' and 2 more left out: more than")
+    assert told["left_out"].startswith("'f2', 'f3', 'f4' left out: more than")
     assert "CORRAL_ARTIFACT_LIMIT_GB" in told["left_out"]
     monkeypatch.setattr(artifact, "MAX_FILES", 3)
     told = keep_artifacts(Kept(), tmp_path, None, (), GIB)
@@ -127,8 +127,8 @@ def test_a_harvest_reads_a_file_it_renamed(tmp_path: Path) -> None:
 def test_a_checkpoint_is_saved_when_it_changed_and_not_otherwise(
     tmp_path: Path,
 ) -> None:
-    files, said = Kept(), []
-    checkpoint = Checkpoint(files, tmp_path, 60, GIB, said.append)
+    files = Kept()
+    checkpoint = Checkpoint(files, tmp_path, 60, GIB, print)
     assert checkpoint.save() is None
     assert files.saved == [], "there is none yet"
     (tmp_path / "count").write_text("1")
