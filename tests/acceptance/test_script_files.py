@@ -150,9 +150,13 @@ def test_a_script_goes_on_from_its_checkpoint_after_its_worker_was_killed(
 
 @pytest.mark.timeout(180)
 def test_a_checkpoint_follows_its_task_to_another_node(tmp_path: Path) -> None:
-    quick = {"BEAT": "1", "SUSPECT_AFTER": "3", "LOST_AFTER": "5"}
-    environment = {f"CORRAL_{name}_S": value for name, value in quick.items()}
-    cluster = Cluster.start(tmp_path / "home", [], **environment)
+    cluster = Cluster.start(
+        tmp_path / "home",
+        [],
+        CORRAL_BEAT_S="1",
+        CORRAL_SUSPECT_AFTER_S="3",
+        CORRAL_LOST_AFTER_S="5",
+    )
     often = ("env", "CORRAL_CHECKPOINT_S=1")
     try:
         client = cluster.client

@@ -29,6 +29,8 @@ def test_any_words_end_in_order(corral: Corral, manager: StandIn, seed: int) -> 
     for _ in range(30):
         words = luck.choice(COMMANDS) + luck.choices(WORDS, k=luck.randint(0, 4))
         ran = corral(*words, stdin="{}\n")
-        assert ran.code in (0, 1, 2, 3), (words, ran)
+        # These end as what they run does; 125 is then a failure of our own.
+        ours = {125} if words[:1] in (["exec"], ["run"]) else set()
+        assert ran.code in {0, 1, 2, 3} | ours, (words, ran)
         if "--debug" not in words:
             assert "Traceback" not in ran.err, (words, ran)
