@@ -15,11 +15,12 @@ from tests.unit.client.stand_in import Answer, StandIn, serve
 
 SCHEDULES = 20
 HOOK = "POST /hook"
+SCRIPTS = "corral.worker.script.worker:RunScriptWorker=run_script"
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    started = Cluster.start(tmp_path / "home", [ECHO])
+    started = Cluster.start(tmp_path / "home", [ECHO, SCRIPTS])
     try:
         started.serving("echo")
         yield started
@@ -109,10 +110,12 @@ def test_an_array_sent_twice_is_one_array(shared: Cluster) -> None:
     assert results == {str(n): {"echoed": n} for n in (0, 3, 6, 9)}
 
 
-def test_a_script_finds_its_place_in_the_array(shared: Cluster, tmp_path: Path) -> None:
-    shared.serving("run_script")
+def test_a_script_finds_its_place_in_the_array(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.serving("run_script")
     (tmp_path / "p.csv").write_text("word\nred\nblue\n")
-    ran = shared.corral(
+    ran = cluster.corral(
         *("run", "--json", "--sweep", str(tmp_path / "p.csv"), "--"),
         *("sh", "-c", "echo {word} $CORRAL_ARRAY_INDEX of $CORRAL_ARRAY_COUNT"),
     )

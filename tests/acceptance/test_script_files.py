@@ -106,9 +106,9 @@ def test_files_are_kept_of_a_script_that_failed_ran_too_long_or_was_cancelled(
     late = run(cluster, "echo b > $CORRAL_ARTIFACTS/log; sleep 60", timeout=2)
     assert late.status == "timed_out"
     assert [a.name for a in client.artifacts(late).artifacts] == ["log"]
-    payload = {"command": ["sh", "-c", "echo c > $CORRAL_ARTIFACTS/log; sleep 60"]}
-    sent = client.submit("run_script", payload)
-    until("it runs", lambda: client.get_task(sent.task_id).status == "running")
+    text = "echo c > $CORRAL_ARTIFACTS/log; echo up; sleep 60"
+    sent = client.submit("run_script", {"command": ["sh", "-c", text]})
+    until("it is up", lambda: list(client.logs(sent.task_id)))
     client.cancel(sent.task_id)
     until("its files", lambda: client.artifacts(sent.task_id).artifacts)
     assert client.get_task(sent.task_id).status == "cancelled"

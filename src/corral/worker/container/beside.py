@@ -9,9 +9,9 @@ import threading
 from typing import Any
 
 import psutil
-from docker.errors import DockerException
 
 from corral.worker.container.family import Family
+from corral.worker.container.line import ENGINE_FAULTS
 from corral.worker.container.stream import Stream
 from corral.worker.isolation.running import OnOutput
 
@@ -40,7 +40,7 @@ class Beside:
     @property
     def pid(self) -> int:
         """0 where the engine does not tell, or not yet."""
-        with contextlib.suppress(DockerException, OSError):
+        with contextlib.suppress(*ENGINE_FAULTS):
             return int(self._api.exec_inspect(self._id).get("Pid") or 0)
         return 0
 
@@ -81,7 +81,7 @@ class Beside:
 
     def _collect(self) -> None:
         code = None
-        with contextlib.suppress(DockerException, OSError):
+        with contextlib.suppress(*ENGINE_FAULTS):
             code = self._api.exec_inspect(self._id).get("ExitCode")
         self._code = LOST if code is None else int(code)
         self._ended.set()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import sys
-import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 from docker import APIClient
 from docker.errors import APIError, DockerException, ImageNotFound
 
@@ -21,14 +20,11 @@ from corral.worker.container import fault
 from corral.worker.container.guard import Guard
 from corral.worker.container.guardian import forget_folders
 from corral.worker.container.job import ContainerJob, ContainerSettings
-from corral.worker.container.request import MARK, OWNER, Traits, create_body
-from corral.worker.container.running import ENGINE_FAULTS, Running, remove
+from corral.worker.container.line import ENGINE_FAULTS, Line
+from corral.worker.container.request import CALLER, MARK, OWNER, Traits, create_body
+from corral.worker.container.running import Running, remove
 from corral.worker.container.stream import Stream
 from corral.worker.isolation.running import OnOutput
-
-CALL_S = 60
-KNOCK_S = 5.0
-POOL = 64
 
 
 class Engine:
@@ -37,21 +33,25 @@ class Engine:
     def __init__(
         self, host: str, settings: ContainerSettings, guard: Guard | None = None
     ) -> None:
-        self.host = host
-        self.owner = guard.owner if guard else uuid.uuid4().hex
         self._settings = settings
-        self._guard = guard
-        self._guard_lock = threading.Lock()
-        _knock(host)
-        # Any: parts of the SDK's types are missing.
-        self._api: Any = APIClient(
-            base_url=host, version="auto", timeout=CALL_S, max_pool_size=POOL
-        )
-        self.traits = _look(self._api)
+        self._line = Line(host, guard)
+        self.traits = _look(self._line.api)
+
+    @property
+    def host(self) -> str:
+        return self._line.host
+
+    @property
+    def owner(self) -> str:
+        return self._line.owner
+
+    @property
+    def _api(self) -> Any:
+        return self._line.api
 
     def images(self) -> list[str]:
         """Names of the images on this node."""
-        with _answering(self.host):
+        with _answering(self):
             tags = [image.get("RepoTags") or [] for image in self._api.images()]
         return sorted({tag for each in tags for tag in each})
 
@@ -62,63 +62,75 @@ class Engine:
             WorkerError: why it cannot be started, on one line. Nothing is left then.
         """
         asked = create_body(job, self._settings, self.traits, self.owner)
-        self._have_guard()
-        with _answering(self.host):
+        for is_last in (False, True):
+            self._line.guarded()
             try:
-                self._have_image(job.image)
-                return self._start(asked, on_output, job.limits.memory_mb is not None)
-            except APIError as error:
-                argv = (*job.entrypoint, *job.argv)
-                raise fault.of_start(job.image, argv, error) from error
+                with _answering(self):
+                    return self._try(job, asked, on_output)
+            except _Unanswered:
+                if is_last or not self._line.renew():
+                    raise
+        raise AssertionError
+
+    def _try(
+        self, job: ContainerJob, asked: dict[str, Any], on_output: OnOutput
+    ) -> Running:
+        try:
+            self._have_image(job.image)
+            return self._start(asked, on_output, job.limits.memory_mb is not None)
+        except APIError as error:
+            argv = (*job.entrypoint, *job.argv)
+            raise fault.of_start(job.image, argv, error) from error
 
     def sweep(self, mark_prefix: str) -> list[str]:
         """Remove containers that a dead predecessor left; their marks.
 
         Only what carries a mark with this prefix and is not this engine's own.
         """
-        with _answering(self.host):
+        return self._sweep(mark_prefix, lambda labels: True)
+
+    def sweep_dead(self, mark_prefix: str) -> list[str]:
+        """The same, but only what was left by processes that are gone."""
+        return self._sweep(mark_prefix, lambda labels: not _lives(labels.get(CALLER)))
+
+    def _sweep(
+        self, mark_prefix: str, is_left: Callable[[dict[str, str]], bool]
+    ) -> list[str]:
+        with _answering(self):
             found = self._api.containers(all=True, filters={"label": MARK})
         marks = []
         for container in found:
             labels = container.get("Labels") or {}
-            mark = labels.get(MARK, "")
-            if mark.startswith(mark_prefix) and labels.get(OWNER) != self.owner:
-                remove(self._api, container["Id"])
+            mark, is_own = labels.get(MARK, ""), labels.get(OWNER) == self.owner
+            if mark.startswith(mark_prefix) and not is_own and is_left(labels):
+                remove(self._line, container["Id"])
                 forget_folders(labels.get(OWNER) or "-")
                 marks.append(mark)
         return marks
 
     def close(self) -> None:
-        self._api.close()
-        with self._guard_lock:
-            if self._guard is not None:
-                self._guard.close()
-                self._guard = None
+        self._line.close()
 
     def _start(
         self, asked: dict[str, Any], on_output: OnOutput, has_memory_limit: bool
     ) -> Running:
-        id_ = self._api.create_container(**asked)["Id"]
-        stream = None
+        # A name of ours: an engine that dies before it answers may have made it.
+        name, stream = f"corral-{uuid.uuid4().hex}", None
         try:
+            id_ = self._api.create_container(name=name, **asked)["Id"]
             # Before the start, so that no output is missed.
             streams = {"stdout": 1, "stderr": 1, "stream": 1}
             stream = Stream(self._api.attach_socket(id_, params=streams))
             running = Running(
-                self._api, id_, stream, on_output, has_memory_limit=has_memory_limit
+                self._line, id_, stream, on_output, has_memory_limit=has_memory_limit
             )
             running.begin()
         except BaseException:
             if stream is not None:
                 stream.close()
-            remove(self._api, id_)
+            remove(self._line, name)
             raise
         return running
-
-    def _have_guard(self) -> None:
-        with self._guard_lock:
-            if self._guard is None:
-                self._guard = Guard(self.owner, host=self.host)
 
     def _have_image(self, image: str) -> None:
         with contextlib.suppress(ImageNotFound):
@@ -149,9 +161,18 @@ def find(settings: ContainerSettings) -> Engine | None:
             with contextlib.suppress(*ENGINE_FAULTS):
                 return Engine(f"unix://{path}", settings)
     if podman := shutil.which("podman"):
-        guard = Guard(uuid.uuid4().hex, podman=podman)
-        return Engine(guard.host, settings, guard)
+        return _own(podman, settings)
     return None
+
+
+def _own(podman: str, settings: ContainerSettings) -> Engine:
+    guard = Guard(uuid.uuid4().hex, podman=podman)
+    try:
+        with _answering(guard):
+            return Engine(guard.host, settings, guard)
+    except BaseException:
+        guard.close()
+        raise
 
 
 def _named(settings: ContainerSettings) -> Engine:
@@ -161,8 +182,10 @@ def _named(settings: ContainerSettings) -> Engine:
             f"{host!r} is no engine on this machine, and a job's folders cannot be "
             "mounted elsewhere: give unix:///path/to/socket"
         )
-    with _answering(host):
+    try:
         return Engine(host, settings)
+    except ENGINE_FAULTS as error:
+        raise _Unanswered(host, error) from error
 
 
 def _usual_sockets() -> list[Path]:
@@ -177,14 +200,6 @@ def _usual_sockets() -> list[Path]:
         *([Path("/run/podman/podman.sock")] if os.getuid() == 0 else []),
         user / "podman" / "podman.sock",
     ]
-
-
-def _knock(host: str) -> None:
-    # First, as the SDK leaves a socket open when nobody answers.
-    if host.startswith("unix://"):
-        with socket.socket(socket.AF_UNIX) as probe:
-            probe.settimeout(KNOCK_S)
-            probe.connect(host.removeprefix("unix://"))
 
 
 def _look(api: APIClient) -> Traits:
@@ -206,11 +221,23 @@ def _split(image: str) -> tuple[str, str | None]:
     return image, "latest"
 
 
+def _lives(pid: str | None) -> bool:
+    """Told by a label; what has none may be of a living process, too."""
+    return pid is None or not pid.isdecimal() or psutil.pid_exists(int(pid))
+
+
+class _Unanswered(WorkerError):
+    """The engine was asked and gave no answer."""
+
+    def __init__(self, host: str, error: BaseException) -> None:
+        super().__init__(
+            f"the container engine at {host} does not answer: {fault.one_line(error)}"
+        )
+
+
 @contextlib.contextmanager
-def _answering(host: str) -> Iterator[None]:
+def _answering(engine: Engine | Guard) -> Iterator[None]:
     try:
         yield
     except ENGINE_FAULTS as error:
-        raise WorkerError(
-            f"the container engine at {host} does not answer: {fault.one_line(error)}"
-        ) from error
+        raise _Unanswered(engine.host, error) from error

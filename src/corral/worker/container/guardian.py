@@ -11,6 +11,7 @@ import contextlib
 import ctypes
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -39,9 +40,9 @@ def main() -> None:
         host = service.start() if service else given["host"]
         _say(host)
         with contextlib.suppress(SystemExit):
-            sys.stdin.buffer.read()
+            _await_end(service)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        _sweep(host, given["owner"])
+        _sweep(host, given["owner"], service)
         forget_folders(given["owner"])
     except ServiceError as error:
         _say(f"error: {error}")
@@ -59,17 +60,48 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _sweep(host: str, owner: str) -> None:
-    # Late: this process mostly waits, and should be small while it does.
-    from docker import APIClient
+def _await_end(service: Service | None) -> None:
+    """Until our input ends; a service that is killed meanwhile is started again."""
+    if service is None:
+        sys.stdin.buffer.read()
+        return
+    wake_in, wake_out = os.pipe()
+    os.set_blocking(wake_out, False)
+    signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    while True:
+        ready, _, _ = select.select([0, wake_in], [], [])
+        if wake_in in ready:
+            os.read(wake_in, 4096)
+            service.keep()
+        if 0 in ready and not os.read(0, 4096):
+            return
 
+
+class _Direct:
+    """The engine as the guardian reaches it."""
+
+    def __init__(self, host: str, service: Service | None) -> None:
+        # Late: this process mostly waits, and should be small while it does.
+        from docker import APIClient
+
+        if service:
+            service.keep()
+        self.api = APIClient(base_url=host, version="auto")
+        self._service = service
+
+    def renew(self) -> bool:
+        return self._service is not None and self._service.keep()
+
+
+def _sweep(host: str, owner: str, service: Service | None) -> None:
     from corral.worker.container.request import OWNER
     from corral.worker.container.running import remove
 
-    api = APIClient(base_url=host, version="auto")
-    found = api.containers(all=True, filters={"label": f"{OWNER}={owner}"})
+    way = _Direct(host, service)
+    found = way.api.containers(all=True, filters={"label": f"{OWNER}={owner}"})
     for container in found:
-        remove(api, container["Id"])
+        remove(way, container["Id"])
 
 
 def run_prefix(owner: str) -> str:
@@ -97,8 +129,15 @@ class Service:
         self._folder = Path(tempfile.mkdtemp(prefix=prefix))
         self._child: subprocess.Popen[bytes] | None = None
 
+    def keep(self) -> bool:
+        """Start it again if it has ended."""
+        if self._child is not None and self._child.poll() is not None:
+            self.start()
+        return True
+
     def start(self) -> str:
         path = self._folder / "podman.sock"
+        path.unlink(missing_ok=True)
         command = [self._podman, "system", "service", "--time=0", f"unix://{path}"]
         with open(self._folder / "log", "wb") as note:
             self._child = subprocess.Popen(

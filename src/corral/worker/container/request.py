@@ -20,6 +20,7 @@ from corral.worker.isolation.job import Limits
 
 MARK = "corral.mark"
 OWNER = "corral.owner"
+CALLER = "corral.pid"
 _AMD = ("/dev/kfd", "/dev/dri")
 _PROCESSES = 4096
 """Where no limit was told: a fork bomb must not take the machine along."""
@@ -50,7 +51,7 @@ def create_body(
         "image": job.image,
         "command": list(job.argv),
         "environment": {**_home(user), **job.environment},
-        "labels": {**job.labels, MARK: job.mark, OWNER: owner},
+        "labels": {**job.labels, **_labels(job, owner)},
         "user": user,
         "host_config": _host_config(job, settings, traits),
     }
@@ -59,6 +60,10 @@ def create_body(
     if job.entrypoint:
         asked["entrypoint"] = list(job.entrypoint)
     return asked
+
+
+def _labels(job: ContainerJob, owner: str) -> dict[str, str]:
+    return {MARK: job.mark, OWNER: owner, CALLER: str(os.getpid())}
 
 
 def _user(traits: Traits) -> str:

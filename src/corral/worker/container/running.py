@@ -8,15 +8,14 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
-from docker import APIClient
-from docker.errors import APIError, DockerException, NotFound
+from docker.errors import APIError, NotFound
 
 from corral.errors import WorkerError
 from corral.worker.container.beside import LOST, Beside
 from corral.worker.container.family import Family
 from corral.worker.container.fault import one_line
+from corral.worker.container.line import ENGINE_FAULTS, Way
 from corral.worker.container.stream import Stream
 from corral.worker.isolation.running import OnOutput
 
@@ -27,8 +26,6 @@ KILL_S = 10.0
 REMOVE_S = 30.0
 RETRY_S = 0.2
 LOOK_S = 0.1
-# A connection that breaks below the SDK is an OSError, too.
-ENGINE_FAULTS = (DockerException, OSError)
 
 
 class Running:
@@ -36,7 +33,7 @@ class Running:
 
     def __init__(
         self,
-        api: APIClient,
+        line: Way,
         id_: str,
         stream: Stream,
         on_output: OnOutput,
@@ -47,7 +44,7 @@ class Running:
         self.fault: str | None = None
         self.oom_killed = False
         self.pid = 0
-        self._api: Any = api
+        self._line = line
         self._family = Family(id_)
         self._on_output = on_output
         self._has_memory_limit = has_memory_limit
@@ -70,11 +67,16 @@ class Running:
     def is_running(self) -> bool:
         return not self._ended.is_set()
 
+    @property
+    def is_lost(self) -> bool:
+        """Has the engine gone away under it? Nobody knows how it would have ended."""
+        return self.fault is not None
+
     def begin(self) -> None:
         """Start the container; its output is attached already, so none is missed."""
-        self._api.start(self.id)
+        self._line.api.start(self.id)
         with contextlib.suppress(*ENGINE_FAULTS):
-            self.pid = self._api.inspect_container(self.id)["State"]["Pid"]
+            self.pid = self._line.api.inspect_container(self.id)["State"]["Pid"]
         self._watcher.start()
 
     def wait(self, timeout_s: float | None = None) -> int | None:
@@ -90,7 +92,7 @@ class Running:
         self._was_killed |= number == signal.SIGKILL
         others = self._family.pids() - {self.pid} if self.pid else set()
         with contextlib.suppress(*ENGINE_FAULTS):
-            self._api.kill(self.id, int(number))
+            self._line.api.kill(self.id, int(number))
         for pid in others:
             self._family.send_to(pid, signal.Signals(number))
 
@@ -109,7 +111,7 @@ class Running:
                     # An engine may call the end of what is being removed a success.
                     self._ended.wait(KILL_S)
                 self._is_removing = True
-                remove(self._api, self.id)
+                remove(self._line, self.id)
                 self._is_gone = True
         # What it said last may still be on its way; what never ends is not awaited.
         if self._watcher.ident is not None:
@@ -124,13 +126,13 @@ class Running:
         if not self.is_running:
             raise WorkerError("the job has ended")
         try:
-            made = self._api.exec_create(self.id, list(argv))["Id"]
-            stream = Stream(self._api.exec_start(made, socket=True))
+            made = self._line.api.exec_create(self.id, list(argv))["Id"]
+            stream = Stream(self._line.api.exec_start(made, socket=True))
         except ENGINE_FAULTS as error:
             raise WorkerError(
                 f"{argv[0]!r} cannot be run in the container: {one_line(error)}"
             ) from error
-        return Beside(self._api, made, self.id, stream, on_output)
+        return Beside(self._line.api, made, self.id, stream, on_output)
 
     def _ask(self, grace_s: float) -> None:
         self.signal(signal.SIGTERM)
@@ -151,9 +153,9 @@ class Running:
 
     def _collect(self) -> None:
         try:
-            code = int(self._api.wait(self.id, timeout=None)["StatusCode"])
+            code = int(self._line.api.wait(self.id, timeout=None)["StatusCode"])
             self._code = KILLED if self._is_removing else code
-            state = self._api.inspect_container(self.id)["State"]
+            state = self._line.api.inspect_container(self.id)["State"]
             self.oom_killed = bool(state.get("OOMKilled")) or self._looks_oom_killed()
         except NotFound:  # removed from outside, or by `stop` before we looked
             self._code = KILLED if self._code is None else self._code
@@ -169,28 +171,28 @@ class Running:
         return self._has_memory_limit and was_killed_by_kernel
 
 
-def remove(api: APIClient, id_: str) -> None:
+def remove(line: Way, id_: str) -> None:
     """Kill and remove a container; returns when the engine knows it no more.
 
     Raises:
-        WorkerError: it is still there after half a minute.
+        WorkerError: it is still there after half a minute, or nobody can tell.
     """
     deadline = time.monotonic() + REMOVE_S
     while True:
+        told: Exception
+        can_try = True
         try:
-            api.remove_container(id_, force=True, v=True)
+            line.api.remove_container(id_, force=True, v=True)
         except NotFound:
             return
         except APIError as error:  # being removed by someone else, or not dead yet
             told = error
         except ENGINE_FAULTS as error:
-            raise WorkerError(
-                f"container {id_[:12]} cannot be removed: {one_line(error)}"
-            ) from error
+            told, can_try = error, line.renew()
         else:
             return
-        if time.monotonic() > deadline:
+        if not can_try or time.monotonic() > deadline:
             raise WorkerError(
                 f"container {id_[:12]} cannot be removed: {one_line(told)}"
-            )
+            ) from told
         time.sleep(RETRY_S)

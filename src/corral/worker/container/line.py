@@ -1,0 +1,109 @@
+"""The way to an engine: its address, the SDK's client, and who guards what is started.
+
+It is made anew when whoever kept it open was killed; containers live on meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import uuid
+from typing import Any, Protocol
+
+from docker import APIClient
+from docker.errors import DockerException
+from urllib3.exceptions import HTTPError
+
+from corral.errors import WorkerError
+from corral.worker.container.guard import Guard
+
+CALL_S = 60
+KNOCK_S = 5.0
+BACK_S = 15.0
+LOOK_S = 0.05
+POOL = 64
+# A connection that breaks below the SDK is an OSError, or of the library below that.
+ENGINE_FAULTS = (DockerException, HTTPError, OSError)
+
+
+class Way(Protocol):
+    """How an engine is reached."""
+
+    api: Any
+
+    def renew(self) -> bool:
+        """After a call that was not answered: is it worth another try?"""
+
+
+class Line:
+    """Safe to use from several threads. Its `api` may be another after `renew`.
+
+    Raises:
+        ENGINE_FAULTS: nobody answers at `host`.
+    """
+
+    def __init__(self, host: str, guard: Guard | None = None) -> None:
+        self.host = host
+        self.owner = guard.owner if guard else uuid.uuid4().hex
+        self._guard = guard
+        self._podman = guard.podman if guard else ""
+        self._lock = threading.Lock()
+        self._is_closed = False
+        # Any: parts of the SDK's types are missing.
+        self.api: Any = _connect(host)
+
+    def guarded(self) -> None:
+        """See to it that what is started from now on ends with us at the latest."""
+        with self._lock:
+            self._have_guard()
+
+    def renew(self) -> bool:
+        """Wait for an engine that is on its way back, or start our own again."""
+        give_up_at = time.monotonic() + BACK_S
+        with self._lock:
+            while not self._is_closed and time.monotonic() < give_up_at:
+                try:
+                    self._have_guard()
+                    knock(self.host)
+                except (WorkerError, *ENGINE_FAULTS):
+                    time.sleep(LOOK_S)
+                else:
+                    return True
+        return False
+
+    def close(self) -> None:
+        """Have everything removed that we started."""
+        with self._lock:
+            self._is_closed = True
+            self.api.close()
+            if self._guard is not None:
+                self._guard.close()
+                self._guard = None
+
+    def _have_guard(self) -> None:
+        if self._guard is not None and self._guard.is_alive:
+            return
+        if self._guard is not None:
+            self._guard.close()
+        host = "" if self._podman else self.host
+        self._guard = Guard(self.owner, host=host, podman=self._podman)
+        if self._podman:
+            before, self.api = self.api, _connect(self._guard.host)
+            self.host = self._guard.host
+            before.close()
+
+
+def knock(host: str) -> None:
+    """Raises OSError where nobody listens."""
+    if host.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(KNOCK_S)
+            probe.connect(os.fspath(host.removeprefix("unix://")))
+
+
+def _connect(host: str) -> Any:
+    # First, as the SDK leaves a socket open when nobody answers.
+    knock(host)
+    return APIClient(base_url=host, version="auto", timeout=CALL_S, max_pool_size=POOL)
