@@ -23,7 +23,12 @@ def _family(root: type[errors.CorralError]) -> Iterator[type[errors.CorralError]
         yield from _family(child)
 
 
-_CLASS_OF = {kind.code: kind for kind in _family(errors.CorralError)}
+# Only what `errors` declares: other rooms refine some of them for themselves.
+_CLASS_OF = {
+    kind.code: kind
+    for kind in _family(errors.CorralError)
+    if kind.__module__ == errors.__name__
+}
 
 
 def class_of(code: str) -> type[errors.CorralError]:

@@ -49,6 +49,15 @@ class Failure(Exception):
         self.output = output
 
 
+class Lost(Failure):
+    """What ran the task was taken away under it: it is tried again, as when a runner
+    dies, and nobody takes it for the task's own failure.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="worker_died")
+
+
 class Context:
     """The running task as its worker sees it, in `self.context`."""
 

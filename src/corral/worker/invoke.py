@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from corral.errors import WorkerError
-from corral.worker.base import Failure, Worker
+from corral.worker.base import Failure, Lost, Worker
 from corral.worker.frame import Fault, Item, Outcome
 from corral.worker.text import TRACEBACK_LIMIT, clean
 
@@ -184,6 +184,8 @@ def run_one(call: Callable[[Any], Any], item: Item) -> tuple[Outcome, int]:
         raw = encode_result(call(decode_payload(item.payload)))
     except BaseException as error:  # SystemExit too: it ends a task, not the runner
         outcome = failed(item, fault_of(error), started, _clock() - begin)
+        if isinstance(error, Lost):
+            outcome.kind = "lost"
         return _with_output(outcome, error)
     outcome = Outcome(
         item.task_id, item.attempt, "completed", Raw(raw), None, started,

@@ -34,6 +34,7 @@ class Guardian:
         self.code: int | None = None
         self.is_ready = False
         self.is_killing = False
+        self.is_lost = False
         self.was_over_memory = False
         self.peak_mb = 0.0
         self.deadline: float | None = None
@@ -172,6 +173,9 @@ class Guardian:
         for pid, status in iter(_collect, None):
             if pid == self.main:
                 code = os.waitstatus_to_exitcode(status)
+                # From within a sandbox nobody can kill what wraps it.
+                is_wrapper = bool(self.plan["options"])
+                self.is_lost = is_wrapper and code < 0 and self.code is None
                 self.ended(128 - code if code < 0 else code)
         is_over = self.code is not None and self.deadline is not None
         if is_over and not self.members():
@@ -263,7 +267,11 @@ class Guardian:
             used = resource.getrusage(resource.RUSAGE_CHILDREN)
             self.peak_mb = used.ru_maxrss / 1024
         was_killed = kills is not None and int(kills[1]) > 0
-        return {"oom": was_killed or self.was_over_memory, "peak_mb": self.peak_mb}
+        return {
+            "oom": was_killed or self.was_over_memory,
+            "lost": self.is_lost,
+            "peak_mb": self.peak_mb,
+        }
 
 
 def _collect() -> tuple[int, int] | None:

@@ -51,6 +51,9 @@ class Running:
         self.scene = scene
         self.pid = 0
         self.oom_killed = False
+        self.is_lost = False
+        """Was its guardian or its sandbox killed? Nobody knows how it would have ended.
+        """
         self.peak_memory_mb = 0.0
         self._guardian = guardian
         self._lock = threading.Lock()
@@ -136,6 +139,8 @@ class Running:
         if self.pid and self._fault is None:
             return
         self._gone.wait()
+        if self.is_lost and self._fault is None:
+            raise WorkerError("the guardian of the script was killed", lost=True)
         raise WorkerError(self._fault or "the command could not be started")
 
     def tell(self, order: dict[str, Any]) -> None:
@@ -152,6 +157,7 @@ class Running:
             self._hear(json.loads(line))
         self._guardian.wait()
         if self._end is None:
+            self.is_lost = True
             self._left = self._sweep()
         self._end_others()
         self._gone.set()
@@ -178,6 +184,7 @@ class Running:
             self._end = word["end"]
             self._left = self._end["left"]
             self.oom_killed = self._end["oom"]
+            self.is_lost = self._end["lost"] and not self.oom_killed
             self.peak_memory_mb = round(self._end["peak_mb"], 1)
         if "end" not in word:
             self._known.set()

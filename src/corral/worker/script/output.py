@@ -1,4 +1,4 @@
-"""What a script prints: passed on line by line, masked, its tail kept.
+"""What a script prints: passed on line by line, its tail kept.
 
 Memory stays the same however much is printed.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from corral.worker.tail import Tail
 
@@ -16,8 +16,6 @@ LINE_BYTES = 8 * 1024
 _PROGRESS = re.compile(
     rb"::progress\s+(?P<done>[0-9.eE+-]+)\s*/\s*(?P<total>[0-9.eE+-]+)(?:\s+(?P<text>.*))?"
 )
-_MASK = b"***"
-_SHORTEST_SECRET = 4
 
 Write = Callable[[str, bytes], object]
 Say = Callable[[float, str], object]
@@ -26,12 +24,9 @@ Say = Callable[[float, str], object]
 class Output:
     """Fed from a thread for each stream; `write` gets whole lines."""
 
-    def __init__(
-        self, write: Write, progress: Say, secrets: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, write: Write, progress: Say) -> None:
         self._write = write
         self._progress = progress
-        self._mask = _pattern(secrets)
         self._lock = threading.Lock()
         self._rest: dict[str, bytes] = {}
         self._tails: dict[str, Tail] = {}
@@ -74,8 +69,6 @@ class Output:
             data = self._without_progress(data)
         if not data:
             return
-        if self._mask is not None:
-            data = self._mask.sub(_MASK, data)
         tail = self._tails.get(stream)
         if tail is None:
             tail = self._tails[stream] = Tail(TAIL_BYTES)
@@ -100,18 +93,3 @@ class Output:
         text = (found["text"] or b"").decode("utf-8", "replace").strip()
         self._progress(share, text or f"{done:g}/{total:g}")
         return True
-
-
-def _pattern(secrets: Iterable[str]) -> re.Pattern[bytes] | None:
-    """Every line of every secret; very short ones would mask half of any text."""
-    words = {
-        line.strip()
-        for secret in secrets
-        for line in secret.splitlines()
-        if len(line.strip()) >= _SHORTEST_SECRET
-    }
-    if not words:
-        return None
-    # The longest first: one secret may begin with another.
-    ordered = sorted(words, key=len, reverse=True)
-    return re.compile(b"|".join(re.escape(word.encode()) for word in ordered))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from corral.core.environment import ContainerEnvironment
 from corral.core.script import Script
+from corral.errors import CorralError
 from corral.worker import isolation
 from corral.worker.environments.cache import Cache
 from corral.worker.environments.prepare import Policy, own_python, prepare
@@ -19,6 +22,8 @@ from corral.worker.script.access import Access
 
 if TYPE_CHECKING:
     from corral.worker.container.engine import Engine
+
+log = logging.getLogger(__name__)
 
 OnOutput = Callable[[str, bytes], None]
 INSIDE = "/corral"
@@ -37,6 +42,9 @@ class Running(Command, Protocol):
     """A script that was started, of whatever kind."""
 
     oom_killed: bool
+
+    @property
+    def is_lost(self) -> bool: ...
 
     def exec(self, argv: Sequence[str], on_output: OnOutput) -> Command: ...
 
@@ -64,6 +72,7 @@ class Starter:
         self.cache = Cache(Path(code.cache), code.limit_bytes)
         self._policy = Policy(allow_file=code.allow_file, git_tokens=code.git_tokens)
         self._engine: Engine | None = None
+        self._engine_lock = threading.Lock()
 
     def start(
         self, script: Script, place: Place, on_output: OnOutput, held: ExitStack
@@ -163,12 +172,21 @@ class Starter:
         return running
 
     def _have_engine(self) -> Engine:
-        if self._engine is None:
-            trace = self._access.container_trace
-            trace.parent.mkdir(parents=True, exist_ok=True)
-            trace.touch()
-            self._engine = self._access.containers.engine()
-        return self._engine
+        with self._engine_lock:
+            if self._engine is None:
+                trace = self._access.container_trace
+                trace.parent.mkdir(parents=True, exist_ok=True)
+                trace.touch()
+                self._engine = self._access.containers.engine()
+            return self._engine
+
+    def sweep_containers(self) -> None:
+        """Remove those of runners that were killed together with their guardian."""
+        if self._access.container_trace.exists():
+            try:
+                self._have_engine().sweep_dead(f"{self._access.worker_id}.")
+            except CorralError as error:
+                log.warning("containers are not swept: %s", error.message)
 
     def close(self) -> None:
         if self._engine is not None:

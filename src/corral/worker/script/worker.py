@@ -12,7 +12,7 @@ from typing import Any
 
 from corral.core.script import Script, read_script
 from corral.errors import CorralError, InvalidField
-from corral.worker.base import Failure, Worker
+from corral.worker.base import Failure, Lost, Worker
 from corral.worker.script.access import read_access
 from corral.worker.script.artifact import keep_artifacts
 from corral.worker.script.checkpoint import Checkpoint
@@ -43,6 +43,8 @@ class RunScriptWorker(Worker):
 
     def start(self) -> None:
         self._starter.cache.sweep()
+        # In a thread: an engine takes longer to answer than the first task may wait.
+        threading.Thread(target=self._starter.sweep_containers, daemon=True).start()
 
     def run(self, payload: Any) -> dict[str, Any]:
         try:
@@ -50,6 +52,8 @@ class RunScriptWorker(Worker):
             with self._place() as place:
                 return self._run_in(script, place)
         except CorralError as error:
+            if error.details.get("lost"):
+                raise Lost(error.message) from error
             output = getattr(error, "output", None)
             shown = {"output": output} if output else None
             raise Failure(error.message, kind=error.code, output=shown) from error
@@ -100,6 +104,8 @@ class RunScriptWorker(Worker):
                     code, why = self._await(running, script, files)
             finally:
                 running.stop(0.0)
+            if running.is_lost and why is None:
+                raise Lost("what ran the script was killed under it")
             masked.close()
             output.close()
             took_s = time.monotonic() - began
