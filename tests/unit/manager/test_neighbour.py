@@ -180,9 +180,13 @@ async def test_a_service_that_does_not_answer_is_asked_again(
         await neighbour.step()
         service.gate.set()
         await asyncio.to_thread(service.await_status, "queued", task_id)
-        world.clock.step(31)
-        await neighbour.step()
-    assert service.statuses(task_id) == ["queued", "queued"], "at least once"
+        # A busy machine may miss so short a timeout more than once.
+        for _ in range(20):
+            world.clock.step(31)
+            await neighbour.step()
+            if len(service.statuses(task_id)) > 1:
+                break
+    assert service.statuses(task_id)[:2] == ["queued", "queued"], "at least once"
 
 
 async def test_a_restart_loses_no_final_status_and_repeats_no_old_one(
