@@ -173,6 +173,11 @@ class Settings(BaseSettings):
     model_manager_path: Place | None = setting(None, "MODEL_MANAGER_PATH")
     model_cache_size: int = setting(5, "MODEL_CACHE_SIZE", span=_COUNT)
     gpu_devices: alias.Devices = setting(None, "GPU_DEVICES")
+    simulated_gpus: Annotated[
+        str,
+        Field(pattern=r"(?i)^(((\d{1,3}x)?\d{1,6}(\.\d+)?[MG]B)(,|$))*$"),
+        "a list like 2x24GB,1x8GB",
+    ] = setting("")
     gpu_memory_fraction: float = setting(0.9, "GPU_MEMORY_FRACTION", span=_SHARE)
     gpu_memory_threshold: float = setting(0.8, "GPU_MEMORY_THRESHOLD", span=_SHARE)
 

@@ -123,7 +123,6 @@ def in_cache(cache: Path) -> Iterator[str]:
             known.add(f"{kind}.{place.name}")
             if not (place / "done").exists() or (place / "busy").exists():
                 yield f"half an entry {place}"
-            yield from (f"half a file {half}" for half in place.glob(".*"))
     yield from (
         f"lock {lock}" for lock in cache.glob("locks/*") if lock.name not in known
     )

@@ -27,6 +27,7 @@ GOES_ON = (
     "if [ -e $CORRAL_CHECKPOINT/at ]; then cat $CORRAL_CHECKPOINT/at; "
     "else echo here > $CORRAL_CHECKPOINT/at; exit 5; fi"
 )
+HUNGRY = r"x=$(head -c 400000000 /dev/zero | tr '\0' x); echo ${#x}"
 # Builds for as long as one lets it, and leaves a daemon behind.
 SLOW_BUILD = """\
 import subprocess, time
@@ -173,7 +174,7 @@ class Stage:
         scripts: list[tuple[str, str, dict[str, int], str]] = [
             ("exit code", "echo no >&2; exit 3", {}, "exit code 3: no"),
             ("file size", "head -c 4000000 /dev/zero > f", {"file_size_mb": 1}, "code"),
-            ("memory", "tail -c 400000000 /dev/zero", {"memory_mb": 64}, "memory"),
+            ("memory", HUNGRY, {"memory_mb": 64}, "memory"),
         ]
         name, script, limits, says = self.dice.choice(scripts)
         made = self._shell(name, script, "failed", says=says)

@@ -30,6 +30,7 @@ def test_every_example_has_its_test() -> None:
     assert files == set(SAYS)
 
 
+@pytest.mark.spec("E39")
 @pytest.mark.parametrize("name", SAYS)
 def test_example_says_what_it_promises(name: str, tmp_path: Path) -> None:
     path = ROOT / "examples" / "jobs" / f"{name}.py"

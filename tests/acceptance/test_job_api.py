@@ -89,7 +89,7 @@ def ended(cluster: ClusterConnection, job_id: str) -> Any:
     return until(f"job {job_id} ends", look, 30)
 
 
-@pytest.mark.spec("E16", "E18", "E19")
+@pytest.mark.spec("E3", "E8", "E16", "E18", "E19")
 def test_a_job_submitted_before_any_worker_exists_runs_when_one_is_launched(
     cluster: ClusterConnection, node: NodeConnection
 ) -> None:
@@ -146,7 +146,7 @@ def post(cluster: ClusterConnection, name: str, body: dict[str, Any]) -> Any:
     return json.loads(answer.content)
 
 
-@pytest.mark.spec("E31", "E32")
+@pytest.mark.spec("E2", "E7", "E31", "E32")
 def test_worker_status_follows_a_running_job(
     cluster: ClusterConnection, node: NodeConnection
 ) -> None:

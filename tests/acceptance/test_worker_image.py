@@ -32,6 +32,7 @@ def cluster(
             yield manager, node
 
 
+@pytest.mark.spec("C65", "E6")
 @pytest.mark.timeout(240)
 def test_a_worker_from_an_image_does_jobs_inside_it(
     cluster: Pair, python_image: str

@@ -133,6 +133,7 @@ def counters() -> dict[str, int]:
     return dict(Cache(folder, 1 << 30).counters())
 
 
+@pytest.mark.spec("E5", "E17", "E21")
 @pytest.mark.timeout(300)
 def test_a_worker_from_git_runs_in_its_own_environment_and_is_built_once(
     cluster: tuple[ClusterConnection, NodeConnection], repository: Path

@@ -279,5 +279,21 @@ def test_no_process_of_a_family_remains_when_its_guardian_is_killed(
     assert guardian is not None
     guardian.kill()
     assert running.wait(10) == 128 + signal.SIGKILL
+    assert running.is_lost
     assert not sleepers(token)
     assert not groups_left(os.getpid())
+
+
+def test_a_sandbox_that_is_killed_is_not_the_jobs_own_end(tmp_path: Path) -> None:
+    heard = Heard()
+    running = start(shell(tmp_path, "echo up; sleep 600"), heard, SANDBOX)
+    heard.await_lines(1)
+    psutil.Process(running.pid).kill()
+    assert running.wait(10) == 128 + signal.SIGKILL
+    assert running.is_lost
+
+
+def test_a_job_that_kills_itself_has_ended_by_itself(tmp_path: Path) -> None:
+    running = start(shell(tmp_path, "kill -9 $$"), Heard(), SANDBOX)
+    assert running.wait(10) == 128 + signal.SIGKILL
+    assert not running.is_lost

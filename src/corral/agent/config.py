@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from corral.agent.probe.watch import GpuPolicy
 from corral.core.worker import WorkerSpec
 
 SUPERVISOR_ARGV = (sys.executable, "-m", "corral.worker.supervisor")
@@ -56,6 +57,7 @@ class AgentConfig:
     die_with_parent: bool = False
     code: Mapping[str, Any] = field(default_factory=dict, repr=False)
     containers: Mapping[str, Any] = field(default_factory=dict)
+    gpus: GpuPolicy = GpuPolicy()
 
     @property
     def folder(self) -> Path:

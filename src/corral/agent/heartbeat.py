@@ -80,6 +80,7 @@ class Heartbeat:
         self._news = False
         self._stopped = False
         self._sampled_at = 0.0
+        self._gpus_told = 0
         self._silent_until = 0.0
         self._failing_since: float | None = None
         # Counted from the sending: the manager's lease started no earlier.
@@ -150,7 +151,12 @@ class Heartbeat:
 
     def _beat(self) -> None:
         now = time.monotonic()
-        answer = self._send(self._fleet.entries(), self._sample(now))
+        gpus = self._sampler.read_gpus(self._gpus_told)
+        answer = self._send(
+            self._fleet.entries(), self._sample(now), gpus[1] if gpus else None
+        )
+        if gpus is not None:
+            self._gpus_told = gpus[0]
         self._good_at = now
         self._fleet.drop([(str(t), int(a)) for t, a in answer.get("drop") or ()])
         self._desired.hint(answer.get("desired_version"))
@@ -167,7 +173,10 @@ class Heartbeat:
             return None
 
     def _send(
-        self, workers: list[dict[str, Any]], sample: dict[str, Any] | None
+        self,
+        workers: list[dict[str, Any]],
+        sample: dict[str, Any] | None,
+        gpus: list[dict[str, Any]] | None = None,
     ) -> dict[str, Any]:
         self._seq += 1
         body = {
@@ -175,6 +184,7 @@ class Heartbeat:
             "seq": self._seq,
             "workers": workers,
             "sample": sample,
+            "gpus": gpus,
         }
         return self._link.post(self._path, body)
 

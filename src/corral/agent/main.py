@@ -8,8 +8,8 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from corral.agent.heartbeat import End, Pace
 from corral.agent.identity import Identity
 from corral.agent.journal import Journal
 from corral.agent.link import Link
+from corral.agent.probe.watch import GpuWatch
 from corral.agent.sample import Sampler, capabilities
 from corral.agent.session import Registered, Session
 from corral.agent.tunnel import Tunnel
@@ -83,7 +84,7 @@ class Agent:
         with process.lock_folder(self._folder):
             # Before anything else: a former self's workers hold tasks and GPUs.
             self._journal.end_orphans()
-            with self._port() as face:
+            with self._port() as face, self._watched():
                 who = identity.obtain(self._config, self._stop)
                 while who is not None and not self._stop.is_set():
                     if face is not None:
@@ -98,6 +99,19 @@ class Agent:
         from corral.agent.face import opened
 
         return opened(config.url, config.manager_url, config.ca_file)
+
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """The watch over this node's GPUs outlives registrations."""
+        environment = process.child_environment(os.environ, "")
+        config = self._config
+        gpus = GpuWatch(config.gpus, config.name, self._folder, environment)
+        self._sampler = Sampler(self._folder, gpus)
+        gpus.start()
+        try:
+            yield
+        finally:
+            gpus.stop()
 
     def _serve_as(self, who: Identity) -> Identity | None:
         """Serve until the key is refused; the next identity, None at the end."""
@@ -124,7 +138,6 @@ class Agent:
         return identity.join(self._config, self._stop)
 
     def _serve_registrations(self, link: Link, who: Identity) -> None:
-        sampler = Sampler(self._folder)
         while (told := self._register(link, who)) is not None:
             registered = Registered(
                 epoch=int(told["epoch"]),
@@ -137,7 +150,7 @@ class Agent:
                 who.node_id,
                 registered,
                 launch,
-                sampler,
+                self._sampler,
                 self._wake,
                 self._config.tick_s,
                 self.leave,

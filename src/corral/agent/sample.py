@@ -8,17 +8,27 @@ from typing import Any
 
 import psutil
 
+from corral.agent.probe.watch import GpuWatch, plain
+
 MIB = 1024 * 1024
 GIB = 1024 * MIB
 
 
 class Sampler:
-    """`home` is the folder whose disk is watched."""
+    """`home` is the folder whose disk is watched; `gpus` reads on its own threads."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, gpus: GpuWatch | None = None) -> None:
         self._home = home
+        self.gpus = gpus
         # The first call only sets the mark that the next one measures from.
         psutil.cpu_percent(interval=None)
+
+    def read_gpus(self, after: int) -> tuple[int, list[dict[str, Any]]] | None:
+        """The cards of a reading newer than `after`, with its number, if there is one."""
+        latest = self.gpus.latest() if self.gpus else None
+        if latest is None or latest[0] <= after:
+            return None
+        return latest[0], plain(latest[1])
 
     def read(self) -> dict[str, Any]:
         memory = psutil.virtual_memory()

@@ -48,6 +48,9 @@ class Session:
         self._beats = Heartbeat(
             link, node_id, told.epoch, told.pace, sampler, on_end=wake.set
         )
+        if sampler.gpus is not None:
+            sampler.gpus.sample_s = told.pace.sample_s
+            sampler.gpus.on_news = self._beats.notify
         self._fleet = Fleet(launch, on_change=self._beats.notify)
         self._desired = Desired(link, node_id, self._fleet.converge, leave)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
+
+from corral.core.gpu import Gpu
 
 
 class TaskIn(Struct, forbid_unknown_fields=True):
@@ -265,6 +268,7 @@ class NodeOut(Struct):
     memory_percent: float | None
     disk_percent: float | None
     load_1m: float | None
+    gpus: Sequence[Gpu] = ()
 
 
 class NodeListOut(Struct):

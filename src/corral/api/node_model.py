@@ -6,6 +6,8 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from corral.core.gpu import Gpu
+
 
 class JoinIn(Struct):
     hostname: str
@@ -103,6 +105,7 @@ class BeatIn(Struct):
     seq: int = 0
     workers: list[WorkerBeatIn] = []
     sample: SampleIn | None = None
+    gpus: list[Gpu] | None = None
 
 
 class BeatOut(Struct):

@@ -223,4 +223,5 @@ def node(link: NodeLink, workers: int) -> NodeOut:
             _percent(sample.disk_used_gb, sample.disk_total_gb) if sample else None
         ),
         load_1m=sample.load_1m if sample else None,
+        gpus=link.gpus or (),
     )

@@ -98,7 +98,7 @@ def _serve(
     from corral.agent.config import AgentConfig
     from corral.agent.main import serve
     from corral.cli.log import configure
-    from corral.cli.node_policy import code_policy, container_policy
+    from corral.cli.node_policy import code_policy, container_policy, gpu_policy
 
     configure(config.log_level, _log_format(config))
     setup = AgentConfig(
@@ -114,6 +114,7 @@ def _serve(
         join_wait_s=config.worker_registration_timeout_s,
         code=code_policy(config),
         containers=container_policy(config),
+        gpus=gpu_policy(config),
     )
     try:
         raise typer.Exit(serve(setup))

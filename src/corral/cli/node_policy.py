@@ -9,6 +9,7 @@ from corral.errors import SettingsError
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
+    from corral.agent.probe.watch import GpuPolicy
     from corral.settings import Settings
 
 
@@ -33,6 +34,13 @@ def container_policy(config: Settings) -> dict[str, Any]:
         "may_use_network": config.container_network,
         "may_pull": config.container_pull,
     }
+
+
+def gpu_policy(config: Settings) -> GpuPolicy:
+    """Which GPUs of this node are offered, and which are made up."""
+    from corral.agent.probe.watch import GpuPolicy
+
+    return GpuPolicy(config.gpu_devices, config.simulated_gpus)
 
 
 def _tokens(secret: SecretStr | None) -> dict[str, str]:

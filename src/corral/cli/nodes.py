@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
 
 from corral.cli import show
@@ -22,13 +24,15 @@ def nodes(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
         )
         return
     show.table(
-        ("NODE", "HOST", "STATUS", "WORKERS", "CPU", "MEMORY", "DISK", "LOAD", "SEEN"),
+        ("NODE", "HOST", "STATUS", "WORKERS", "GPUS", "CPU", "MEMORY", "DISK", "LOAD")
+        + ("SEEN",),
         [
             (
                 node.node_id,
                 node.hostname,
                 node.status,
                 show.count(node.workers),
+                gpus(node.gpus),
                 show.percent(node.cpu_percent),
                 show.percent(node.memory_percent),
                 show.percent(node.disk_percent),
@@ -38,3 +42,19 @@ def nodes(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
             for node in found
         ],
     )
+
+
+def gpus(cards: list[dict[str, Any]]) -> str:
+    """How many cards are offered, and what of their memory is free."""
+    offered = [card for card in cards if card.get("is_offered")]
+    if not offered:
+        return f"0 of {len(cards)}" if cards else ""
+    words = str(len(offered))
+    if any(card.get("is_simulated") for card in offered):
+        words += " simulated"
+    sizes = [(c.get("memory_free_mb"), c.get("memory_total_mb")) for c in offered]
+    known = [(free, total) for free, total in sizes if free is not None and total]
+    if not known:
+        return words
+    free, total = (sum(column) / 1024 for column in zip(*known, strict=True))
+    return f"{words}, {free:.0f}/{total:.0f} GB free"

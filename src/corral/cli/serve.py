@@ -351,7 +351,7 @@ def serve_agent(name: str = "local") -> None:
     from corral.agent.main import serve
     from corral.agent.worker_option import parse_all
     from corral.cli.log import configure
-    from corral.cli.node_policy import code_policy, container_policy
+    from corral.cli.node_policy import code_policy, container_policy, gpu_policy
 
     config = settings.load()
     configure(config.log_level, config.log_format)
@@ -370,6 +370,7 @@ def serve_agent(name: str = "local") -> None:
                 die_with_parent=True,
                 code=code_policy(config),
                 containers=container_policy(config),
+                gpus=gpu_policy(config),
             )
         )
     )

@@ -202,6 +202,7 @@ class NodeInfo(Value, frozen=True, kw_only=True):
     memory_percent: float | None = None
     disk_percent: float | None = None
     load_1m: float | None = None
+    gpus: list[dict[str, Any]] = []
 
 
 class ClusterStatus(Value, frozen=True, kw_only=True):

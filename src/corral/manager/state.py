@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from typing import Any
 
+from corral.core.gpu import Gpu
 from corral.core.job import ONLY_ON
 from corral.core.job_type import JobType
 from corral.core.node import Node, Sample
@@ -108,6 +109,8 @@ class NodeLink:
     node: Node
     seen: float
     sample: Sample | None = None
+    gpus: Sequence[Gpu] | None = None
+    """What it last said of its cards; None before it said anything."""
     is_sample_kept: bool = True
     is_stamped: bool = True
     desired_version: int = 1

@@ -37,7 +37,11 @@ class Cells:
 
     @classmethod
     def create(cls) -> Cells:
-        handle, path = tempfile.mkstemp(prefix="corral-cell-")
+        # Late: a runner imports this module, too, and has nothing but msgspec.
+        from corral.worker import temporary
+
+        temporary.forget_dead("cell")
+        handle, path = tempfile.mkstemp(prefix=temporary.prefix("cell"))
         with open(handle, "wb") as file:
             file.write(bytes(SIZE))
         cells = cls(path)

@@ -6,6 +6,7 @@ import pytest
 
 from corral.errors import WorkerError
 from corral.worker import EchoWorker, invoke
+from corral.worker.base import Lost
 from corral.worker.frame import Outcome
 from tests.unit.worker import sample_workers
 from tests.unit.worker.conftest import item, value
@@ -133,3 +134,13 @@ def test_payload_that_is_not_json_fails_the_task(text: bytes) -> None:
 def test_class_without_a_way_to_run_is_refused() -> None:
     with pytest.raises(WorkerError, match="none of run, _run, run_batch"):
         invoke.bind(sample_workers.Nothing())
+
+
+def test_a_task_that_was_taken_away_is_lost_and_not_failed() -> None:
+    def call(_: Any) -> Any:
+        raise Lost("the engine went away")
+
+    outcome, _ = invoke.run_one(call, item({}))
+    assert outcome.kind == "lost"
+    assert outcome.error is not None
+    assert outcome.error.kind == "worker_died"

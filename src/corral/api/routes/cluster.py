@@ -16,6 +16,7 @@ from corral.core.key import Scope
 from corral.core.node import NodeState
 from corral.core.task import State
 from corral.errors import InvalidField
+from corral.manager import gpus
 
 router = APIRouter()
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -73,7 +74,7 @@ async def status(who: Reader) -> Response:
             tasks=counts,
             total_nodes=len(nodes),
             online_nodes=len(online),
-            gpu_utilization=0.0,
+            gpu_utilization=gpus.utilization(nodes),
             total_memory_mb=total,
             available_memory_mb=total - used,
             uptime_s=uptime_s,

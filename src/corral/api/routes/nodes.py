@@ -15,6 +15,7 @@ from corral.core.key import Scope
 from corral.core.node import Sample
 from corral.core.worker import Worker
 from corral.errors import InvalidField
+from corral.manager import gpus
 from corral.manager.registry import WorkerBeat
 from corral.manager.secret import node_password
 
@@ -139,7 +140,11 @@ async def beat(node_id: str, request: Request, who: OwnNode) -> Response:
         s = said.sample
         values = {name: getattr(s, name) for name in s.__struct_fields__}
         sample = Sample(node_id=node_id, at=who.manager.clock.now(), **values)
-    version, drop = await who.manager.registry.beat(node_id, said.epoch, beats, sample)
+    manager = who.manager
+    version, drop = await manager.registry.beat(node_id, said.epoch, beats, sample)
+    if said.gpus is not None:
+        link, now = manager.registry.node(node_id), manager.clock.now()
+        await gpus.note(manager.store, link, said.gpus, now)
     return answer(node_model.BeatOut(version, drop))
 
 

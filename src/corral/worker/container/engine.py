@@ -46,6 +46,11 @@ class Engine:
         return self._line.owner
 
     @property
+    def podman(self) -> str:
+        """The program, where its service is a child of ours."""
+        return self._line.podman
+
+    @property
     def _api(self) -> Any:
         return self._line.api
 
@@ -63,9 +68,9 @@ class Engine:
         """
         asked = create_body(job, self._settings, self.traits, self.owner)
         for is_last in (False, True):
-            self._line.guarded()
             try:
                 with _answering(self):
+                    self._line.guarded()
                     return self._try(job, asked, on_output)
             except _Unanswered:
                 if is_last or not self._line.renew():
@@ -161,6 +166,9 @@ def find(settings: ContainerSettings) -> Engine | None:
             with contextlib.suppress(*ENGINE_FAULTS):
                 return Engine(f"unix://{path}", settings)
     if podman := shutil.which("podman"):
+        # Twice: what serves it may be killed before it was asked anything.
+        with contextlib.suppress(_Unanswered):
+            return _own(podman, settings)
         return _own(podman, settings)
     return None
 
@@ -185,7 +193,7 @@ def _named(settings: ContainerSettings) -> Engine:
     try:
         return Engine(host, settings)
     except ENGINE_FAULTS as error:
-        raise _Unanswered(host, error) from error
+        raise _Unanswered(host, error, is_own=False) from error
 
 
 def _usual_sockets() -> list[Path]:
@@ -227,12 +235,11 @@ def _lives(pid: str | None) -> bool:
 
 
 class _Unanswered(WorkerError):
-    """The engine was asked and gave no answer."""
+    """The engine was asked and gave no answer; one of our own was killed, then."""
 
-    def __init__(self, host: str, error: BaseException) -> None:
-        super().__init__(
-            f"the container engine at {host} does not answer: {fault.one_line(error)}"
-        )
+    def __init__(self, host: str, error: BaseException, *, is_own: bool) -> None:
+        why = f"the container engine at {host} does not answer: {fault.one_line(error)}"
+        super().__init__(why, lost=is_own)
 
 
 @contextlib.contextmanager
@@ -240,4 +247,5 @@ def _answering(engine: Engine | Guard) -> Iterator[None]:
     try:
         yield
     except ENGINE_FAULTS as error:
-        raise _Unanswered(engine.host, error) from error
+        is_own = bool(engine.podman)
+        raise _Unanswered(engine.host, error, is_own=is_own) from error

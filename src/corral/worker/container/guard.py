@@ -37,8 +37,10 @@ class Guard:
         said = self._child.stdout.readline().decode().strip()
         if not said or said.startswith("error: "):
             self.close()
-            why = said.removeprefix("error: ") or "its guardian ended"
-            raise WorkerError(f"the container engine does not start: {why}")
+            why = said.removeprefix("error: ") or "its guardian was killed"
+            raise WorkerError(
+                f"the container engine does not start: {why}", lost=not said
+            )
         self.host = said
 
     @property

@@ -23,11 +23,13 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from corral.worker import temporary
+
 PR_SET_PDEATHSIG = 1
 SERVICE_START_S = 30.0
 SERVICE_END_S = 10.0
 TICK_S = 0.05
-SERVICE = "corral-podman-"
+SERVICE = "podman"
 
 
 def main() -> None:
@@ -124,9 +126,8 @@ class Service:
 
     def __init__(self, podman: str) -> None:
         self._podman = podman
-        _forget_services()
-        prefix = f"{SERVICE}{os.getpid()}-"
-        self._folder = Path(tempfile.mkdtemp(prefix=prefix))
+        temporary.forget_dead(SERVICE)
+        self._folder = Path(tempfile.mkdtemp(prefix=temporary.prefix(SERVICE)))
         self._child: subprocess.Popen[bytes] | None = None
 
     def keep(self) -> bool:
@@ -164,18 +165,6 @@ class Service:
                 self._child.kill()
                 self._child.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _forget_services() -> None:
-    """Remove folders of guardians that were killed, too."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{SERVICE}*-*"):
-        pid = folder.name.removeprefix(SERVICE).partition("-")[0]
-        try:
-            os.kill(int(pid), 0)
-        except ProcessLookupError:
-            shutil.rmtree(folder, ignore_errors=True)
-        except (ValueError, OSError):  # not one of these, or someone else's
-            continue
 
 
 def _end_with_parent() -> None:

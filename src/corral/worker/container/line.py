@@ -48,7 +48,7 @@ class Line:
         self.host = host
         self.owner = guard.owner if guard else uuid.uuid4().hex
         self._guard = guard
-        self._podman = guard.podman if guard else ""
+        self.podman = guard.podman if guard else ""
         self._lock = threading.Lock()
         self._is_closed = False
         # Any: parts of the SDK's types are missing.
@@ -87,9 +87,9 @@ class Line:
             return
         if self._guard is not None:
             self._guard.close()
-        host = "" if self._podman else self.host
-        self._guard = Guard(self.owner, host=host, podman=self._podman)
-        if self._podman:
+        host = "" if self.podman else self.host
+        self._guard = Guard(self.owner, host=host, podman=self.podman)
+        if self.podman:
             before, self.api = self.api, _connect(self._guard.host)
             self.host = self._guard.host
             before.close()

@@ -7,6 +7,7 @@ job can ask for them.
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,10 +116,25 @@ def _limits(limits: Limits) -> dict[str, Any]:
         "nofile": limits.open_files,
         "fsize": limits.file_size_mb and limits.file_size_mb * 1024 * 1024,
     }
+    told = {name: most for name, most in each.items() if most}
+    told = {**_kept_limits(), **told} if told else {}
     given["ulimits"] = [
-        Ulimit(name=name, soft=most, hard=most) for name, most in each.items() if most
+        Ulimit(name=name, soft=most, hard=most) for name, most in told.items()
     ]
     return given
+
+
+def _kept_limits() -> dict[str, int]:
+    """Our own, for those that Podman sets to more than it may once one is told."""
+    if sys.platform != "linux":
+        return {}
+    import resource
+
+    pids = int(Path("/proc/sys/kernel/pid_max").read_text())
+    return {
+        "nofile": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
+        "nproc": min(resource.getrlimit(resource.RLIMIT_NPROC)[1], pids),
+    }
 
 
 def _gpu_requests(gpus: Gpus | None, traits: Traits) -> list[DeviceRequest] | None:

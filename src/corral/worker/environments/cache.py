@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import secrets
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -144,7 +143,11 @@ class Cache:
                 _clear(place)
                 place.mkdir(parents=True)
             (place / "busy").touch()
-            yield Draft(place / "content", is_new)
+            try:
+                yield Draft(place / "content", is_new)
+            finally:
+                # Builds run strangers' code, which may have left a daemon.
+                end_strays(str(place / "content"))
             _mark(place)
             (place / "busy").unlink()
         except BaseException:
@@ -160,14 +163,18 @@ class Cache:
         """Look again how large an entry is that its users let grow."""
         place = self._place(kind, key)
         with contextlib.suppress(FileNotFoundError):
-            _mark(place)
+            size = folders.measure(place / "content")
+            with self._counting():
+                _write(place / "done", {"bytes": size})
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """A folder of one's own that is gone afterwards, also when we are killed."""
         name = secrets.token_hex(6)
         place = self.folder / "work" / name
-        lock = acquire(self._lock_path("work", name), shared=False, timeout_s=0.0)
+        # Nobody else knows the name, but a sweep may take the lock for a forgotten one.
+        path = self._lock_path("work", name)
+        lock = acquire(path, shared=False, timeout_s=_COUNTING_S)
         try:
             place.mkdir(parents=True, mode=0o700)
             yield place
@@ -175,11 +182,44 @@ class Cache:
             self._discard(place, lock)
 
     def sweep(self) -> None:
-        """Remove the scratch folders of the dead."""
+        """Remove what the dead have left: folders, half-built entries, locks."""
         for place in _children(self.folder / "work"):
             lock = attempt(self._lock_path("work", place.name), shared=False)
             if lock is not None:
+                end_strays(str(place))
                 self._discard(place, lock)
+        for kind in KINDS:
+            for place in _children(self.folder / kind):
+                if (place / "busy").exists() or not _is_whole(place):
+                    self._mend(kind, place)
+        for path in _children(self.folder / "locks"):
+            if not self._locked(path).exists():
+                self._forget(path)
+
+    def _mend(self, kind: Kind, place: Path) -> None:
+        """Somebody was killed at work on it, unless somebody is at work on it now."""
+        lock = attempt(self._lock_path(kind, place.name), shared=False)
+        if lock is None:
+            return
+        if (place / "busy").exists():
+            end_strays(str(place / "content"))
+        if _is_whole(place):
+            (place / "busy").unlink(missing_ok=True)
+            lock.release()
+        else:
+            self._discard(place, lock)
+
+    def _forget(self, path: Path) -> None:
+        """A lock on nothing; who waits for it finds out, and makes another."""
+        if (lock := attempt(path, shared=False)) is not None:
+            if not self._locked(path).exists():
+                lock.forget()
+            lock.release()
+
+    def _locked(self, path: Path) -> Path:
+        """What a lock is on; the one on the counters stays."""
+        kind, _, name = path.name.partition(".")
+        return path if kind == "counters" else self.folder / kind / name
 
     def evict(self) -> None:
         """Remove what was left half-built, and the least recently used above the limit.
@@ -213,13 +253,19 @@ class Cache:
         return {name: known.get(name, 0) for name in COUNTERS}
 
     def count(self, name: str) -> None:
-        path = self._lock_path("counters", "all")
-        lock = acquire(path, shared=False, timeout_s=_COUNTING_S)
-        try:
+        with self._counting():
             known = self._read_counters()
             _write(
                 self.folder / "counters.json", {**known, name: known.get(name, 0) + 1}
             )
+
+    @contextmanager
+    def _counting(self) -> Iterator[None]:
+        """For small writes that any number of us may be about to make."""
+        path = self._lock_path("counters", "all")
+        lock = acquire(path, shared=False, timeout_s=_COUNTING_S)
+        try:
+            yield
         finally:
             lock.release()
 
@@ -298,12 +344,14 @@ def _clear(place: Path) -> None:
 
 
 def _write(path: Path, value: Any) -> None:
-    """Replace a file in one step."""
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    """Replace a file in one step; only one may do so at a time.
+
+    A name that is always the same: who is killed here leaves one file, not many.
+    """
+    half = path.with_name(f".{path.name}")
     try:
-        with os.fdopen(fd, "w", encoding="ascii") as file:
-            json.dump(value, file)
-        os.replace(name, path)
+        half.write_text(json.dumps(value), encoding="ascii")
+        half.replace(path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        half.unlink(missing_ok=True)
         raise

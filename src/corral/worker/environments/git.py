@@ -250,7 +250,7 @@ class Repository:
                 folder=within or home,
                 timeout_s=self.policy.git_timeout_s,
                 what=f"git {_verb(words)} of {self.wanted.repo_url}",
-                mark=str(on.path) if on else "",
+                mark=str(on.path if on else home),
                 hidden=(secret,) if secret else (),
             )
 

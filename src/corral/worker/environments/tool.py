@@ -81,6 +81,8 @@ def run(
             raise EnvironmentFailed(
                 f"{what} took longer than {timeout_s:g} s", output=said, timed_out=True
             )
+        if code < 0:
+            raise EnvironmentFailed(f"{what} {process.say_exit(code)}", output=said)
         if code:
             why = reason(said) or process.say_exit(code)
             if _FULL.search(said):

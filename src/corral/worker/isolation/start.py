@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.errors import WorkerError
+from corral.worker import temporary
 from corral.worker.isolation import cgroup, owner, sandbox
 from corral.worker.isolation.cgroup import Parent
 from corral.worker.isolation.job import Job, Level
@@ -106,7 +107,8 @@ def best_level() -> Level:
 
 def _probe() -> Level:
     said = bytearray()
-    with tempfile.TemporaryDirectory(prefix="corral-probe-") as name:
+    temporary.forget_dead("probe")
+    with tempfile.TemporaryDirectory(prefix=temporary.prefix("probe")) as name:
         place = Path(name)
         (place / "folder").mkdir()
         job = Job(

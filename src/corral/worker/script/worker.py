@@ -57,6 +57,9 @@ class RunScriptWorker(Worker):
             output = getattr(error, "output", None)
             shown = {"output": output} if output else None
             raise Failure(error.message, kind=error.code, output=shown) from error
+        except OSError as error:  # a full disk, above all
+            why = error.strerror or str(error)
+            raise Failure(f"the node could not run it: {why}", kind="os") from error
 
     def run_beside(self, id_: str, key: tuple[str, int], command: list[str]) -> None:
         """Run a command in the environment of the script that runs."""
@@ -64,8 +67,9 @@ class RunScriptWorker(Worker):
 
     @contextmanager
     def _place(self) -> Iterator[Place]:
-        task = self.context
-        with self._starter.cache.scratch() as scratch:
+        task, cache = self.context, self._starter.cache
+        cache.sweep()
+        with cache.scratch() as scratch:
             artifacts, checkpoint = scratch / "artifacts", scratch / "checkpoint"
             for folder in (artifacts, checkpoint):
                 folder.mkdir()
@@ -104,10 +108,11 @@ class RunScriptWorker(Worker):
                     code, why = self._await(running, script, files)
             finally:
                 running.stop(0.0)
-            if running.is_lost and why is None:
-                raise Lost("what ran the script was killed under it")
             masked.close()
             output.close()
+            if running.is_lost and why is None:
+                checkpoint.save()
+                raise Lost("what ran the script was killed under it")
             took_s = time.monotonic() - began
             is_done = code == 0 and why is None
             kept = self._keep(script, place, files, None if is_done else checkpoint)

@@ -39,7 +39,11 @@ def test_a_job_gets_no_rights_no_network_and_no_host_namespace() -> None:
     for forbidden in ("Privileged", "CapAdd", "PidMode", "IpcMode", "UTSMode", "Binds"):
         assert forbidden not in host
     assert body["user"] == f"{os.getuid()}:{os.getgid()}"
-    assert body["labels"] == {"corral.mark": "node/task/1", "corral.owner": "me"}
+    assert body["labels"] == {
+        "corral.mark": "node/task/1",
+        "corral.owner": "me",
+        "corral.pid": str(os.getpid()),
+    }
 
 
 def test_the_user_of_a_rootless_engine_is_root_inside() -> None:
@@ -66,10 +70,8 @@ def test_limits_are_asked_for_without_swap_on_top() -> None:
     assert host["Memory"] == host["MemorySwap"] == 64 * 1024 * 1024
     assert host["NanoCpus"] == 1_500_000_000
     assert host["PidsLimit"] == 20
-    assert [(each.name, each.hard) for each in host["Ulimits"]] == [
-        ("nofile", 99),
-        ("fsize", 2 * 1024 * 1024),
-    ]
+    told = {each.name: each.hard for each in host["Ulimits"]}
+    assert (told["nofile"], told["fsize"]) == (99, 2 * 1024 * 1024)
 
 
 def test_there_is_always_a_limit_on_processes() -> None:

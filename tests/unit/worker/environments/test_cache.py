@@ -205,3 +205,56 @@ def test_a_damaged_counter_file_starts_again(cache: Cache) -> None:
 def test_keys_tell_apart_where_one_text_ends() -> None:
     assert key_of("ab", "c") != key_of("a", "bc")
     assert key_of("a") == key_of("a")
+
+
+def locks(cache: Cache) -> set[str]:
+    return {path.name for path in (cache.folder / "locks").iterdir()}
+
+
+def test_a_sweep_removes_all_that_a_killed_builder_left(cache: Cache) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", BUILDER, str(cache.folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as builder:
+        assert builder.stdout is not None
+        assert builder.stdout.readline() == b"building\n"
+        cache.sweep()
+        assert "tree/key" in left_behind(cache), "somebody was at work on it"
+        builder.kill()
+    cache.sweep()
+    assert left_behind(cache) == []
+    assert locks(cache) <= {"counters.all"}
+
+
+def test_a_sweep_forgets_locks_on_nothing_and_leaves_those_that_are_held(
+    cache: Cache,
+) -> None:
+    with hold(cache, "key"), cache.scratch() as place:
+        (cache.folder / "locks" / "work.gone").touch()
+        (cache.folder / "locks" / "git.gone").touch()
+        cache.sweep()
+        held = {"tree.key", f"work.{place.name}"}
+        assert locks(cache) - {"counters.all"} == held
+
+
+def test_a_killed_fetch_leaves_no_mark_on_an_entry_that_is_whole(cache: Cache) -> None:
+    hold(cache, "key").release()
+    busy = cache.folder / "tree" / "key" / "busy"
+    busy.touch()
+    cache.sweep()
+    assert not busy.exists()
+    assert left_behind(cache) == ["tree/key"]
+
+
+def test_a_daemon_that_a_build_leaves_ends_with_the_build(cache: Cache) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def build(draft: Draft) -> None:
+        fill(draft)
+        marked = {**os.environ, "CORRAL_BUILD": str(draft.path)}
+        sleep = ["sleep", "600"]
+        started.append(subprocess.Popen(sleep, env=marked, start_new_session=True))
+
+    cache.hold("tree", "key", build, timeout_s=5.0).release()
+    assert started[0].wait(5) == -9

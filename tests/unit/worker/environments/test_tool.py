@@ -40,6 +40,12 @@ def test_a_silent_failure_says_how_it_ended(tmp_path: Path) -> None:
         run(tmp_path, "raise SystemExit(3)")
 
 
+def test_a_tool_that_is_killed_is_not_told_by_what_it_said_last(tmp_path: Path) -> None:
+    code = "import os; os.write(2, b'Building x\\n'); os.kill(os.getpid(), 9)"
+    with pytest.raises(EnvironmentFailed, match="the step was killed by signal 9"):
+        run(tmp_path, code)
+
+
 def test_a_tool_that_takes_too_long_ends_with_all_it_started(tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailed, match="took longer than 2 s") as caught:
         tool.run(
