@@ -229,6 +229,7 @@ def test_a_running_worker_can_be_connected_to_another_job_type(
     assert cluster.get_worker_status_by_url(worker_url=url).worker_type == "loose"
 
 
+@pytest.mark.spec("E30")
 @pytest.mark.timeout(240)
 def test_two_types_launched_at_the_same_moment_each_get_their_own_jobs(
     cluster: ClusterConnection, node: NodeConnection

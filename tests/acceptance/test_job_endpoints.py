@@ -313,7 +313,7 @@ def test_the_table_names_every_endpoint_of_each_service() -> None:
         assert listed == {*names.split(), *SERVICE.split()}
 
 
-@pytest.mark.spec("E33", "E38")
+@pytest.mark.spec("E29", "E33", "E38")
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.service}-{row.name}")
 def test_the_endpoint_answers_as_described(row: Row, world: World) -> None:
     for body in row.bodies:
