@@ -18,6 +18,8 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 QUICK_TESTS := tests/test_house.py tests/unit tests/contract
 SLOW_TESTS := tests/integration tests/acceptance tests/load
+# Those that look at the clock have the machine to themselves.
+ALONE := $(addprefix tests/acceptance/test_,faults.py tasks.py startup.py demo.py) tests/load
 # They wait for processes more than they compute; a file stays with one of them.
 PARALLEL := -n 3 --dist loadfile
 TYPED := src tests $(sort $(dir $(wildcard examples/*.py bench/*.py)))
@@ -74,7 +76,8 @@ check: lint ## lint, then house, unit and contract tests (under 90 s)
 
 .PHONY: test
 test: system check ## check, then the tests on real clusters
-	@$(PYTEST) $(SLOW_TESTS)
+	@$(PYTEST) $(PARALLEL) $(SLOW_TESTS) $(addprefix --ignore=,$(ALONE))
+	@$(PYTEST) $(ALONE)
 
 .PHONY: bench
 bench: setup ## measure throughput and cost per task, beside plain Celery
@@ -91,6 +94,10 @@ load: setup-dev ## users on the API for a minute, with locust
 .PHONY: show-pythons
 show-pythons: setup-dev ## the embedded stores on every CPython found here
 	@$(BIN)/python tests/integration/pythons.py
+
+.PHONY: show-scripts
+show-scripts: setup-dev system ## 200 scripts of every sort while parts are killed
+	@CHAOS_JOBS=200 $(PYTEST) -s tests/acceptance/test_script_chaos.py
 
 .PHONY: spec
 spec: setup-dev ## which items of docs/spec.md are shown, by which tests

@@ -142,7 +142,8 @@ def test_user_code_of_the_image_runs_with_what_the_image_was_given(
     runner = started.runner
     runner.send(Run([item(None)]))
     said, done, _ = events(runner)
-    assert [line for _, _, line in said.lines] == ["printed inside"]
+    lines = msgspec.json.decode(said.lines)
+    assert [line for _, _, line in lines] == ["printed inside"]
     assert msgspec.json.decode(done.outcomes[0].result) == ["hello", "/code"]
     runner.kill()
     started.keeper.join()
