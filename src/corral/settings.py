@@ -175,7 +175,7 @@ class Settings(BaseSettings):
     gpu_devices: alias.Devices = setting(None, "GPU_DEVICES")
     simulated_gpus: Annotated[
         str,
-        Field(pattern=r"(?i)^(((\d{1,3}x)?\d{1,6}(\.\d+)?[MG]B)(,|$))*$"),
+        Field(pattern=r"(?i)^((([1-9]\d{0,2}x)?[1-9]\d{0,5}(\.\d+)?[MG]B)(,|$))*$"),
         "a list like 2x24GB,1x8GB",
     ] = setting("")
     gpu_memory_fraction: float = setting(0.9, "GPU_MEMORY_FRACTION", span=_SHARE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
@@ -103,14 +104,16 @@ def _told(process: psutil.Process) -> str:
 def dead_groups() -> Collection[str]:
     """Control groups of jobs whose caller is gone, and empty ones of containers."""
     found = []
-    for place in CGROUPS.glob("*/**/corral-*"):
-        match = re.match(r"corral-(\d+)-", place.name)
-        if match and not psutil.pid_exists(int(match[1])):
-            found.append(str(place))
-    for place in CGROUPS.glob("*/**/libpod-*"):
-        with contextlib.suppress(OSError):
-            if place.is_dir() and not (place / "cgroup.procs").read_text().strip():
-                found.append(str(place))
+    # Groups come and go while this looks at them.
+    for folder, _, _ in os.walk(CGROUPS):
+        name = Path(folder).name
+        if match := re.match(r"corral-(\d+)-", name):
+            if not psutil.pid_exists(int(match[1])):
+                found.append(folder)
+        elif name.startswith("libpod-"):
+            with contextlib.suppress(OSError):
+                if not Path(folder, "cgroup.procs").read_text().strip():
+                    found.append(folder)
     return found
 
 

@@ -83,7 +83,8 @@ def commit(folder: Path, **files: str) -> Path:
     for name, text in files.items():
         (folder / name.replace("__", ".")).write_text(text)
     for words in (("init", "-qb", "main"), ("add", "."), ("commit", "-qm", "first")):
-        subprocess.run(["git", *IDENTITY, *words], cwd=folder, check=True)
+        command = ["git", *IDENTITY, *words]
+        subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return folder
 
 

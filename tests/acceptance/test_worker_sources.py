@@ -16,6 +16,7 @@ from corral import Client, ClusterManager, JobSchema, Node, job_from_schema
 from corral.client.service import ClusterConnection, NodeConnection
 from corral.worker.environments.cache import Cache
 from tests.acceptance.cluster import free_port, until
+from tests.contract.test_objects import ACCESS, BUCKET, SECRET, S3Server
 
 PROJECT = """\
 [project]
@@ -57,25 +58,30 @@ def write(folder: Path, mark: str) -> None:
     (folder / "sub" / "far_worker.py").write_text(WORKER % mark)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", params=["folder", "s3"])
 def cluster(
-    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[ClusterConnection, NodeConnection]]:
-    given = {
-        "CORRAL_HOME": str(tmp_path_factory.mktemp("sources")),
-        "CORRAL_GIT_ALLOW_FILE": "true",
-    }
-    former = {name: os.environ.get(name) for name in given}
-    os.environ.update(given)
-    with ClusterManager.launch(host="localhost", port=free_port()) as manager:
-        node = Node.launch(port=free_port(), cluster_url=manager.url)
-        yield manager, node
-        node.shutdown()
-    for name, value in former.items():
-        if value is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = value
+    """With the registry in its data folder, and on an S3 server."""
+    home = tmp_path_factory.mktemp("sources")
+    server = S3Server(home / "s3")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CORRAL_HOME", str(home))
+        patch.setenv("CORRAL_GIT_ALLOW_FILE", "true")
+        if request.param == "s3":
+            server.start()
+            patch.setenv("CORRAL_OBJECT_STORE", f"s3://{BUCKET}/registry")
+            patch.setenv("CORRAL_MINIO_ENDPOINT", f"localhost:{server.port}")
+            patch.setenv("CORRAL_MINIO_ACCESS_KEY", ACCESS)
+            patch.setenv("CORRAL_MINIO_SECRET_KEY", SECRET)
+        try:
+            with (
+                ClusterManager.launch(host="localhost", port=free_port()) as manager,
+                Node.launch(port=free_port(), cluster_url=manager.url) as node,
+            ):
+                yield manager, node
+        finally:
+            server.stop()
 
 
 @pytest.fixture(scope="module")
@@ -209,4 +215,31 @@ def test_a_repository_that_is_not_there_fails_the_launch_with_the_reason(
     told = until("the launch fails", failed, 30)
     assert "nothing" in told.error
     assert "\n" not in told.error
+    node.shutdown_worker_by_id(worker_id=launch.launch_id)
+
+
+@pytest.mark.timeout(120)
+def test_an_entry_whose_bytes_were_changed_is_not_run(
+    cluster: tuple[ClusterConnection, NodeConnection],
+) -> None:
+    manager, node = cluster
+    manager.register_worker_type(
+        worker_name="honest", worker_class="corral.worker.builtin.EchoWorker"
+    )
+    with client_of(manager) as client:
+        [kind] = [k for k in client.worker_types() if k.name == "honest"]
+    assert kind.version == 1
+    assert kind.digest is not None
+    [file] = Path(os.environ["CORRAL_HOME"]).rglob(kind.digest)
+    file.write_bytes(file.read_bytes().replace(b"EchoWorker", b"EvilWorker"))
+    launch = node.launch_worker(
+        worker_type="honest", worker_url=f"http://localhost:{free_port()}"
+    )
+
+    def failed() -> Any:
+        told = node.launch_worker_status(launch_id=launch.launch_id)
+        return told if told.status == "failed" else None
+
+    told = until("the launch fails", failed, 30)
+    assert kind.digest in told.error
     node.shutdown_worker_by_id(worker_id=launch.launch_id)

@@ -57,7 +57,7 @@ class AgentConfig:
     die_with_parent: bool = False
     code: Mapping[str, Any] = field(default_factory=dict, repr=False)
     containers: Mapping[str, Any] = field(default_factory=dict)
-    gpus: GpuPolicy = GpuPolicy()
+    gpus: GpuPolicy = field(default_factory=GpuPolicy)
 
     @property
     def folder(self) -> Path:

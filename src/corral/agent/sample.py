@@ -24,7 +24,7 @@ class Sampler:
         psutil.cpu_percent(interval=None)
 
     def read_gpus(self, after: int) -> tuple[int, list[dict[str, Any]]] | None:
-        """The cards of a reading newer than `after`, with its number, if there is one."""
+        """A reading newer than number `after`: its number and its cards."""
         latest = self.gpus.latest() if self.gpus else None
         if latest is None or latest[0] <= after:
             return None

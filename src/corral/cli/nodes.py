@@ -9,6 +9,11 @@ import typer
 from corral.cli import show
 from corral.cli.connect import connect
 
+_COLUMNS = (
+    *("NODE", "HOST", "STATUS", "WORKERS", "GPUS"),
+    *("CPU", "MEMORY", "DISK", "LOAD", "SEEN"),
+)
+
 
 def nodes(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
     """List the machines of the cluster."""
@@ -24,8 +29,7 @@ def nodes(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
         )
         return
     show.table(
-        ("NODE", "HOST", "STATUS", "WORKERS", "GPUS", "CPU", "MEMORY", "DISK", "LOAD")
-        + ("SEEN",),
+        _COLUMNS,
         [
             (
                 node.node_id,

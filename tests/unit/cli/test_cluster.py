@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from corral.cli.nodes import gpus
 from tests.unit.cli.conftest import Corral
 from tests.unit.client.stand_in import StandIn
 
@@ -76,6 +77,23 @@ def test_nodes_and_workers_are_listed(manager: StandIn, corral: Corral) -> None:
     assert "echo, sleep" in out
     assert json.loads(corral("workers", "--json").out)[0]["worker_id"] == "w1"
     assert json.loads(corral("nodes", "--json").out)[0]["hostname"] == "host"
+
+
+@pytest.mark.parametrize(
+    ("cards", "words"),
+    [
+        ([], ""),
+        ([{"is_offered": False}], "0 of 1"),
+        ([{"is_offered": True}], "1"),
+        (
+            [{"is_offered": True, "memory_free_mb": 1024, "memory_total_mb": 2048}] * 2,
+            "2, 2/4 GB free",
+        ),
+        ([{"is_offered": True, "is_simulated": True}], "1 simulated"),
+    ],
+)
+def test_gpus_of_a_node_are_counted(cards: list[dict[str, Any]], words: str) -> None:
+    assert gpus(cards) == words
 
 
 def test_empty_lists_say_what_to_do(manager: StandIn, corral: Corral) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import sys
@@ -145,9 +146,10 @@ class Engine:
             raise fault.of_image(image, None)
         try:
             name, tag = _split(image)
-            for line in self._api.pull(name, tag=tag, stream=True, decode=True):
-                if "error" in line:
-                    raise DockerException(line["error"])
+            # Not as a stream: its faults would be of a library below the SDK.
+            for line in self._api.pull(name, tag=tag).splitlines():
+                if "error" in (told := json.loads(line)):
+                    raise DockerException(told["error"])
             self._api.inspect_image(image)
         except DockerException as error:
             raise fault.of_image(image, error) from error

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 
 from docker import APIClient
 from docker.errors import DockerException
-from urllib3.exceptions import HTTPError
 
 from corral.errors import WorkerError
 from corral.worker.container.guard import Guard
@@ -24,8 +23,8 @@ KNOCK_S = 5.0
 BACK_S = 15.0
 LOOK_S = 0.05
 POOL = 64
-# A connection that breaks below the SDK is an OSError, or of the library below that.
-ENGINE_FAULTS = (DockerException, HTTPError, OSError)
+# A connection that breaks below the SDK is an OSError, too.
+ENGINE_FAULTS = (DockerException, OSError)
 
 
 class Way(Protocol):

@@ -15,6 +15,7 @@ from corral.errors import WorkerError
 from corral.worker.container.beside import LOST, Beside
 from corral.worker.container.family import Family
 from corral.worker.container.fault import one_line
+from corral.worker.container.forgotten import end_forgotten
 from corral.worker.container.line import ENGINE_FAULTS, Way
 from corral.worker.container.stream import Stream
 from corral.worker.isolation.running import OnOutput
@@ -184,13 +185,13 @@ def remove(line: Way, id_: str) -> None:
         try:
             line.api.remove_container(id_, force=True, v=True)
         except NotFound:
-            return
+            return end_forgotten(id_)
         except APIError as error:  # being removed by someone else, or not dead yet
             told = error
         except ENGINE_FAULTS as error:
             told, can_try = error, line.renew()
         else:
-            return
+            return end_forgotten(id_)
         if not can_try or time.monotonic() > deadline:
             raise WorkerError(
                 f"container {id_[:12]} cannot be removed: {one_line(told)}"

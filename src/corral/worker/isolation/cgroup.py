@@ -9,8 +9,10 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import subprocess
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ log = logging.getLogger(__name__)
 
 _PERIOD_US = 100_000
 _PREFIX = "corral"
+_END_S = 2.0
 _WANTED = ("memory", "pids", "cpu")
 _lock = threading.Lock()
 _found: tuple[Parent, ...] | None = None
@@ -85,8 +88,7 @@ def joining(groups: Groups) -> list[dict[str, Any]]:
 def clear(groups: Groups) -> None:
     """Remove what a guardian that was killed has left; its processes are gone."""
     for group in groups.plain:
-        with contextlib.suppress(OSError):
-            os.rmdir(group["folder"])
+        _end(Path(group["folder"]))
 
 
 def members(groups: Groups) -> set[int]:
@@ -208,10 +210,22 @@ def _is_usable(parent: Parent) -> bool:
 
 
 def _sweep(where: tuple[Parent, ...]) -> None:
-    """Remove empty groups of callers that are gone, guardian and all."""
+    """End what is left of callers that are gone, guardian and all."""
     for parent in where:
         for folder in parent.folder.glob(f"{_PREFIX}-*"):
             match = re.match(rf"{_PREFIX}-(\d+)-", folder.name)
             if match and not psutil.pid_exists(int(match[1])):
-                with contextlib.suppress(OSError):  # the kernel keeps those in use
-                    folder.rmdir()
+                _end(folder)
+
+
+def _end(folder: Path) -> None:
+    give_up_at = time.monotonic() + _END_S
+    while folder.exists() and time.monotonic() < give_up_at:
+        # Processes of another pid namespace read as 0, and are not ours to end.
+        with contextlib.suppress(OSError):
+            for pid in set((folder / "cgroup.procs").read_text().split()) - {"0"}:
+                os.kill(int(pid), signal.SIGKILL)
+        with contextlib.suppress(OSError):  # the kernel keeps those in use
+            folder.rmdir()
+            return
+        time.sleep(0.01)

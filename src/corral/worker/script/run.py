@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from corral.core.environment import ContainerEnvironment
 from corral.core.script import Script
 from corral.errors import CorralError
-from corral.worker import isolation
+from corral.worker import isolation, temporary
+from corral.worker.container.guardian import SERVICE
 from corral.worker.environments.cache import Cache
 from corral.worker.environments.prepare import Policy, own_python, prepare
 from corral.worker.script.access import Access
@@ -179,6 +180,11 @@ class Starter:
                 trace.touch()
                 self._engine = self._access.containers.engine()
             return self._engine
+
+    def sweep(self) -> None:
+        """Remove folders that the dead have left; cheap, and done before each task."""
+        self.cache.sweep()
+        temporary.forget_dead(SERVICE)
 
     def sweep_containers(self) -> None:
         """Remove those of runners that were killed together with their guardian."""

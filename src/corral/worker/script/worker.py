@@ -42,7 +42,7 @@ class RunScriptWorker(Worker):
         self._beside = Beside(self._access)
 
     def start(self) -> None:
-        self._starter.cache.sweep()
+        self._starter.sweep()
         # In a thread: an engine takes longer to answer than the first task may wait.
         threading.Thread(target=self._starter.sweep_containers, daemon=True).start()
 
@@ -67,9 +67,9 @@ class RunScriptWorker(Worker):
 
     @contextmanager
     def _place(self) -> Iterator[Place]:
-        task, cache = self.context, self._starter.cache
-        cache.sweep()
-        with cache.scratch() as scratch:
+        task = self.context
+        self._starter.sweep()
+        with self._starter.cache.scratch() as scratch:
             artifacts, checkpoint = scratch / "artifacts", scratch / "checkpoint"
             for folder in (artifacts, checkpoint):
                 folder.mkdir()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+
+import pytest
 
 from corral.worker.isolation import Limits, cgroup
 from corral.worker.isolation.cgroup import Parent
@@ -51,3 +54,19 @@ def test_a_later_command_joins_and_leaves_the_group_alone() -> None:
     [group] = cgroup.joining(groups)
     assert group["folder"] == groups.plain[0]["folder"]
     assert (group["make"], group["set"], group["try"]) == (False, [], [])
+
+
+def test_what_a_dead_caller_left_in_its_groups_is_ended() -> None:
+    if not (where := cgroup.parents()):
+        pytest.skip("no control groups can be made here")
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    folders = [parent.folder / f"corral-{dead.pid}-left" for parent in where]
+    with subprocess.Popen(["sleep", "600"]) as left:
+        for folder in folders:
+            folder.mkdir()
+            (folder / "cgroup.procs").write_text(str(left.pid))
+        cgroup._sweep(where)
+        assert left.wait(5) == -9
+    cgroup._sweep(where)
+    assert not any(folder.exists() for folder in folders)
