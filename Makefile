@@ -21,7 +21,7 @@ SLOW_TESTS := tests/integration tests/acceptance tests/load
 # Those that look at the clock have the machine to themselves.
 ALONE := $(addprefix tests/acceptance/test_,faults.py tasks.py startup.py demo.py) tests/load
 # They wait for processes more than they compute; a file stays with one of them.
-PARALLEL := -n 3 --dist loadfile
+PARALLEL := -n 3 --dist loadgroup
 TYPED := src tests $(sort $(dir $(wildcard examples/*.py bench/*.py)))
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-annotate --no-header $(LOCK_ARGS) pyproject.toml

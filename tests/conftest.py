@@ -52,3 +52,11 @@ def pytest_make_collect_report() -> Generator[
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if wrong := unknown_marks(items):
         raise pytest.UsageError("\n".join(wrong))
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+
+
+def _group(item: pytest.Item) -> str:
+    """Who runs side by side: files do, but two Podmans would wait for each other."""
+    uses_podman = "podman_files" in getattr(item, "fixturenames", ())
+    return "podman" if uses_podman else str(item.path)
