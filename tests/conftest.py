@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
 from tests.spec_report import unknown_marks
+
+# A shell that starts us in the background has us ignore Ctrl-C, and so would every
+# process that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STRICT = os.environ.get("CORRAL_STRICT", "") not in ("", "0")
 
@@ -52,11 +58,3 @@ def pytest_make_collect_report() -> Generator[
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if wrong := unknown_marks(items):
         raise pytest.UsageError("\n".join(wrong))
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group(item)))
-
-
-def _group(item: pytest.Item) -> str:
-    """Who runs side by side: files do, but two Podmans would wait for each other."""
-    uses_podman = "podman_files" in getattr(item, "fixturenames", ())
-    return "podman" if uses_podman else str(item.path)
