@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from corral.agent.worker_option import DEFAULTS
-from corral.cli.up import DEFAULT_WORKERS
 from tests.acceptance.cluster import ROOT, Cluster, until
 
 pytestmark = pytest.mark.timeout(180)
@@ -62,7 +61,6 @@ def main_part(*lines: str) -> str:
 
 
 def test_default_worker_serves_echo_and_functions(cluster: Cluster) -> None:
-    assert DEFAULT_WORKERS == DEFAULTS
     assert cluster.client.run("echo", {"message": "hi"}) == {"echoed": "hi"}
     [worker] = cluster.client.workers()
     assert worker.job_types == ["echo", "function"]

@@ -21,10 +21,6 @@ from corral.cli.launched import end_with
 from corral.cli.options import Options
 from corral.errors import CorralError
 
-DEFAULT_WORKERS = (
-    "corral.worker.function:StandardWorker=echo,function",
-    "corral.worker.script.worker:RunScriptWorker=run_script",
-)
 DETACHED_LOG = "up.log"
 _DETACHED_START_S = 600.0
 
@@ -90,23 +86,26 @@ def up(
         insecure=insecure or None,
         celery_ingress=celery_ingress or None,
         log_format=log_format,
-        workers=() if no_agent else checked(worker or [*DEFAULT_WORKERS]),
+        workers=() if no_agent else checked(worker),
         drain=drain,
         verbose=verbose,
     )
     raise typer.Exit(start_detached(options) if detach else run_cluster(options))
 
 
-def checked(workers: list[str]) -> tuple[str, ...]:
-    """Refuse a worker that cannot be read before anything is started."""
-    from corral.agent.worker_option import parse
+def checked(workers: list[str] | None) -> tuple[str, ...]:
+    """The workers to run, or the usual ones.
 
-    for text in workers:
+    One that cannot be read is refused before anything is started.
+    """
+    from corral.agent.worker_option import DEFAULTS, parse
+
+    for text in workers or ():
         try:
             parse(text)
         except CorralError as error:
             raise typer.BadParameter(error.message, param_hint="--worker") from None
-    return tuple(workers)
+    return tuple(workers or DEFAULTS)
 
 
 def start_detached(options: Options) -> int:

@@ -23,6 +23,7 @@ import msgspec
 from corral.core.retry import RetryPolicy
 from corral.core.task import State, Task
 from corral.manager.clock import Clock
+from corral.manager.spent import read_away
 from corral.manager.state import Cluster
 from corral.store.base import Event, Store
 from corral.trust import tls_context
@@ -37,7 +38,6 @@ REMEMBERED = 10_000
 GIVE_UP = 10
 RESULT_BYTES = 64 * 1024
 ERROR_LENGTH = 10_000
-_ANSWER_BYTES = 64 * 1024
 _AWAY = frozenset({401, 403, 408, 425, 429, 502, 503, 504})
 
 
@@ -206,16 +206,7 @@ class Neighbour:
         url = f"{self._config.url}/tasks/{quote(task_id, safe='')}/status"
         request = httpx.Request("PATCH", url, headers=self._headers, content=body)
         answer = await self._open().handle_async_request(request)
-        try:
-            size = 0
-            # Read to its end, so that the connection can be used again.
-            async for part in answer.aiter_raw():
-                size += len(part)
-                if size > _ANSWER_BYTES:
-                    break
-        finally:
-            await answer.aclose()
-        return answer.status_code
+        return await read_away(answer)
 
     def _open(self) -> httpx.AsyncHTTPTransport:
         """The bare transport: a client around it would double what a call costs."""

@@ -28,6 +28,7 @@ from corral.core.task import Task, TaskSpec
 from corral.errors import CorralError, InvalidField, StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.neighbour import status_of
+from corral.manager.spent import read_away
 from corral.manager.state import Cluster
 from corral.manager.target import GatewayConfig, pin
 from corral.store.base import Event, Store
@@ -42,7 +43,6 @@ PAUSE_S = 0.02
 STORE_RETRY_S = 5.0
 MOST_RECEIVERS = 100
 _GONE = 410
-_ANSWER_BYTES = 64 * 1024
 _PAGE = 1000
 
 Judged = TaskSpec | CorralError
@@ -291,15 +291,7 @@ class Notifying:
             },
         )
         answer = await self._open().handle_async_request(request)
-        try:
-            size = 0
-            async for part in answer.aiter_raw():
-                size += len(part)
-                if size > _ANSWER_BYTES:
-                    break
-        finally:
-            await answer.aclose()
-        return answer.status_code
+        return await read_away(answer)
 
     def _headers(self, notice: Notice, body: bytes) -> list[tuple[str, str]]:
         return [

@@ -231,8 +231,7 @@ class Supervisor:
     def _start_runners(self) -> None:
         # In a thread: trying out a sandbox takes longer than starting.
         threading.Thread(target=self._tell_isolation, daemon=True).start()
-        is_plain = self._recipe.is_plain and not self._access().container_trace.exists()
-        if is_plain:
+        if self._recipe.is_plain:
             self._pool.start()
         else:
             threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
@@ -244,7 +243,6 @@ class Supervisor:
         """
         for delay_s in itertools.chain(PREPARE_AGAIN_S, itertools.repeat(300.0)):
             try:
-                self._access().sweep_containers()
                 spec = self._recipe.make()
             except CorralError as error:
                 self._pool.fail(error.message)

@@ -36,19 +36,6 @@ class Access(msgspec.Struct):
         """There once this worker has used containers: they may have outlived it."""
         return Path(self.code.cache) / "containers" / self.worker_id
 
-    def sweep_containers(self) -> None:
-        """Remove containers that a former self of this worker has left behind.
-
-        Before any runner starts: those of its own runners look the same.
-        """
-        if self.container_trace.exists():
-            engine = self.containers.engine()
-            try:
-                engine.sweep(f"{self.worker_id}.")
-            finally:
-                engine.close()
-            self.container_trace.unlink(missing_ok=True)
-
     def link(self) -> ManagerLink:
         return ManagerLink(self.manager_url, self.key, self.ca_file)
 
