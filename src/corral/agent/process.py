@@ -24,6 +24,8 @@ from corral.settings import secret_variables
 # Every descendant of a worker inherits this variable, so that it is found again
 # wherever it moved to: another process group, another session, another parent.
 MARK = "CORRAL_AGENT_MARK"
+# The word in the command line of what removes a dead worker's containers.
+CLEARING = "corral.worker.container.guardian"
 _PR_SET_PDEATHSIG = 1
 Spawned = subprocess.Popen[bytes]
 
@@ -62,10 +64,7 @@ def ask_to_stop(process: Spawned) -> None:
 
 def kill_family(process: Spawned, mark: str) -> None:
     """End a worker and everything it started, whatever group that is in."""
-    kin: list[psutil.Process] = []
-    with contextlib.suppress(psutil.Error):
-        if process.poll() is None:
-            kin = psutil.Process(process.pid).children(recursive=True)
+    kin = _kin(process.pid) if process.poll() is None else []
     # The supervisor first: it must not answer a dead runner with a new one. It is
     # waited for here, since only its own handle may learn its exit code.
     process.kill()
@@ -107,8 +106,24 @@ def kill_recorded(pid: int, started: float) -> None:
         # The clock that start times are counted from may be set between two
         # agents; a reused pid is off by far more than this.
         if abs(process.create_time() - started) < 2.0:
-            kin = process.children(recursive=True)
-            _kill_all([process, *kin])
+            _kill_all([process, *_kin(pid)])
+
+
+def _kin(pid: int) -> list[psutil.Process]:
+    """All descendants, but for those that clear up after the others and then go."""
+    found: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        for child in psutil.Process(pid).children():
+            if not _clears_up(child):
+                found += [child, *_kin(child.pid)]
+    return found
+
+
+def _clears_up(process: psutil.Process) -> bool:
+    try:
+        return CLEARING in process.cmdline()
+    except psutil.Error:
+        return False
 
 
 def memory_mb(pid: int | None) -> float | None:

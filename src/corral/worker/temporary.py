@@ -14,6 +14,9 @@ from pathlib import Path
 
 import psutil
 
+# Start times of processes are told in hundredths, from a clock that may be set.
+_SLACK_S = 2.0
+
 
 def prefix(kind: str) -> str:
     """What a name of this process begins with."""
@@ -24,7 +27,7 @@ def forget_dead(kind: str) -> None:
     """Remove files and folders of this kind whose process is gone."""
     for place in Path(tempfile.gettempdir()).glob(f"corral-{kind}-*"):
         owner = re.match(rf"corral-{kind}-(\d+)-", place.name)
-        if owner is None or psutil.pid_exists(int(owner[1])):
+        if owner is None or _made_by(int(owner[1]), place):
             continue
         # Somebody else's, or removed by another meanwhile.
         with contextlib.suppress(OSError):
@@ -32,3 +35,13 @@ def forget_dead(kind: str) -> None:
                 shutil.rmtree(place)
             else:
                 place.unlink()
+
+
+def _made_by(pid: int, place: Path) -> bool:
+    """Does it live still? A process that is younger than the file only has its pid."""
+    try:
+        return psutil.Process(pid).create_time() <= place.stat().st_mtime + _SLACK_S
+    except (psutil.NoSuchProcess, FileNotFoundError):
+        return False
+    except (psutil.Error, OSError):
+        return True

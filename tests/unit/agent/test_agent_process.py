@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
+from corral.agent import process
 from corral.agent.config import AgentConfig
 from corral.agent.journal import Journal
 from corral.errors import AlreadyRunning
@@ -34,12 +36,12 @@ def agent_process(config: AgentConfig) -> Iterator[subprocess.Popen[bytes]]:
         "supervisor_argv": config.supervisor_argv,
     }
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    process = subprocess.Popen([sys.executable, SCRIPT, json.dumps(told)], env=env)
+    running = subprocess.Popen([sys.executable, SCRIPT, json.dumps(told)], env=env)
     try:
-        yield process
+        yield running
     finally:
-        process.kill()
-        process.wait()
+        running.kill()
+        running.wait()
 
 
 def test_sigterm_ends_an_agent_in_order_with_exit_code_0(
@@ -143,3 +145,29 @@ def test_an_agent_waits_for_a_manager_that_is_down_at_its_start(
     assert running.thread.is_alive()
     manager.start()
     manager.wait_for(lambda: len(manager.registrations) == 2)
+
+
+FAMILY = """
+import subprocess, sys, time
+wait = "import time; time.sleep(60)"
+for words in ([], ["corral.worker.container.guardian"]):
+    child = subprocess.Popen([sys.executable, "-c", wait, *words])
+    print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_family_is_killed_but_for_who_clears_up_after_it() -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
+    )
+    assert parent.stdout is not None
+    child, clearing = (psutil.Process(int(parent.stdout.readline())) for _ in range(2))
+    process.kill_family(parent, "no such mark")
+    psutil.wait_procs([child], 10)
+    try:
+        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+        assert clearing.is_running()
+    finally:
+        clearing.kill()
+        parent.stdout.close()

@@ -41,3 +41,11 @@ def test_cells_of_a_killed_supervisor_are_removed_by_the_next(folder: Path) -> N
     cells = Cells.create()
     assert [str(place) for place in folder.iterdir()] == [cells.path]
     cells.unlink()
+
+
+def test_a_name_whose_pid_is_somebody_elses_by_now_is_of_the_dead(folder: Path) -> None:
+    left = folder / f"corral-probe-{os.getpid()}-a"
+    left.touch()
+    os.utime(left, (1_000_000_000, 1_000_000_000))
+    temporary.forget_dead("probe")
+    assert not left.exists()
