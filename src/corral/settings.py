@@ -34,6 +34,7 @@ from corral import setting_alias as alias
 from corral import setting_made as made
 from corral.errors import SettingsError
 from corral.setting_alias import Origin, Place, Seconds, setting
+from corral.setting_node import NodeSettings
 
 _DAY_S = 86_400
 _PORT = (1, 65_535)
@@ -76,7 +77,7 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback
 
 
-class Settings(BaseSettings):
+class Settings(NodeSettings):
     """Every setting, with its final value; made by `load`."""
 
     model_config = SettingsConfigDict(
@@ -187,26 +188,6 @@ class Settings(BaseSettings):
     task_manager_label: Annotated[
         str | None, Field(pattern=r"^[^:\s]+:.+$"), "a label like origin:portal"
     ] = setting(None)
-
-    # Workers and nodes
-    worker_concurrency: int = setting(
-        1, "WORKER_CONCURRENCY", "MAX_CONCURRENT_TASKS", span=(1, 1024)
-    )
-    max_workers: int = setting(10, "MAX_WORKERS", span=(1, 10_000))
-    worker_ports: alias.Ports = setting(
-        "8092-8111", "MINDTRACE_CLUSTER__WORKER_PORTS_RANGE"
-    )
-    auto_scale_enabled: bool = setting(False, "AUTO_SCALE_ENABLED")
-    worker_registration_timeout_s: Seconds = setting(
-        60.0, "WORKER_REGISTRATION_TIMEOUT", span=_WAIT
-    )
-    heartbeat_interval_s: Seconds = setting(30.0, "HEARTBEAT_INTERVAL", span=_WAIT)
-    beat_s: Seconds = setting(5.0, span=_WAIT)
-    suspect_after_s: Seconds = setting(15.0, span=_WAIT)
-    lost_after_s: Seconds = setting(20.0, span=_WAIT)
-    fence_after_s: Seconds = setting(90.0, span=_WAIT)
-    no_overlap_kill_s: Seconds = setting(15.0, span=_WAIT)
-    no_overlap_requeue_s: Seconds = setting(25.0, span=_WAIT)
 
     # Tasks
     task_timeout_s: Seconds = setting(300.0, "TASK_TIMEOUT", span=(0.1, _KEEP[1]))

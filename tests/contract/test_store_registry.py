@@ -12,7 +12,7 @@ from corral.core.app import App
 from corral.core.environment import ContainerEnvironment, GitEnvironment
 from corral.core.job_type import JobType, QueueOrder
 from corral.core.key import Key, Scope
-from corral.core.node import Node, NodeState, Sample
+from corral.core.node import Hold, HoldSource, Node, NodeState, Sample, Window
 from corral.core.worker import Worker, WorkerSpec, WorkerState
 from corral.core.worker_type import WorkerType
 from corral.store.base import Store
@@ -132,6 +132,24 @@ async def test_a_worker_and_its_type_keep_where_their_code_comes_from(
     assert await store.worker_types() == [kind]
     await store.delete_worker_type("k")
     assert await store.worker_types() == []
+
+
+async def test_what_operators_say_of_a_node_comes_back(store: Store) -> None:
+    held = replace(
+        NODE,
+        set_labels={"rack": "a", "gone": ""},
+        taints=("spot",),
+        set_taints=("owner=ann",),
+        hold=Hold(HoldSource.OPERATOR, "new fan", True, NOW, later(60), "key k1"),
+        windows=(
+            Window("nightly", 3600.0, "0 3 * * *", "Europe/Berlin"),
+            Window("once", 60.0, starts_at=later(90), reason="move", drain=False),
+        ),
+    )
+    await store.save_node(held)
+    assert await store.nodes() == [held]
+    assert held.all_taints == {"spot", "owner=ann"}
+    assert "gone" not in held.all_labels
 
 
 async def test_beats_stamp_nodes_and_their_workers_only(store: Store) -> None:

@@ -35,7 +35,9 @@ class WorkerSpec:
     """The desired worker: a class by `module:Class` or dotted path.
 
     `url` is a name the job API knows it by; nobody dials it. `entry` is the digest of
-    the registry's entry it was launched from: what the node checks and runs.
+    the registry's entry it was launched from: what the node checks and runs. `gpus`
+    is how many cards it is given for itself, or which ones (`2`, `0,1`, ids); empty
+    for none of its own.
     """
 
     name: str
@@ -47,6 +49,7 @@ class WorkerSpec:
     url: str | None = None
     environment: Environment | None = None
     entry: str | None = None
+    gpus: str = ""
 
 
 @dataclass(frozen=True, slots=True)

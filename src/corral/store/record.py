@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
+from datetime import datetime
 from typing import Any
 
 from corral.core.app import App
 from corral.core.environment import Environment, from_plain, to_plain
 from corral.core.job_type import JobType, QueueOrder
 from corral.core.key import Key, Scope
-from corral.core.node import Node, NodeState, Sample
+from corral.core.node import Hold, HoldSource, Node, NodeState, Sample, Window
 from corral.core.secret import Secret
 from corral.core.task import Attempt, Overlap, State, Task, TaskError, TaskSpec
 from corral.core.worker import Worker, WorkerSpec, WorkerState
@@ -88,7 +89,36 @@ def node_row(node: Node) -> dict[str, Any]:
         "state": str(node.state),
         "labels": to_json(node.labels),
         "capabilities": to_json(node.capabilities),
+        "set_labels": to_json(node.set_labels),
+        "taints": list(node.taints),
+        "set_taints": list(node.set_taints),
+        "hold": to_json(_timed(node.hold)) if node.hold else None,
+        "windows": to_json([_timed(window) for window in node.windows]),
     }
+
+
+def _timed(value: Hold | Window) -> dict[str, Any]:
+    return {
+        name: at.isoformat() if isinstance(at, datetime) else at
+        for name, at in asdict(value).items()
+    }
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _hold_of(text: str | None) -> Hold | None:
+    if not text:
+        return None
+    told = json.loads(text)
+    times = {name: _time(told[name]) for name in ("since", "until")}
+    return Hold(**{**told, **times, "source": HoldSource(told["source"])})
+
+
+def _windows_of(text: str) -> tuple[Window, ...]:
+    rows = json.loads(text)
+    return tuple(Window(**{**r, "starts_at": _time(r["starts_at"])}) for r in rows)
 
 
 def node_of(row: Mapping[str, Any]) -> Node:
@@ -97,6 +127,11 @@ def node_of(row: Mapping[str, Any]) -> Node:
         state=NodeState(row["state"]),
         labels=json.loads(row["labels"]),
         capabilities=json.loads(row["capabilities"]),
+        set_labels=json.loads(row["set_labels"]),
+        taints=tuple(row["taints"]),
+        set_taints=tuple(row["set_taints"]),
+        hold=_hold_of(row["hold"]),
+        windows=_windows_of(row["windows"]),
     )
 
 
@@ -125,6 +160,7 @@ def worker_row(worker: Worker) -> dict[str, Any]:
         "url": spec.url,
         "environment": _environment_text(spec.environment),
         "entry": spec.entry,
+        "gpus": spec.gpus,
         "state": str(worker.state),
         "error": clean_or_none(worker.error),
     }
@@ -141,6 +177,7 @@ def worker_of(row: Mapping[str, Any]) -> Worker:
         url=row["url"],
         environment=_environment_of(row["environment"]),
         entry=row["entry"],
+        gpus=row["gpus"],
     )
     return Worker(
         **{name: row[name] for name in _WORKER},

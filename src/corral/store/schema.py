@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-HEAD = "0009"
+HEAD = "0010"
 """The newest migration; a database that already has it needs no Alembic at all."""
 
 # A task has ended exactly when it has this time. The index on live tasks asks for it
@@ -166,6 +166,7 @@ workers = Table(
     Column("url", Text),
     Column("environment", Text),
     Column("entry", Text),
+    Column("gpus", Text, nullable=False, server_default=""),
     Column("wanted", Boolean, nullable=False),
     Column("state", Text, nullable=False),
     Column("incarnation", Text),
@@ -219,6 +220,11 @@ cluster_nodes = Table(
     Column("joined_at", Time),
     Column("left_at", Time),
     Column("last_heartbeat", Time),
+    Column("set_labels", Text, nullable=False, server_default="{}"),
+    Column("taints", Texts, nullable=False, server_default="{}"),
+    Column("set_taints", Texts, nullable=False, server_default="{}"),
+    Column("hold", Text),
+    Column("windows", Text, nullable=False, server_default="[]"),
 )
 
 system_resources = Table(
