@@ -93,6 +93,10 @@ bench: setup ## measure throughput and cost per task, beside plain Celery
 bench-gateway: setup ## measure requests through the gateway beside direct ones
 	@$(BIN)/python bench/gateway.py
 
+.PHONY: bench-metrics
+bench-metrics: setup ## thirty days of readings: their size, and how fast charts are
+	@$(BIN)/python bench/metrics_history.py
+
 .PHONY: load
 load: setup-dev ## users on the API for a minute, with locust
 	@LOAD_SECONDS=60 LOAD_USERS=32 $(PYTEST) -s tests/load
@@ -104,6 +108,10 @@ show-pythons: setup-dev ## the embedded stores on every CPython found here
 .PHONY: show-scripts
 show-scripts: setup-dev system ## 200 scripts of every sort while parts are killed
 	@CHAOS_JOBS=200 $(PYTEST) -s tests/acceptance/test_script_chaos.py
+
+.PHONY: show-mass-loss
+show-mass-loss: setup-dev ## three of five nodes silent for a minute: nothing moves
+	@MASS_LOSS_S=60 $(PYTEST) -s tests/acceptance/test_mass_loss.py
 
 .PHONY: spec
 spec: setup-dev ## which items of docs/spec.md are shown, by which tests

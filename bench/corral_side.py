@@ -84,10 +84,7 @@ class CorralSide:
 
     def processes(self) -> Kinds:
         """The cluster's processes by kind, as they are now."""
-        state = _state(self.home)
-        if not state:
-            raise BenchError("Corral: it is gone")
-        pids = {name: mark["pid"] for name, mark in state["children"].items()}
+        pids = self.pids()
         agent = psutil.Process(pids["agent"])
         workers = [p for child in agent.children() for p in family(child.pid)]
         return {
@@ -96,20 +93,30 @@ class CorralSide:
             "agent": [agent],
             "postgres": family(pids["postgres"]),
             "redis": family(pids["redis"]),
-            "parent": [psutil.Process(state["parent"]["pid"])],
+            "parent": [psutil.Process(_state(self.home)["parent"]["pid"])],
         }
+
+    def pids(self) -> dict[str, int]:
+        """What `corral up` has started, by name; without those it is restarting."""
+        state = _state(self.home)
+        if not state:
+            raise BenchError("Corral: it is gone")
+        return {name: mark["pid"] for name, mark in state["children"].items()}
 
 
 @contextmanager
 def corral_side(home: Path, workers: int) -> Iterator[CorralSide]:
-    """A cluster of one manager and one agent with `workers` echo workers."""
+    """A cluster of one manager and one agent with `workers` echo workers.
+
+    For no workers there is no agent either.
+    """
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
     given = [word for _ in range(workers) for word in ("--worker", WORKER)]
     command = [sys.executable, "-m", "corral", "up", "--home", str(home)]
     with (home.parent / "corral.log").open("wb") as log:
         parent = subprocess.Popen(
-            [*command, "--port", str(port), *given],
+            [*command, "--port", str(port), *(given or ["--no-agent"])],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

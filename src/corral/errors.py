@@ -12,7 +12,8 @@ CorralError
 │   ├── WorkerNotFound
 │   └── NodeNotFound
 ├── Conflict                 the thing is not in a state that allows this
-│   └── IllegalTransition
+│   ├── IllegalTransition
+│   └── VersionRefused       a node's version is too far from the manager's
 ├── AuthError
 │   ├── Unauthenticated
 │   ├── Forbidden
@@ -99,6 +100,10 @@ class Conflict(CorralError):
 
 class IllegalTransition(Conflict):
     code = "illegal_transition"
+
+
+class VersionRefused(Conflict):
+    code = "version_refused"
 
 
 class AuthError(CorralError):

@@ -203,7 +203,9 @@ class Settings(NodeSettings):
     # Retention and logs
     keep_tasks_s: Seconds = setting(30.0 * _DAY_S, span=_KEEP)
     keep_events_s: Seconds = setting(30.0 * _DAY_S, span=_KEEP)
-    keep_samples_s: Seconds = setting(7.0 * _DAY_S, span=_KEEP)
+    keep_samples_s: Seconds = setting(1.0 * _DAY_S, span=_KEEP)
+    keep_minutes_s: Seconds = setting(7.0 * _DAY_S, span=_KEEP)
+    keep_hours_s: Seconds = setting(365.0 * _DAY_S, span=_KEEP)
     keep_audit_s: Seconds = setting(365.0 * _DAY_S, span=_KEEP)
     keep_objects_s: Seconds = setting(7.0 * _DAY_S, span=_KEEP)
     log_limit_mb: float = setting(8.0, span=(0.01, 10_000))

@@ -193,6 +193,7 @@ class Cluster:
         home.mkdir(exist_ok=True)
         env = clean_environment(CORRAL_HOME=str(home), CORRAL_JOIN_TOKEN=token)
         chosen = [part for text in workers for part in ("--worker", text)]
+        chosen = chosen or ["--no-worker"]
         command = [*prefix, *CORRAL, "join", self.url, "--name", name, *chosen]
         process = _spawn(command, env, home, home / "join.log")
         agent = Agent(name, home, process)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from pathlib import Path
 from typing import Any
 
 from corral.worker import Worker
@@ -44,3 +47,16 @@ class Greeter(Worker):
 
     def run(self, payload: Any) -> Any:
         return {"said": f"{self.params['greeting']}, {payload['name']}"}
+
+
+class CardWorker(Worker):
+    """Says which cards it sees; its models take 4 GB, or wait for a file to appear."""
+
+    def model_memory_mb(self, name: str) -> float:
+        return 4096.0
+
+    def run(self, payload: Any) -> Any:
+        told = dict(payload)
+        while told.get("until") and not Path(told["until"]).exists():
+            threading.Event().wait(0.05)
+        return {"cards": os.environ.get("CORRAL_GPUS"), "attempt": self.context.attempt}

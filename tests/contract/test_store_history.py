@@ -10,6 +10,7 @@ import pytest
 from corral.core.report import OutcomeKind
 from corral.core.task import State
 from corral.store.base import AuditRow, Event, LogChunk, Retention, Store
+from corral.store.event import EventFilter
 from tests.contract.conftest import (
     NOW,
     Insert,
@@ -23,6 +24,10 @@ from tests.contract.test_store_registry import NODE, sample
 
 KEEP = Retention(tasks_s=3600, events_s=3600, samples_s=3600, audit_s=3600)
 AUDIT = AuditRow(NOW, "key:k1", "task.cancel", "task-1", True, "127.0.0.1", "r1")
+
+
+async def events_of(store: Store, task_id: str, after: int = 0) -> list[Event]:
+    return [*(await store.event_page(EventFilter(task_id), after)).events]
 
 
 @pytest.mark.spec("A21")
@@ -107,11 +112,11 @@ async def test_the_events_of_one_task_are_found(
     one, two = await insert(assigned(make_task()), assigned(make_task()))
     await store.settle_tasks(term, [settlement(one.id)])
     await store.settle_tasks(term, [settlement(two.id)])
-    events = await store.events(task_id=one.id)
+    events = await events_of(store, one.id)
     assert [e.event_type for e in events] == ["tasks_submitted", "tasks_settled"]
-    assert await store.events(after_seq=1, task_id=two.id)
-    assert await store.events(task_id="nobody") == []
-    assert await store.events(task_id="\ud800") == []
+    assert await events_of(store, two.id, 1)
+    assert await events_of(store, "nobody") == []
+    assert await events_of(store, "\ud800") == []
 
 
 async def test_audit_rows_come_back_newest_first_and_the_chain_holds(

@@ -100,12 +100,17 @@ async def test_an_app_is_saved_replaced_and_deleted(store: Store) -> None:
 
 
 @pytest.mark.spec("A19")
-async def test_a_saved_node_comes_back_and_is_replaced(store: Store) -> None:
+async def test_a_saved_node_comes_back_and_is_replaced_until_deleted(
+    store: Store,
+) -> None:
     await store.save_node(NODE)
     assert await store.nodes() == [NODE]
     left = replace(NODE, state=NodeState.LEFT, left_at=later(9), capabilities={})
     await store.save_node(left)
     assert await store.nodes() == [left]
+    await store.delete_node(NODE.id)
+    await store.delete_node(NODE.id)
+    assert await store.nodes() == []
 
 
 async def test_a_saved_worker_comes_back_until_deleted(store: Store) -> None:
@@ -116,6 +121,14 @@ async def test_a_saved_worker_comes_back_until_deleted(store: Store) -> None:
     await store.delete_worker("w1")
     await store.delete_worker("w1")
     assert [worker.id for worker in await store.workers()] == ["w2"]
+
+
+async def test_several_workers_are_saved_as_one_is(store: Store) -> None:
+    await store.save_workers([])
+    await store.save_worker(WORKER)
+    busy = replace(WORKER, state=WorkerState.BUSY)
+    await store.save_workers([busy, replace(WORKER, id="w2")])
+    assert await store.workers() == [busy, replace(WORKER, id="w2")]
 
 
 async def test_a_worker_and_its_type_keep_where_their_code_comes_from(

@@ -355,3 +355,20 @@ async def test_hot_statements_find_their_rows_by_key_in_a_table_never_analysed(
     assert "Seq Scan on tasks" not in plan
     assert "tasks_live" not in plan
     assert ("Index Scan using tasks_pkey" in plan) == (name != "INSERT")
+
+
+async def test_whoever_waits_for_a_connection_is_served_before_newcomers(
+    url: str,
+) -> None:
+    store = PostgresStore(url, pool_size=1)
+    await store.open()
+    served: list[int] = []
+
+    async def ask(number: int) -> None:
+        for _ in range(3):
+            await store.nodes()
+            served.append(number)
+
+    await asyncio.gather(*(ask(number) for number in range(20)))
+    await store.close()
+    assert served == [*range(20)] * 3

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from corral.agent import process
 from corral.agent.backoff import Backoff
+from corral.agent.breaker import Breakers, Turn
 from corral.agent.config import ChildPolicy
 from corral.agent.journal import Journal
 from corral.agent.logfile import last_line, log_path, open_log, rotate
@@ -23,6 +24,10 @@ from corral.agent.word import Word, line_of
 
 LOG = logging.getLogger("corral.agent")
 Box = queue.SimpleQueue[bytes | None]
+# A supervisor's exit code when the manager wants another in its place.
+_FENCED = 4
+# We look every second: after so long we did not run ourselves.
+_OWN_PAUSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,15 @@ class Launch:
     logs: Path
     journal: Journal
     policy: ChildPolicy
+    breakers: Breakers = field(default_factory=Breakers)
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """How a supervisor ended, in words, and whether that is a fault of its kind."""
+
+    text: str
+    is_fault: bool = True
 
 
 class Child:
@@ -49,6 +63,8 @@ class Child:
         launch: Launch,
         on_change: Callable[[], None],
         on_end: Callable[[], None],
+        variables: Mapping[str, str] | None = None,
+        on_error: Callable[[str, str], None] = lambda worker_id, error: None,
     ) -> None:
         self.worker = dict(worker)
         self.worker_id = str(worker["worker_id"])
@@ -57,13 +73,19 @@ class Child:
         self._policy = launch.policy
         self._on_change = on_change
         self._on_end = on_end
+        self._variables = dict(variables or {})
+        self._on_error = on_error
         self._log_path = log_path(launch.logs, self.name)
         self._backoff = Backoff(
             self._policy.first_delay_s, self._policy.longest_delay_s
         )
+        self._turn = Turn(launch.breakers, worker, self._policy.steady_s)
+        self._is_halted = False
         self._lock = threading.Lock()
         self._word = Word()
-        self._spoke_at = time.monotonic()
+        self._spoke_at = self._looked_at = time.monotonic()
+        # A machine that stood still hears of its workers only after we look at them.
+        self._paused_until = 0.0
         self._process: process.Spawned | None = None
         self._mark = ""
         self._box: Box = queue.SimpleQueue()
@@ -90,7 +112,7 @@ class Child:
         """This worker's part of a heartbeat."""
         with self._lock:
             word, spoke_at = self._word, self._spoke_at
-        return word.entry(self.worker_id, now - spoke_at)
+        return word.entry(self.worker_id, now - spoke_at, self._turn.report(word))
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """Put one line on its stdin, without ever waiting for it to be read."""
@@ -105,6 +127,7 @@ class Child:
             self._kill_at = time.monotonic() + grace_s
             self._stopping.set()
             running = self._process
+        self._turn.ring()
         if running is not None:
             process.ask_to_stop(running)
 
@@ -113,6 +136,7 @@ class Child:
         with self._lock:
             self._kill_at = time.monotonic()
             self._stopping.set()
+        self._turn.ring()
         self._end_family()
 
     def wait(self, timeout_s: float) -> bool:
@@ -121,9 +145,15 @@ class Child:
     def tick(self, now: float) -> None:
         """Once a second: overdue stops, supervisors gone silent, grown logs."""
         rotate(self._log_path, self._policy.log_limit_bytes)
+        self._turn.tick(self.word, now)
+        self._halt_if_due()
         with self._lock:
             running, kill_at = self._process, self._kill_at
-            silent = now - self._spoke_at > self._policy.silent_after_s
+            if now - self._looked_at > _OWN_PAUSE_S:
+                self._paused_until = now
+            self._looked_at = now
+            heard_at = max(self._spoke_at, self._paused_until)
+            silent = now - heard_at > self._policy.silent_after_s
         if running is None:
             return
         if kill_at is not None and now >= kill_at:
@@ -143,43 +173,56 @@ class Child:
         if running is not None:
             process.kill_family(running, mark)
 
+    def _halt_if_due(self) -> None:
+        """Stop it, as gently as for good, when its breaker says so."""
+        if not self._turn.must_halt(self.word):
+            return
+        with self._lock:
+            running = self._process
+            if running is None or self._is_halted or self._stopping.is_set():
+                return
+            self._is_halted = True
+            self._kill_at = time.monotonic() + self._policy.stop_grace_s
+        process.ask_to_stop(running)
+
     def _keep(self) -> None:
-        while not self._stopping.is_set():
+        delay = 0.0
+        while self._turn.wait(delay, self._stopping):
             began = time.monotonic()
             try:
                 fate = self._live()
             except Exception:
                 LOG.exception("worker %s: a fault inside the agent", self.name)
-                fate = "met a fault inside the agent"
+                fate = Fate("met a fault inside the agent", is_fault=False)
                 self._end_family()
             if self._stopping.is_set():
                 break
             if time.monotonic() - began >= self._policy.healthy_after_s:
                 self._backoff.reset()
-            delay = self._backoff.next_s()
-            self._bury(fate, delay)
-            self._stopping.wait(delay)
+            delay = self._bury(fate)
+        self._turn.leave()
         self._over.set()
         self._on_end()
 
-    def _live(self) -> str:
-        """One life of the supervisor; how it ended, in words."""
+    def _live(self) -> Fate:
+        """One life of the supervisor; how it ended."""
         mark = ""
         try:
             mark = self._launch.journal.begin(self.worker_id)
             with open_log(self._log_path) as log:
                 offset = log.seek(0, os.SEEK_END)
-                running = process.spawn(self._launch.argv, mark, log)
+                running = process.spawn(self._launch.argv, mark, log, self._variables)
         except OSError as error:
             self._launch.journal.ended(mark)
-            return f"cannot be started: {error}"
+            return Fate(f"cannot be started: {error}")
         self._launch.journal.started(mark, running.pid)
         self._greet(running, mark)
         self._listen(running)
         code = self._reap(running, mark)
         said = last_line(self._log_path, offset)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return f"ended with {how}" + (f": {said}" if said else "")
+        text = f"ended with {how}" + (f": {said}" if said else "")
+        return Fate(text, is_fault=code != _FENCED)
 
     def _greet(self, running: process.Spawned, mark: str) -> None:
         spec = {key: self.worker[key] for key in self.worker if key != "worker_id"}
@@ -189,6 +232,8 @@ class Child:
         with self._lock:
             self._process, self._mark, self._box = running, mark, box
             stopping = self._stopping.is_set()
+            if not stopping:
+                self._is_halted, self._kill_at = False, None
         self._say(self.word.started(running.pid))
         assert running.stdin is not None
         threading.Thread(
@@ -204,9 +249,15 @@ class Child:
         with running.stdout as lines:
             for line in lines:
                 try:
-                    self._say(self.word.heard(line))
+                    before, word = self.word, self.word.heard(line)
                 except ValueError:
                     LOG.warning("worker %s said %r", self.name, line[:200])
+                    continue
+                self._turn.heard(before, word)
+                if word.error and word.error != before.error:
+                    self._on_error(self.worker_id, word.error)
+                self._say(word)
+                self._halt_if_due()
 
     def _reap(self, running: process.Spawned, mark: str) -> int:
         # The stream ends a moment before the process does; only one that stays on
@@ -221,12 +272,29 @@ class Child:
         self._launch.journal.ended(mark)
         return code
 
-    def _bury(self, fate: str, delay: float) -> None:
-        LOG.warning("worker %s %s; starts again in %.1f s", self.name, fate, delay)
+    def _bury(self, fate: Fate) -> float:
+        """Note its end; after how many seconds it may start again."""
+        was_halted, self._is_halted = self._is_halted, False
+        if was_halted:
+            fate = Fate("was stopped by its breaker", is_fault=False)
+        elif fate.is_fault:
+            self._turn.died(self.word, fate.text)
+            self._on_error(self.worker_id, fate.text)
+        self._turn.leave()
+        when = "waits for its breaker"
+        if self._turn.is_closed:
+            delay = self._backoff.next_s()
+            when = f"starts again in {delay:.1f} s"
+        else:
+            # Its cool-down is the delay now; ours begin anew after it.
+            self._backoff.reset()
+            delay = self._policy.first_delay_s
+        LOG.warning("worker %s %s; %s", self.name, fate.text, when)
         # Deaths in a row are no accident any more: the worker is shown as broken.
         # It is still tried again, at the longest delay.
         broken = self._backoff.failures >= self._policy.deaths_to_error
-        self._say(self.word.died(fate, broken=broken))
+        self._say(self.word.died(fate.text, broken=broken))
+        return delay
 
     def _say(self, word: Word) -> None:
         with self._lock:

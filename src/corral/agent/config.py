@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from corral.agent.probe.watch import GpuPolicy
+from corral.core.breaker import BreakerPolicy
+from corral.core.owner import OwnerPolicy
 from corral.core.worker import WorkerSpec
 
 SUPERVISOR_ARGV = (sys.executable, "-m", "corral.worker.supervisor")
@@ -24,6 +26,7 @@ class ChildPolicy:
     healthy_after_s: float = 60.0
     deaths_to_error: int = 5
     silent_after_s: float = 30.0
+    steady_s: float = 5.0
     stop_grace_s: float = 30.0
     log_limit_bytes: int = 10 * 1024 * 1024
 
@@ -36,6 +39,8 @@ class AgentConfig:
     agent answers there. The three paces override what the manager says at
     registration. `direct_url` is a Redis to try before the one the manager names.
     `code` is what workers are told of where code may come from; it holds tokens.
+    `machine` tells this machine from others; on its own the manager makes the node
+    its master.
     """
 
     manager_url: str
@@ -44,6 +49,7 @@ class AgentConfig:
     join_token: str | None = field(default=None, repr=False)
     workers: tuple[WorkerSpec, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
+    taints: tuple[str, ...] = ()
     url: str | None = None
     direct_url: str | None = field(default=None, repr=False)
     ca_file: Path | None = None
@@ -53,11 +59,15 @@ class AgentConfig:
     join_wait_s: float = 60.0
     tick_s: float = 1.0
     child: ChildPolicy = ChildPolicy()
+    breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     supervisor_argv: tuple[str, ...] = SUPERVISOR_ARGV
     die_with_parent: bool = False
     code: Mapping[str, Any] = field(default_factory=dict, repr=False)
     containers: Mapping[str, Any] = field(default_factory=dict)
     gpus: GpuPolicy = field(default_factory=GpuPolicy)
+    owner: OwnerPolicy = field(default_factory=OwnerPolicy)
+    machine: str | None = None
+    node_type: str = "worker"
 
     @property
     def folder(self) -> Path:

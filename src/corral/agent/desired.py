@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 from corral.agent.backoff import Backoff
@@ -15,6 +16,8 @@ from corral.errors import CorralError
 LOG = logging.getLogger("corral.agent")
 WAIT_S = 25.0
 Converge = Callable[[list[Mapping[str, Any]]], None]
+Leave = Callable[[bool], None]
+Release = Callable[[str, datetime], None]
 
 
 class Desired:
@@ -25,10 +28,12 @@ class Desired:
         link: Link,
         node_id: str,
         converge: Converge,
-        leave: Callable[[], None] = lambda: None,
+        leave: Leave = lambda is_forgotten: None,
+        release_gpu: Release = lambda gpu_id, since: None,
     ) -> None:
         self._link = link
         self._leave = leave
+        self._release_gpu = release_gpu
         self._path = f"/nodes/{node_id}/desired"
         self._converge = converge
         self._lock = threading.Lock()
@@ -87,6 +92,9 @@ class Desired:
                 return
             self._version, self._applied_at = version, time.monotonic()
             self._converge(workers)
+        for told_gpu in told.get("gpu_releases") or ():
+            since = datetime.fromisoformat(told_gpu["since"])
+            self._release_gpu(str(told_gpu["gpu_id"]), since)
         if told.get("leave"):
             LOG.info("somebody asked this node to stop")
-            self._leave()
+            self._leave(bool(told.get("forget")))

@@ -182,7 +182,10 @@ class Heartbeat:
         body = {
             "epoch": self._epoch,
             "seq": self._seq,
+            "clock": time.time(),
+            "owner": self._sampler.owner.word() if self._sampler.owner else None,
             "workers": workers,
+            "breakers": self._fleet.breakers(),
             "sample": sample,
             "gpus": gpus,
         }

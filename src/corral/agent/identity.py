@@ -74,6 +74,12 @@ def save(folder: Path, identity: Identity) -> None:
     write_private(folder / CREDENTIAL, json.dumps(asdict(identity)))
 
 
+def forget(folder: Path) -> None:
+    """This machine is no node any more."""
+    (folder / CREDENTIAL).unlink(missing_ok=True)
+    LOG.info("this machine has left the cluster")
+
+
 def obtain(config: AgentConfig, stop: threading.Event) -> Identity | None:
     """The stored credential, or one got with the join token.
 

@@ -17,26 +17,32 @@ from typing import TYPE_CHECKING, Any
 from corral import __version__
 from corral.agent import broker, identity, process
 from corral.agent.backoff import Backoff
+from corral.agent.breaker import Breakers
 from corral.agent.child import Launch
 from corral.agent.config import AgentConfig
 from corral.agent.heartbeat import End, Pace
 from corral.agent.identity import Identity
 from corral.agent.journal import Journal
 from corral.agent.link import Link
+from corral.agent.owner import OwnerWatch
 from corral.agent.probe.watch import GpuWatch
 from corral.agent.sample import Sampler, capabilities
 from corral.agent.session import Registered, Session
 from corral.agent.tunnel import Tunnel
 from corral.core.worker import WorkerSpec
-from corral.errors import CorralError, Unauthenticated
+from corral.errors import CorralError, Unauthenticated, VersionRefused
 
 if TYPE_CHECKING:
     from corral.agent.face import NodeFace
 
 LOG = logging.getLogger("corral.agent")
 _SAY_EVERY_S = 30.0
+# Somebody has to install something before another try makes sense.
+_SLOWLY_S = 60.0
 
 _DECLARED = ("name", "worker_class", "job_types", "params", "concurrency")
+# Left out where there is nothing to say.
+_EXTRA = ("url", "gpus")
 
 
 def serve(config: AgentConfig) -> int:
@@ -62,10 +68,12 @@ class Agent:
         self._config = config
         self._folder = config.folder
         self._journal = Journal(self._folder)
+        self._breakers = Breakers(config.breaker)
         self._stop = threading.Event()
         self._hurry = threading.Event()
         self._wake = threading.Event()
         self._tunnel: Tunnel | None = None
+        self._is_forgotten = False
 
     def stop(self) -> None:
         """Finish and leave; called again, leave now. Safe in a signal handler."""
@@ -74,8 +82,12 @@ class Agent:
         self._stop.set()
         self._wake.set()
 
-    def leave(self) -> None:
-        """Somebody asked the manager for our end; asked twice it is still the same."""
+    def leave(self, is_forgotten: bool = False) -> None:
+        """Somebody asked the manager for our end; asked twice it is still the same.
+
+        A node that is forgotten there must not come with its old key.
+        """
+        self._is_forgotten = self._is_forgotten or is_forgotten
         if not self._stop.is_set():
             self.stop()
 
@@ -90,6 +102,8 @@ class Agent:
                     if face is not None:
                         face.node_id = who.node_id
                     who = self._serve_as(who)
+            if self._is_forgotten:
+                identity.forget(self._folder)
 
     def _port(self) -> AbstractContextManager[NodeFace | None]:
         config = self._config
@@ -106,11 +120,14 @@ class Agent:
         environment = process.child_environment(os.environ, "")
         config = self._config
         gpus = GpuWatch(config.gpus, config.name, self._folder, environment)
-        self._sampler = Sampler(self._folder, gpus)
+        owner = OwnerWatch(config.owner, lambda: (gpus.latest() or (0, []))[1])
+        self._sampler = Sampler(self._folder, gpus, owner)
         gpus.start()
+        owner.start()
         try:
             yield
         finally:
+            owner.stop()
             gpus.stop()
 
     def _serve_as(self, who: Identity) -> Identity | None:
@@ -162,16 +179,19 @@ class Agent:
         """Register, however long it takes; None when asked to stop meanwhile."""
         backoff = Backoff(0.5, 5.0)
         silent_until = 0.0
+        said: type[CorralError] | None = None
         while not self._stop.is_set():
             try:
                 told = link.post(f"/nodes/{who.node_id}/register", self._card())
             except CorralError as error:
                 if identity.is_refusal(error):
                     raise
-                if time.monotonic() >= silent_until:
-                    silent_until = time.monotonic() + _SAY_EVERY_S
+                is_slow = isinstance(error, VersionRefused)
+                is_due = not is_slow and time.monotonic() >= silent_until
+                if is_due or type(error) is not said:
+                    said, silent_until = type(error), time.monotonic() + _SAY_EVERY_S
                     LOG.warning("%s; keeps trying", error.message)
-                self._stop.wait(backoff.next_s())
+                self._stop.wait(_SLOWLY_S if is_slow else backoff.next_s())
             else:
                 LOG.info("registered as %s, epoch %s", who.node_id, told["epoch"])
                 return told
@@ -183,7 +203,11 @@ class Agent:
             "version": __version__,
             "capabilities": capabilities(),
             "labels": self._labels(),
+            "taints": list(self._config.taints),
             "workers": [_declared(spec) for spec in self._config.workers],
+            "clock": time.time(),
+            "machine": self._config.machine,
+            "node_type": self._config.node_type,
         }
 
     def _labels(self) -> dict[str, str]:
@@ -202,6 +226,7 @@ class Agent:
             "ca_file": str(ca_file) if ca_file else None,
             "code": {"cache": str(self._folder / "cache"), **self._config.code},
             "containers": dict(self._config.containers),
+            "limits": dict(told.get("limits") or {}),
             "log_level": logging.getLevelName(LOG.getEffectiveLevel()),
         }
         return Launch(
@@ -210,6 +235,7 @@ class Agent:
             logs=self._folder / "logs",
             journal=self._journal,
             policy=self._config.child,
+            breakers=self._breakers,
         )
 
     def _redis_url(self, who: Identity, engine: dict[str, Any]) -> str:
@@ -246,5 +272,6 @@ def _heed_signals(agent: Agent) -> None:
 
 def _declared(spec: WorkerSpec) -> dict[str, Any]:
     """A worker of this node's own, as the wire has it."""
-    told = {name: asdict(spec)[name] for name in _DECLARED}
-    return {**told, "url": spec.url} if spec.url else told
+    facts = asdict(spec)
+    told = {name: facts[name] for name in _DECLARED}
+    return told | {name: facts[name] for name in _EXTRA if facts[name]}

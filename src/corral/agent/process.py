@@ -30,7 +30,12 @@ _PR_SET_PDEATHSIG = 1
 Spawned = subprocess.Popen[bytes]
 
 
-def spawn(argv: Sequence[str], mark: str, log: IO[bytes]) -> Spawned:
+def spawn(
+    argv: Sequence[str],
+    mark: str,
+    log: IO[bytes],
+    variables: Mapping[str, str] | None = None,
+) -> Spawned:
     """Start `argv` apart from our terminal and signals, marked with `mark`."""
     flags = 0
     if sys.platform == "win32":
@@ -40,7 +45,7 @@ def spawn(argv: Sequence[str], mark: str, log: IO[bytes]) -> Spawned:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
-        env=child_environment(os.environ, mark),
+        env={**child_environment(os.environ, mark), **(variables or {})},
         start_new_session=True,
         creationflags=flags,
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from corral.agent.child import Launch
-from corral.agent.desired import Desired
+from corral.agent.desired import Desired, Leave
+from corral.agent.gpu_bind import Binder
 from corral.agent.heartbeat import End, Heartbeat, Pace
 from corral.agent.link import Link
 from corral.agent.sample import Sampler
@@ -39,7 +40,7 @@ class Session:
         sampler: Sampler,
         wake: threading.Event,
         tick_s: float,
-        leave: Callable[[], None] = lambda: None,
+        leave: Leave = lambda is_forgotten: None,
     ) -> None:
         self._told = told
         self._wake = wake
@@ -48,11 +49,21 @@ class Session:
         self._beats = Heartbeat(
             link, node_id, told.epoch, told.pace, sampler, on_end=wake.set
         )
+        if sampler.owner is not None:
+            sampler.owner.on_news = self._beats.notify
         if sampler.gpus is not None:
             sampler.gpus.sample_s = told.pace.sample_s
-            sampler.gpus.on_news = self._beats.notify
-        self._fleet = Fleet(launch, on_change=self._beats.notify)
-        self._desired = Desired(link, node_id, self._fleet.converge, leave)
+        launch.breakers.on_change = self._beats.notify
+        self._fleet = Fleet(launch, self._beats.notify, Binder(sampler.gpus))
+        if sampler.gpus is not None:
+            sampler.gpus.on_news = self._on_gpus
+        self._desired = Desired(
+            link,
+            node_id,
+            self._fleet.converge,
+            leave,
+            sampler.gpus.release if sampler.gpus else lambda gpu_id, since: None,
+        )
 
     def run(self, stop: threading.Event, hurry: threading.Event) -> End:
         """Stay with it until it ends; workers are gone when this returns.
@@ -68,6 +79,10 @@ class Session:
         self._fleet.kill()
         self._beats.stop(farewell=end is End.STOPPED)
         return end
+
+    def _on_gpus(self) -> None:
+        self._fleet.recheck()
+        self._beats.notify()
 
     def _watch(self, stop: threading.Event) -> End:
         while not stop.is_set():

@@ -6,9 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from corral.agent.child import Child, Launch
+from corral.agent.gpu_bind import Binder, unstarted
 
 LOG = logging.getLogger("corral.agent")
 # How long a killed worker's thread may take to clear up after it.
@@ -18,9 +20,15 @@ _CLEAR_UP_S = 10.0
 class Fleet:
     """The children of one registration; once closed it starts nothing more."""
 
-    def __init__(self, launch: Launch, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        on_change: Callable[[], None],
+        gpus: Binder | None = None,
+    ) -> None:
         self._launch = launch
         self._on_change = on_change
+        self._gpus = gpus or Binder(None)
         self._lock = threading.RLock()
         self._children: dict[str, Child] = {}
         self._desired: dict[str, Mapping[str, Any]] = {}
@@ -30,12 +38,28 @@ class Fleet:
         """Make the given workers, and no others, run here. Never waits for any."""
         with self._lock:
             self._desired = {str(worker["worker_id"]): worker for worker in workers}
+            self._launch.breakers.heed(self._desired.values())
             self._settle()
 
     def entries(self) -> list[dict[str, Any]]:
         """The `workers` of a heartbeat; one being stopped counts until it is gone."""
         now = time.monotonic()
-        return [child.entry(now) for child in self._all()]
+        with self._lock:
+            running = [self._entry(child, now) for child in self._all()]
+            return [*running, *unstarted(self._gpus)]
+
+    def _entry(self, child: Child, now: float) -> dict[str, Any]:
+        entry = child.entry(now)
+        return {**entry, "facts": entry["facts"] | self._gpus.facts(child.worker_id)}
+
+    def recheck(self) -> None:
+        """The cards of this node are others than before: give them out anew."""
+        with self._lock:
+            self._settle()
+
+    def breakers(self) -> list[dict[str, Any]]:
+        """The `breakers` of a heartbeat: those that are not closed."""
+        return [asdict(report) for report in self._launch.breakers.reports()]
 
     def drop(self, pairs: Sequence[tuple[str, int]]) -> None:
         """Tell who holds them that these attempts are theirs no more.
@@ -102,11 +126,29 @@ class Fleet:
                 child.stop(self._launch.policy.stop_grace_s)
         if self._closed:
             return
+        self._give_gpus()
         for worker_id, worker in self._desired.items():
-            if worker_id not in self._children:
-                child = Child(worker, self._launch, self._on_change, self._gone)
+            if worker_id not in self._children and worker_id not in self._gpus.waiting:
+                child = Child(
+                    worker,
+                    self._launch,
+                    self._on_change,
+                    self._gone,
+                    self._gpus.variables(worker_id),
+                    self._gpus.blame,
+                )
                 self._children[worker_id] = child
                 child.start()
+
+    def _give_gpus(self) -> None:
+        """Cards for those who ask for them; who lost theirs ends, and is begun anew."""
+        before = self._gpus.waiting
+        living = {worker_id: c.worker for worker_id, c in self._children.items()}
+        for worker_id in self._gpus.settle(self._desired, living):
+            LOG.warning("worker %s has lost its GPU", self._children[worker_id].name)
+            self._children[worker_id].stop(0.0)
+        if self._gpus.waiting != before:
+            self._on_change()
 
     def _gone(self) -> None:
         # A changed worker is started anew only when its former self has left.

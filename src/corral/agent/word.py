@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from corral.agent.process import memory_mb
+from corral.core.breaker import BreakerReport
 from corral.core.worker import WorkerState
 
 _SERVING = frozenset({WorkerState.READY, WorkerState.BUSY})
@@ -17,7 +18,9 @@ _SERVING = frozenset({WorkerState.READY, WorkerState.BUSY})
 class Word:
     """`pid` and `restarts` are ours, the rest is the worker's own word.
 
-    `facts` is what else it says of itself, passed on as it is.
+    `facts` is what else it says of itself, passed on as it is. `failures` counts
+    what went wrong with its runners, `fault` was the last of it, `finished` counts
+    what they survived.
     """
 
     state: WorkerState = WorkerState.STARTING
@@ -27,6 +30,13 @@ class Word:
     facts: Mapping[str, Any] = field(default_factory=dict)
     pid: int | None = None
     restarts: int = 0
+    failures: int = 0
+    fault: str | None = None
+    finished: int = 0
+
+    @property
+    def is_serving(self) -> bool:
+        return self.state in _SERVING
 
     def heard(self, line: bytes) -> Word:
         """This word, changed by one status line of the worker.
@@ -43,6 +53,9 @@ class Word:
                 error=_text(told.get("error")),
                 held=tuple((str(t), int(a)) for t, a in told.get("held") or ()),
                 facts=dict(told.get("facts") or {}),
+                failures=int(told.get("failures") or 0),
+                fault=_text(told.get("fault")),
+                finished=int(told.get("finished") or 0),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("not a status line") from error
@@ -60,6 +73,8 @@ class Word:
             held=(),
             pid=None,
             restarts=self.restarts + 1,
+            failures=0,
+            finished=0,
         )
 
     def is_news(self, before: Word) -> bool:
@@ -75,14 +90,17 @@ class Word:
             )
         )
 
-    def entry(self, worker_id: str, age_s: float) -> dict[str, Any]:
-        """One worker in a heartbeat."""
+    def entry(
+        self, worker_id: str, age_s: float, breaker: BreakerReport | None = None
+    ) -> dict[str, Any]:
+        """One worker in a heartbeat; `breaker` is what keeps it from serving."""
         return {
             "worker_id": worker_id,
             "incarnation": self.incarnation,
-            "state": str(self.state),
+            "state": str(WorkerState.ERROR if breaker else self.state),
             "pid": self.pid,
-            "error": self.error,
+            "error": breaker.text if breaker else self.error,
+            "breaker": breaker.key if breaker else None,
             "restarts": self.restarts,
             "age_s": round(max(0.0, age_s), 3),
             "memory_mb": memory_mb(self.pid),

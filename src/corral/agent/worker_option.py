@@ -1,8 +1,9 @@
 """The `--worker` option of `corral join` and `corral up`, read in one place.
 
-`module:Class[=job_type[,job_type...]][xN]`: a class, the job types it serves, and how
-many runners it has. A trailing `x` with digits is always the number, so a name that
-itself ends that way is written with `x1` behind it.
+`module:Class[=job_type[,job_type...]][xN][,gpus=CARDS]`: a class, the job types it
+serves, how many runners it has, and the cards it has for itself (`WorkerSpec.gpus`). A
+trailing `x` with digits is always the number, so a name that itself ends that way is
+written with `x1` behind it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from corral.core.gpu_binding import read_wish
 from corral.core.job_type import check_name, job_type_of
 from corral.core.worker import WorkerSpec
 from corral.errors import InvalidField
@@ -24,6 +26,7 @@ _SHAPE = re.compile(
     r"(?P<path>[A-Za-z_][\w.]*?[:.][A-Za-z_]\w*?)"
     r"(?:=(?P<types>.+?))?"
     r"(?:x(?P<count>[0-9]{1,4}))?"
+    r"(?:,gpus=(?P<gpus>.+))?"
 )
 
 
@@ -42,8 +45,11 @@ def parse(text: str, concurrency: int = 1) -> dict[str, Any]:
     count = int(found["count"] or concurrency) if found else 0
     if found is None or count < 1:
         raise InvalidField(
-            f"worker {text!r} is not module:Class[=job_type][xN]", field="worker"
+            f"worker {text!r} is not module:Class[=job_type][xN][,gpus=CARDS]",
+            field="worker",
         )
+    cards = (found["gpus"] or "").strip()
+    read_wish(cards)
     listed = found["types"] or job_type_of(found["path"])
     types = [check_name(name.strip(), "job_type") for name in listed.split(",")]
     return {
@@ -52,6 +58,7 @@ def parse(text: str, concurrency: int = 1) -> dict[str, Any]:
         "job_types": types,
         "params": {},
         "concurrency": count,
+        **({"gpus": cards} if cards else {}),
     }
 
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 
 import msgspec
 
 from corral.api.deps import wrong_field
 from corral.api.model import BatchIn, TaskIn
 from corral.api.salvage import split_rows
+from corral.core.constraint import labels_for
 from corral.core.job_type import check_name
-from corral.core.notice import NOTIFY, label_of
+from corral.core.notice import OWN, label_of
 from corral.core.script import JOB_TYPE as SCRIPT
 from corral.core.script import read_script
 from corral.core.task import Overlap, TaskSpec, parse_priority
@@ -98,7 +99,7 @@ class Intake:
             run_after=self._moment(task.run_after, "run_after"),
             deadline=self._moment(task.deadline, "deadline"),
             idempotency_key=task.idempotency_key,
-            labels=_with_notify(task),
+            labels=_all_labels(task),
             depends_on=tuple(dict.fromkeys(task.depends_on)),
             overlap=_overlap(task.overlap),
             owner=self.owner,
@@ -135,24 +136,29 @@ class Intake:
         return value
 
     def _moment(self, value: str | float | None, field: str) -> datetime | None:
-        if value is None:
-            return None
-        try:
-            if isinstance(value, str):
-                moment = datetime.fromisoformat(value)
-            elif math.isfinite(value) and abs(value) < 1e9:
-                moment = self.now + timedelta(seconds=value)
-            else:
-                raise ValueError(value)
-            # To UTC here: at either end of the calendar that fails, and the store
-            # must not be where it does.
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(
-                UTC
-            )
-        except (ValueError, OverflowError):
-            raise InvalidField(
-                f"{field} must be an ISO 8601 time or seconds from now", field=field
-            ) from None
+        return None if value is None else read_moment(value, self.now, field)
+
+
+def read_moment(
+    value: str | float, now: datetime, field: str, zone: tzinfo = UTC
+) -> datetime:
+    """An ISO 8601 time, or seconds from now; one that names no zone is in `zone`."""
+    try:
+        if isinstance(value, str):
+            moment = datetime.fromisoformat(value)
+        elif math.isfinite(value) and abs(value) < 1e9:
+            moment = now + timedelta(seconds=value)
+        else:
+            raise ValueError(value)
+        # To UTC here: at either end of the calendar that fails, and the store must
+        # not be where it does.
+        return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).astimezone(
+            UTC
+        )
+    except (ValueError, OverflowError):
+        raise InvalidField(
+            f"{field} must be an ISO 8601 time or seconds from now", field=field
+        ) from None
 
 
 def _decode_task(body: bytes | msgspec.Raw) -> TaskIn:
@@ -173,16 +179,18 @@ def _overlap(value: str) -> Overlap:
         ) from None
 
 
-def _with_notify(task: TaskIn) -> dict[str, str]:
-    if not task.notify:
+def _all_labels(task: TaskIn) -> dict[str, str]:
+    """The caller's labels, and those of Corral's own that hold what else was said."""
+    if not task.notify and not task.node_labels and not task.tolerates:
         return task.labels
     urls = [task.notify] if isinstance(task.notify, str) else task.notify
-    return {**task.labels, **label_of(urls)}
+    own = {**label_of(urls), **labels_for(task.node_labels, task.tolerates)}
+    return {**task.labels, **own}
 
 
 def _check_labels(labels: dict[str, str]) -> None:
-    if NOTIFY in labels:
-        raise InvalidField(f"the label {NOTIFY!r} is Corral's own", field="labels")
+    if taken := OWN & labels.keys():
+        raise InvalidField(f"the label {min(taken)!r} is Corral's own", field="labels")
     if len(labels) > MAX_LABELS:
         raise InvalidField(f"at most {MAX_LABELS} labels are allowed", field="labels")
     for key, value in labels.items():

@@ -128,6 +128,7 @@ class LaunchIn(Struct):
     worker_name: str | None = None
     worker_url: str | None = None
     auto_connect_job_type: str | None = None
+    gpus: int | str = ""
 
 
 class LaunchId(Struct):

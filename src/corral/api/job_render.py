@@ -9,6 +9,7 @@ from msgspec import Raw
 from corral.api import job_model as jm
 from corral.core.job import JOB_STATUS, NONEXISTENT, WORKER_STATUS
 from corral.core.task import State, Task
+from corral.core.worker import LAUNCHED
 from corral.manager.state import WorkerLink
 from corral.manager.worker_types import Launch
 
@@ -90,7 +91,7 @@ def launch(found: Launch) -> jm.LaunchStatus:
         found.id,
         found.status,
         row.id if row else None,
-        row.spec.name.removeprefix("api-") if row else None,
+        row.spec.name.removeprefix(LAUNCHED) if row else None,
         row.spec.url if row else None,
         found.error,
     )

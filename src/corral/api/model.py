@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from corral.api.hold_model import HoldOut, WindowOut
+from corral.core.breaker import BreakerReport
 from corral.core.gpu import Gpu
 
 
@@ -28,6 +30,8 @@ class TaskIn(Struct, forbid_unknown_fields=True):
     depends_on: list[str] = []
     overlap: str = "allowed"
     notify: str | list[str] = []
+    node_labels: dict[str, str] = {}
+    tolerates: list[str] = []
 
 
 class BatchIn(Struct, forbid_unknown_fields=True):
@@ -118,6 +122,8 @@ class TaskOut(TaskBrief, kw_only=True):
     idempotency_key: str | None
     depends_on: list[str]
     notify: list[str]
+    node_labels: dict[str, str]
+    tolerates: list[str]
     node_id: str | None
     assigned_worker: str | None
     progress: ProgressOut | None
@@ -169,6 +175,7 @@ class WorkerIn(Struct, forbid_unknown_fields=True):
     concurrency: int = 1
     node_id: str | None = None
     count: int = 1
+    gpus: int | str = ""
 
 
 class WorkerOut(Struct):
@@ -269,6 +276,24 @@ class NodeOut(Struct):
     disk_percent: float | None
     load_1m: float | None
     gpus: Sequence[Gpu] = ()
+    scheduling: str = "open"
+    holds: Sequence[HoldOut] = ()
+    taints: Sequence[str] = ()
+    running_tasks: int = 0
+    windows: Sequence[WindowOut] = ()
+    breakers: Sequence[BreakerReport] = ()
+    clock_skew_s: float | None = None
+    version_skew: str | None = None
+
+
+class BreakerResetIn(Struct, forbid_unknown_fields=True):
+    key: str | None = None
+
+
+class BreakersReset(Struct):
+    node_id: str
+    reset: list[str]
+    workers: list[str]
 
 
 class NodeListOut(Struct):
@@ -287,10 +312,13 @@ class ClusterOut(Struct):
     total_nodes: int
     online_nodes: int
     gpu_utilization: float
+    gpu_memory_total_mb: float
+    gpu_memory_offered_mb: float
     total_memory_mb: float
     available_memory_mb: float
     uptime_s: float
     version: str
+    health: str
     total_memory: float
     available_memory: float
     uptime: float
@@ -309,23 +337,6 @@ class TokenOut(Struct):
     token: str
     expires_at: datetime | None
     uses: int | None
-
-
-class EventOut(Struct):
-    seq: int
-    event_type: str
-    severity: str
-    title: str
-    description: str
-    source_node_id: str | None
-    task_ids: list[str]
-    data: dict[str, Any]
-    at: datetime | None
-
-
-class EventListOut(Struct):
-    events: list[EventOut]
-    next: int
 
 
 class HealthOut(Struct):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from corral.core.breaker import BreakerReport
 from corral.core.gpu import Gpu
 
 
@@ -26,6 +28,7 @@ class DeclaredWorker(Struct):
     params: dict[str, Any] = {}
     concurrency: int = 1
     url: str | None = None
+    gpus: str = ""
 
 
 class RegisterIn(Struct):
@@ -34,7 +37,11 @@ class RegisterIn(Struct):
     address: str | None = None
     capabilities: dict[str, Any] = {}
     labels: dict[str, str] = {}
+    taints: list[str] = []
     workers: list[DeclaredWorker] = []
+    clock: float | None = None
+    node_type: str = "worker"
+    machine: str | None = None
 
 
 class DesiredWorker(Struct):
@@ -48,12 +55,23 @@ class DesiredWorker(Struct):
     entry: str | None = None
     generation: int = 0
     url: str | None = None
+    gpus: str = ""
+    worker_type: str | None = None
+
+
+class GpuReleaseOut(Struct):
+    """The quarantine of a card that is to end, named by when it began."""
+
+    gpu_id: str
+    since: datetime
 
 
 class DesiredOut(Struct):
     version: int
     workers: list[DesiredWorker]
     leave: bool = False
+    gpu_releases: list[GpuReleaseOut] = []
+    forget: bool = False
 
 
 class EngineOut(Struct):
@@ -64,6 +82,11 @@ class EngineOut(Struct):
     prefix: str = ""
 
 
+class LimitsOut(Struct):
+    no_overlap_kill_s: float
+    overrun_s: float
+
+
 class RegisterOut(Struct):
     epoch: int
     desired: DesiredOut
@@ -71,6 +94,7 @@ class RegisterOut(Struct):
     fence_after_s: float
     sample_s: float
     engine: EngineOut
+    limits: LimitsOut
 
 
 class WorkerBeatIn(Struct):
@@ -83,6 +107,7 @@ class WorkerBeatIn(Struct):
     age_s: float = 0.0
     memory_mb: float | None = None
     facts: dict[str, Any] = {}
+    breaker: str | None = None
     held: list[tuple[str, int]] = []
 
 
@@ -100,12 +125,21 @@ class SampleIn(Struct):
     load_15m: float
 
 
+class OwnerIn(Struct):
+    active: bool
+    reason: str = ""
+    drain: bool = False
+
+
 class BeatIn(Struct):
     epoch: int
     seq: int = 0
+    clock: float | None = None
+    owner: OwnerIn | None = None
     workers: list[WorkerBeatIn] = []
     sample: SampleIn | None = None
     gpus: list[Gpu] | None = None
+    breakers: list[BreakerReport] = []
 
 
 class BeatOut(Struct):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
 
 from msgspec import Raw
 
+from corral import __version__
+from corral.api.hold_model import HoldOut, WindowOut
 from corral.api.model import (
     AttemptOut,
     ErrorOut,
@@ -21,14 +25,20 @@ from corral.api.model import (
     WorkerMetrics,
     WorkerOut,
 )
+from corral.core.constraint import ANYWHERE, constraint_of
 from corral.core.environment import to_plain
-from corral.core.node import Node, Sample
+from corral.core.gpu import Gpu
+from corral.core.node import Hold, Node, Sample, Window
 from corral.core.notice import public, urls_of
 from corral.core.task import Attempt, State, Task, TaskError
+from corral.core.version import fit
 from corral.core.worker import REST_STATE
+from corral.manager import gpus
+from corral.manager.holding import scheduling
 from corral.manager.manager import Manager
-from corral.manager.state import NodeLink, WorkerLink
+from corral.manager.state import Cluster, NodeLink, WorkerLink
 from corral.manager.submitting import Accepted
+from corral.manager.windows import next_start
 
 
 def status_of(state: State) -> str:
@@ -84,6 +94,7 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
     spec = task.spec
     reason = manager.why(task)
     progress = manager.cluster.progress.get(task.id)
+    constraint = constraint_of(spec.labels) or ANYWHERE
     short = brief(task)
     return TaskOut(
         **{name: getattr(short, name) for name in short.__struct_fields__},
@@ -100,6 +111,8 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
         idempotency_key=spec.idempotency_key,
         depends_on=list(spec.depends_on),
         notify=urls_of(spec.labels),
+        node_labels=dict(constraint.labels),
+        tolerates=sorted(constraint.tolerates),
         node_id=task.node_id,
         assigned_worker=task.worker_id,
         progress=ProgressOut(*progress) if progress else None,
@@ -126,7 +139,7 @@ def attempt(row: Attempt) -> AttemptOut:
     )
 
 
-def worker(link: WorkerLink) -> WorkerOut:
+def worker(cluster: Cluster, link: WorkerLink) -> WorkerOut:
     row = link.worker
     done = link.ran + link.failed
     return WorkerOut(
@@ -140,7 +153,7 @@ def worker(link: WorkerLink) -> WorkerOut:
         concurrency=row.spec.concurrency,
         current_tasks=sum(len(order.left) for order in link.orders.values()),
         loaded_models=[],
-        gpu_info=[],
+        gpu_info=[gpu_info(card) for card in gpus.of_worker(cluster, link)],
         memory_usage={"rss_mb": link.memory_mb} if link.memory_mb else {},
         performance_metrics={
             "tasks_completed": link.ran,
@@ -160,8 +173,24 @@ def worker(link: WorkerLink) -> WorkerOut:
     )
 
 
+def gpu_info(card: Gpu) -> dict[str, Any]:
+    """A worker's card in the documents' words; memory is MB, use is percent."""
+    return {
+        "id": card.id,
+        "model": card.name,
+        "name": card.name,
+        "vendor": card.vendor,
+        "memory_total": card.memory_total_mb,
+        "memory_used": card.memory_used_mb,
+        "temperature": card.temperature_c,
+        "utilization": card.utilization_percent,
+        "driver_version": card.driver,
+        "is_simulated": card.is_simulated,
+    }
+
+
 def worker_detail(manager: Manager, link: WorkerLink) -> WorkerDetail:
-    short = worker(link)
+    short = worker(manager.cluster, link)
     now = manager.clock.now()
     hours = (now - manager.started_at).total_seconds() / 3600
     done = link.ran + link.failed
@@ -200,9 +229,28 @@ def _percent(used: float, total: float) -> float | None:
     return 100 * used / total if total > 0 else None
 
 
-def node(link: NodeLink, workers: int) -> NodeOut:
+def window(row: Window, now: datetime) -> WindowOut:
+    return WindowOut(
+        row.name,
+        row.duration_s,
+        row.cron,
+        row.timezone,
+        row.starts_at,
+        row.reason,
+        row.drain,
+        next_start(row, now),
+    )
+
+
+def _hold(hold: Hold) -> HoldOut:
+    told = (hold.drain, hold.since, hold.until, hold.by)
+    return HoldOut(str(hold.source), hold.reason, *told)
+
+
+def node(link: NodeLink, workers: Sequence[WorkerLink], now: datetime) -> NodeOut:
     row: Node = link.node
     sample: Sample | None = link.sample
+    lead = link.clock.seconds
     return NodeOut(
         node_id=row.id,
         hostname=row.hostname,
@@ -210,11 +258,11 @@ def node(link: NodeLink, workers: int) -> NodeOut:
         status=str(row.state),
         address=row.address,
         version=row.version,
-        labels=row.labels,
+        labels=row.all_labels,
         capabilities=row.capabilities,
         joined_at=row.joined_at,
         last_heartbeat=row.last_heartbeat,
-        workers=workers,
+        workers=len(workers),
         cpu_percent=sample.cpu_percent if sample else None,
         memory_percent=(
             _percent(sample.memory_used_mb, sample.memory_total_mb) if sample else None
@@ -224,4 +272,12 @@ def node(link: NodeLink, workers: int) -> NodeOut:
         ),
         load_1m=sample.load_1m if sample else None,
         gpus=link.gpus or (),
+        scheduling=scheduling(link, workers),
+        holds=[_hold(hold) for hold in link.holds],
+        taints=sorted(row.all_taints),
+        running_tasks=sum(len(o.left) for w in workers for o in w.orders.values()),
+        windows=[window(w, now) for w in row.windows],
+        breakers=link.breakers or (),
+        clock_skew_s=None if lead is None else round(lead, 3),
+        version_skew=fit(row.version, __version__).skew,
     )

@@ -29,6 +29,8 @@ class ScheduledTask(Struct):
     labels: dict[str, str]
     overlap: str
     notify: list[str]
+    node_labels: dict[str, str]
+    tolerates: list[str]
 
 
 class ScheduleOut(Struct):

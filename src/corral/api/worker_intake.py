@@ -10,14 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from corral.api.node_model import DeclaredWorker
+from corral.core.gpu_binding import read_wish
 from corral.core.job_type import check_name, job_type_of
-from corral.core.worker import WorkerSpec, WorkerState
+from corral.core.worker import LAUNCHED, WorkerSpec, WorkerState
 from corral.errors import InvalidField
 
 MAX_COUNT = 256
-# Workers launched through the API carry it in their names; those an agent declares
-# do not, so that either side can drop its own and keep the other's.
-LAUNCHED = "api-"
 _CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?")
 
 
@@ -27,6 +25,7 @@ def worker_spec(
     job_types: Sequence[str],
     params: dict[str, Any],
     concurrency: int,
+    gpus: int | str = "",
 ) -> WorkerSpec:
     """The spec of one worker; without job types it serves what its class is named for.
 
@@ -44,7 +43,19 @@ def worker_spec(
         check_name(job_type, "job_types")
     if name:
         check_name(name, "name")
-    return WorkerSpec(name, worker_class, types, params, concurrency)
+    return WorkerSpec(
+        name, worker_class, types, params, concurrency, gpus=wanted_gpus(gpus)
+    )
+
+
+def wanted_gpus(told: int | str) -> str:
+    """The cards a worker is to have for itself, checked; see `WorkerSpec`.
+
+    Raises:
+        InvalidField: it is not written like that.
+    """
+    text = str(told).strip()
+    return text if read_wish(text) else ""
 
 
 def declared_specs(said: Sequence[DeclaredWorker]) -> list[WorkerSpec]:
@@ -60,7 +71,12 @@ def declared_specs(said: Sequence[DeclaredWorker]) -> list[WorkerSpec]:
 
 def _declared(said: DeclaredWorker) -> WorkerSpec:
     spec = worker_spec(
-        said.name, said.worker_class, said.job_types, said.params, said.concurrency
+        said.name,
+        said.worker_class,
+        said.job_types,
+        said.params,
+        said.concurrency,
+        said.gpus,
     )
     if said.url is None:
         return spec

@@ -70,29 +70,46 @@ Notify = Annotated[
 ]
 
 
+NodeLabels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--node-label", metavar="KEY=VALUE", help="Its node must have it; repeatable."
+    ),
+]
+Tolerate = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--tolerate", metavar="TAINT", help="A taint it does not mind; repeatable."
+    ),
+]
+
+
 def task_options(
     *,
     priority: str | None = None,
     label: list[str] | None = None,
+    node_label: list[str] | None = None,
     run_after: str | None = None,
     deadline: str | None = None,
     **plain: Any,
 ) -> TaskOptions:
     """What was given, as the client takes it; what was not given is left out."""
     options = {
-        "priority": _number_or_word(priority, int),
+        "priority": number_or_word(priority, int),
         "labels": read_labels(label),
-        "run_after": _number_or_word(run_after, float),
-        "deadline": _number_or_word(deadline, float),
+        "node_labels": read_labels(node_label, "--node-label"),
+        "run_after": number_or_word(run_after, float),
+        "deadline": number_or_word(deadline, float),
         **plain,
     }
     given = {key: value for key, value in options.items() if value is not None}
     return cast("TaskOptions", given)
 
 
-def _number_or_word(
+def number_or_word(
     text: str | None, number: type[int] | type[float]
 ) -> int | float | str | None:
+    """A number where it reads like one, else the text itself."""
     if text is None:
         return None
     try:
@@ -101,7 +118,9 @@ def _number_or_word(
         return text
 
 
-def read_labels(pairs: list[str] | None) -> dict[str, str] | None:
+def read_labels(
+    pairs: list[str] | None, option: str = "--label"
+) -> dict[str, str] | None:
     """`key=value` or `key:value` pairs."""
     if not pairs:
         return None
@@ -109,7 +128,7 @@ def read_labels(pairs: list[str] | None) -> dict[str, str] | None:
     for pair in pairs:
         key, separator, value = pair.partition("=" if "=" in pair else ":")
         if not key or not separator:
-            _refuse(f"{pair!r} is not KEY=VALUE", "--label")
+            _refuse(f"{pair!r} is not KEY=VALUE", option)
         labels[key] = value
     return labels
 
@@ -169,6 +188,8 @@ def task_group(
     depends_on: DependsOn = None,
     idempotency_key: IdempotencyKey = None,
     notify: Notify = None,
+    node_label: NodeLabels = None,
+    tolerate: Tolerate = None,
 ) -> TaskOptions:
     """The options of a task, for `group.takes`."""
     return task_options(
@@ -182,4 +203,6 @@ def task_group(
         depends_on=depends_on,
         idempotency_key=idempotency_key,
         notify=notify or None,
+        node_label=node_label,
+        tolerates=tolerate or None,
     )

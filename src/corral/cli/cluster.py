@@ -163,6 +163,8 @@ class Cluster:
 
     def _add_manager(self, stores: Mapping[str, str]) -> Child:
         env = {**os.environ, **self._variables(), **stores}
+        # It need not stand in as this machine's node when an agent will be that.
+        env["CORRAL_AGENT_WORKERS"] = json.dumps(self._options.workers)
         command = Command(self._options.manager_argv, env)
         return self._supervisor.add(
             Plan(

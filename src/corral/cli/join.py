@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from corral.cli import fault
 from corral.cli.connect import reach_of
+from corral.cli.group import takes
 from corral.errors import Unauthenticated
 
 if TYPE_CHECKING:
@@ -19,19 +21,32 @@ if TYPE_CHECKING:
     from corral.settings import Settings
 
 
-def join(
-    ctx: typer.Context,
-    url: Annotated[str, typer.Argument(metavar="URL", help="The manager.")],
-    token: Annotated[
-        str | None,
-        typer.Option(metavar="T", help="A join token; else CORRAL_JOIN_TOKEN."),
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What this node tells of itself; `taints` as the setting has them."""
+
+    labels: dict[str, str]
+    taints: str | None
+
+
+def marks_of(
+    label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="A label of this node; repeatable."),
     ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The token is in this file.")
+    taint: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY[=VALUE]",
+            help="Keep away tasks that do not tolerate it; repeatable.",
+        ),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of this node; else its host's.")
-    ] = None,
+) -> Marks:
+    """The options that mark a node, for `group.takes`."""
+    return Marks(_labels(label), ",".join(taint) if taint else None)
+
+
+def workers_of(
     worker: Annotated[
         list[str] | None,
         typer.Option(
@@ -42,9 +57,36 @@ def join(
     no_worker: Annotated[
         bool, typer.Option("--no-worker", help="Only what is launched later.")
     ] = False,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A label of this node; repeatable."),
+) -> list[str]:
+    """The options that choose a node's own workers, for `group.takes`."""
+    from corral.agent.worker_option import DEFAULTS
+
+    return [] if no_worker else worker or list(DEFAULTS)
+
+
+@takes(chosen=workers_of, marks=marks_of)
+def join(
+    ctx: typer.Context,
+    url: Annotated[
+        str | None, typer.Argument(metavar="[URL]", help="The manager.")
+    ] = None,
+    discover: Annotated[
+        bool,
+        typer.Option("--discover", help="Find the manager on the local network."),
+    ] = False,
+    cluster: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="With --discover: the cluster to join."),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(metavar="T", help="A join token; else CORRAL_JOIN_TOKEN."),
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The token is in this file.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of this node; else its host's.")
     ] = None,
     ca_file: Annotated[
         Path | None,
@@ -65,6 +107,9 @@ def join(
     key_home: Annotated[list[Path] | None, typer.Option(hidden=True)] = None,
     given: Annotated[str | None, typer.Option(hidden=True)] = None,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
+    *,
+    chosen: list[str],
+    marks: Marks,
 ) -> None:
     """Join the cluster at URL and serve it until stopped.
 
@@ -74,6 +119,7 @@ def join(
     from corral.cli.launched import end_with, given_worker, own_token
 
     end_with(parent)
+    url = _manager(url, cluster, discover=discover)
     if key_home:
         token = own_token(url, key_home)
     config = settings.load(
@@ -81,11 +127,12 @@ def join(
         manager_url=url,
         node_name=name,
         join_token=_token(token, token_file),
+        node_taints=marks.taints,
     )
-    specs = () if no_worker else _workers(worker, config.worker_concurrency)
+    specs = _workers(chosen, config.worker_concurrency)
     if given is not None:
         specs = (given_worker(given),)
-    _serve(config, specs, _labels(label), own_url, ca_file)
+    _serve(config, specs, marks.labels, own_url, ca_file)
 
 
 def _serve(
@@ -97,8 +144,9 @@ def _serve(
 ) -> None:
     from corral.agent.config import AgentConfig
     from corral.agent.main import serve
+    from corral.cli import node_policy
     from corral.cli.log import configure
-    from corral.cli.node_policy import code_policy, container_policy, gpu_policy
+    from corral.cli.machine import machine_id
 
     configure(config.log_level, _log_format(config))
     setup = AgentConfig(
@@ -107,14 +155,18 @@ def _serve(
         name=config.node_name or socket.gethostname(),
         join_token=_text(config.join_token),
         workers=workers,
-        labels=labels,
+        labels={**node_policy.node_labels(config), **labels},
+        taints=node_policy.node_taints(config),
         url=own_url,
         direct_url=_text(config.redis_url),
         ca_file=ca_file.absolute() if ca_file else None,
         join_wait_s=config.worker_registration_timeout_s,
-        code=code_policy(config),
-        containers=container_policy(config),
-        gpus=gpu_policy(config),
+        code=node_policy.code_policy(config),
+        containers=node_policy.container_policy(config),
+        gpus=node_policy.gpu_policy(config),
+        breaker=node_policy.breaker_policy(config),
+        machine=machine_id(),
+        owner=node_policy.owner_policy(config),
     )
     try:
         raise typer.Exit(serve(setup))
@@ -122,6 +174,33 @@ def _serve(
         # Not about an API key, which the general answer would speak of.
         typer.echo(f"Error: {fault.one_line(error.message)}", err=True)
         raise typer.Exit(fault.FAILED) from None
+
+
+def _manager(url: str | None, cluster: str | None, *, discover: bool) -> str:
+    """The URL that was given, or the one manager that announces itself."""
+    if discover is (url is not None) or (cluster and not discover):
+        raise typer.BadParameter("give the manager's URL, or --discover [--cluster]")
+    if url is not None:
+        return url
+    from corral.cli.discovery import find
+    from corral.errors import Unreachable
+
+    found = find(cluster)
+    if not found:
+        which = f"of a cluster {cluster!r} " if cluster else ""
+        raise Unreachable(
+            f"no manager {which}announces itself on this network; it must run with "
+            "CORRAL_DISCOVERY=true, or give its URL"
+        )
+    if len(found) > 1:
+        for one in found:
+            typer.echo(f"  {fault.one_line(str(one))}", err=True)
+        raise typer.BadParameter(
+            "several managers announce themselves: name the cluster with --cluster, "
+            "or give the URL"
+        )
+    typer.echo(f"found {fault.one_line(str(found[0]))}", err=True)
+    return found[0].url
 
 
 def _token(text: str | None, file: Path | None) -> str | None:
@@ -141,12 +220,12 @@ def _text(secret: SecretStr | None) -> str | None:
     return secret.get_secret_value() if secret is not None else None
 
 
-def _workers(options: list[str] | None, concurrency: int) -> tuple[WorkerSpec, ...]:
-    from corral.agent.worker_option import DEFAULTS, parse_all
+def _workers(options: list[str], concurrency: int) -> tuple[WorkerSpec, ...]:
+    from corral.agent.worker_option import parse_all
     from corral.errors import InvalidField
 
     try:
-        return parse_all(options or DEFAULTS, concurrency)
+        return parse_all(options, concurrency)
     except InvalidField as error:
         raise typer.BadParameter(error.message, param_hint="--worker") from None
 

@@ -30,10 +30,32 @@ class Root(LazyGroup):
             "corral.cli.join:join", "Make this machine a node of a cluster.", _CLUSTER
         ),
         "status": Entry("corral.cli.status:status", "How the cluster does.", _CLUSTER),
+        "doctor": Entry("corral.cli.doctor:doctor", "Say what to fix.", _CLUSTER),
+        "validate": Entry(
+            "corral.cli.validate:validate", "Try every worker.", _CLUSTER
+        ),
+        "alerts": Entry("corral.cli.alerts:app", "What is wrong.", _CLUSTER),
+        "events": Entry("corral.cli.events:events", "What happened.", _CLUSTER),
         "nodes": Entry("corral.cli.nodes:nodes", "List machines.", _CLUSTER),
+        "cordon": Entry(
+            "corral.cli.cordon:cordon", "Give a node nothing new.", _CLUSTER
+        ),
+        "drain": Entry("corral.cli.cordon:drain", "Empty a node.", _CLUSTER),
+        "uncordon": Entry("corral.cli.cordon:uncordon", "Open it again.", _CLUSTER),
+        "label": Entry("corral.cli.label:label", "Set labels of a node.", _CLUSTER),
+        "taint": Entry("corral.cli.label:taint", "Keep tasks off a node.", _CLUSTER),
+        "window": Entry("corral.cli.window:app", "Plan maintenance.", _CLUSTER),
+        "leave": Entry("corral.cli.leave:leave", "Be a node no more.", _CLUSTER),
+        "gpu": Entry("corral.cli.gpu:app", "List GPUs, lift a quarantine.", _CLUSTER),
+        "metrics": Entry(
+            "corral.cli.metrics:metrics", "Figures over time, as plots.", _CLUSTER
+        ),
         "workers": Entry("corral.cli.workers:workers", "List workers.", _CLUSTER),
         "worker": Entry(
             "corral.cli.worker:app", "Launch, restart or stop workers.", _CLUSTER
+        ),
+        "breaker": Entry(
+            "corral.cli.breaker:app", "Workers that keep failing.", _CLUSTER
         ),
         "run": Entry("corral.cli.run:run", "Run a task, print its result.", _WORK),
         "submit": Entry("corral.cli.submit:submit", "Submit one or many tasks.", _WORK),

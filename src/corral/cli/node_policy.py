@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from corral.core.constraint import read_pairs
 from corral.errors import SettingsError
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from corral.agent.probe.watch import GpuPolicy
+    from corral.core.breaker import BreakerPolicy
+    from corral.core.owner import OwnerPolicy
     from corral.settings import Settings
+
+_LONGEST_COOLDOWN = 10
 
 
 def code_policy(config: Settings) -> dict[str, Any]:
@@ -36,11 +41,57 @@ def container_policy(config: Settings) -> dict[str, Any]:
     }
 
 
-def gpu_policy(config: Settings) -> GpuPolicy:
-    """Which GPUs of this node are offered, and which are made up."""
-    from corral.agent.probe.watch import GpuPolicy
+def node_labels(config: Settings) -> dict[str, str]:
+    """What this node tells of itself; a label without a value is `true`."""
+    return read_pairs(config.node_labels, bare="true")
 
-    return GpuPolicy(config.gpu_devices, config.simulated_gpus)
+
+def node_taints(config: Settings) -> tuple[str, ...]:
+    """What keeps tasks away from this node unless they tolerate it."""
+    return tuple(taint for taint in config.node_taints.split(",") if taint)
+
+
+def gpu_policy(config: Settings) -> GpuPolicy:
+    """Which GPUs of this node are offered, what of them, and which are made up."""
+    from corral.agent.probe.watch import GpuPolicy
+    from corral.core.breaker import BreakerPolicy
+
+    return GpuPolicy(
+        config.gpu_devices,
+        config.simulated_gpus,
+        memory_share=config.gpu_memory_fraction,
+        quarantine=BreakerPolicy(
+            config.gpu_error_limit,
+            config.gpu_error_window_s,
+            config.gpu_probe_after_s,
+            longest_s=86_400.0,
+        ),
+    )
+
+
+def breaker_policy(config: Settings) -> BreakerPolicy:
+    """After how many failures a kind of worker is left alone, and for how long."""
+    from corral.core.breaker import BreakerPolicy
+
+    return BreakerPolicy(
+        config.breaker_failures,
+        config.breaker_window_s,
+        config.breaker_cooldown_s,
+        longest_s=config.breaker_cooldown_s * _LONGEST_COOLDOWN,
+    )
+
+
+def owner_policy(config: Settings) -> OwnerPolicy:
+    """What this node does while its owner uses it."""
+    from corral.core.owner import OwnerMode, OwnerPolicy
+
+    return OwnerPolicy(
+        OwnerMode(config.owner_policy),
+        config.owner_gpu_percent,
+        config.owner_gpu_memory_mb,
+        config.owner_idle_s,
+        config.owner_resume_s,
+    )
 
 
 def _tokens(secret: SecretStr | None) -> dict[str, str]:

@@ -11,12 +11,10 @@ import gc
 import json
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,21 +22,21 @@ from urllib.parse import urlsplit
 
 import typer
 
+from corral.cli.serve_files import Files, prepare
 from corral.embedded.folder import Folder, load_state
 from corral.errors import SettingsError, Unavailable
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from corral.manager.manager import Manager, ManagerConfig
+    from corral.manager.config import ManagerConfig
+    from corral.manager.manager import Manager
     from corral.manager.target import GatewayConfig
     from corral.settings import Settings
-    from corral.store.objects import ObjectStore
 
 manager = typer.Typer(add_completion=False)
 agent = typer.Typer(add_completion=False)
 log = logging.getLogger("corral")
-SECRET_FILE = "cluster.secret"
 
 
 @manager.callback()
@@ -69,6 +67,7 @@ def _run_manager(config: Settings) -> int:
     import uvicorn
 
     from corral.api.app import build
+    from corral.cli.discovery import announced
 
     files = prepare(config)
     failure: list[Unavailable] = []
@@ -83,7 +82,8 @@ def _run_manager(config: Settings) -> int:
         app.state.manager = boss
         watch = asyncio.create_task(_leave_when_deposed(boss, server))
         try:
-            yield
+            async with announced(config):
+                yield
         finally:
             watch.cancel()
             await boss.stop()
@@ -195,11 +195,13 @@ async def _wait_for(
 
 
 def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
+    from corral.cli.alert_policy import alert_config
+    from corral.cli.machine import master_config
     from corral.cli.neighbour import neighbour_config
+    from corral.cli.serve_liveness import liveness
     from corral.core.retry import RetryPolicy
     from corral.manager.access import Limits
-    from corral.manager.manager import ManagerConfig
-    from corral.manager.rescue import Liveness
+    from corral.manager.config import ManagerConfig
     from corral.scheduler.scheduler import Policy
     from corral.store.base import Retention
 
@@ -215,11 +217,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
             cap_s=config.retry_cap_s,
             max_losses=config.max_losses,
         ),
-        liveness=Liveness(
-            config.suspect_after_s,
-            config.lost_after_s,
-            register_s=config.worker_registration_timeout_s,
-        ),
+        liveness=liveness(config),
         limits=Limits(
             config.rate_limit_per_s, config.rate_burst, config.failed_auth_per_min
         ),
@@ -228,17 +226,23 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
             config.keep_events_s,
             config.keep_samples_s,
             config.keep_audit_s,
+            config.keep_minutes_s,
+            config.keep_hours_s,
         ),
         artifact_limit_bytes=int(config.artifact_limit_gb * (1 << 30)),
         keep_objects_s=config.keep_objects_s,
         beat_s=config.beat_s,
         fence_after_s=config.fence_after_s,
+        overrun_s=config.overrun_ms / 1000,
         sample_s=config.heartbeat_interval_s,
+        stale_node_after_s=config.stale_node_after_s,
         default_timeout_s=config.task_timeout_s,
         is_open=config.insecure,
         worker_ports=_ports(config.worker_ports),
         gateway=gateway_config(config),
+        alerts=alert_config(config),
         neighbour=neighbour_config(config),
+        master=master_config(config),
     )
 
 
@@ -270,79 +274,6 @@ def _ports(text: str) -> tuple[int, ...]:
     return tuple(range(low, high + 1))
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """What the manager keeps on disk, ready before anything is served."""
-
-    home: Path
-    cluster_secret: bytes
-    admin_key: str
-    database_url: str
-    redis_url: str
-    objects: ObjectStore
-
-
-def prepare(config: Settings) -> Files:
-    """Make the data folder, the secrets of a first start, and read them."""
-    from corral.core.key import write_key
-    from corral.engine.factory import URL_FILE
-
-    if config.database_url is None or config.redis_url is None:
-        raise SettingsError(
-            "the manager needs CORRAL_DATABASE_URL and CORRAL_REDIS_URL; "
-            "'corral up' starts both by itself"
-        )
-    home = Path(config.home)
-    home.mkdir(parents=True, exist_ok=True, mode=0o700)
-    admin = Path(config.admin_key_path)
-    if not admin.exists():
-        text = write_key(secrets.token_hex(6), secrets.token_urlsafe(32))
-        _write_secret(admin, text)
-        log.info("wrote the admin key to %s", admin)
-    redis_url = config.redis_url.get_secret_value()
-    _write_secret(home / URL_FILE, redis_url)
-    return Files(
-        home,
-        _cluster_secret(home),
-        admin.read_text(encoding="utf-8").strip(),
-        config.database_url.get_secret_value(),
-        redis_url,
-        _objects(config),
-    )
-
-
-def _objects(config: Settings) -> ObjectStore:
-    from corral.store.objects import S3Access, open_objects
-
-    access, secret = config.minio_access_key, config.minio_secret_key
-    return open_objects(
-        config.object_store,
-        S3Access(
-            config.minio_endpoint,
-            access.get_secret_value() if access else None,
-            secret.get_secret_value() if secret else None,
-        ),
-        # One request carries one object.
-        int(config.batch_body_limit),
-    )
-
-
-def _cluster_secret(home: Path) -> bytes:
-    path = home / SECRET_FILE
-    if not path.exists():
-        _write_secret(path, secrets.token_hex(32))
-    return bytes.fromhex(path.read_text().strip())
-
-
-def _write_secret(path: Path, text: str) -> None:
-    """Create or replace a file only its owner can read, never half written."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
-    draft.replace(path)
-
-
 @agent.command("serve")
 def serve_agent(name: str = "local") -> None:
     """Run an agent in the foreground, as `corral up` starts it."""
@@ -350,8 +281,9 @@ def serve_agent(name: str = "local") -> None:
     from corral.agent.config import AgentConfig
     from corral.agent.main import serve
     from corral.agent.worker_option import parse_all
+    from corral.cli import node_policy
     from corral.cli.log import configure
-    from corral.cli.node_policy import code_policy, container_policy, gpu_policy
+    from corral.cli.machine import machine_id
 
     config = settings.load()
     configure(config.log_level, config.log_format)
@@ -366,11 +298,17 @@ def serve_agent(name: str = "local") -> None:
                 workers=parse_all(
                     _worker_options(config.agent_workers), config.worker_concurrency
                 ),
+                labels=node_policy.node_labels(config),
+                taints=node_policy.node_taints(config),
                 ca_file=config.ssl_cert_path,
                 die_with_parent=True,
-                code=code_policy(config),
-                containers=container_policy(config),
-                gpus=gpu_policy(config),
+                code=node_policy.code_policy(config),
+                containers=node_policy.container_policy(config),
+                gpus=node_policy.gpu_policy(config),
+                breaker=node_policy.breaker_policy(config),
+                machine=machine_id(),
+                owner=node_policy.owner_policy(config),
+                node_type="master",
             )
         )
     )

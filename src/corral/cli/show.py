@@ -58,7 +58,7 @@ def hint(text: str) -> None:
     typer.echo(text, err=True)
 
 
-def _print_grid(grid: Table) -> None:
+def print_grid(grid: Table) -> None:
     """A terminal gets what fits; a pipe gets whole rows without padding."""
     from rich.console import Console
 
@@ -74,6 +74,10 @@ def _print_grid(grid: Table) -> None:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print rows under headings; a cell that is a known state gets its colour."""
+    print_grid(table_grid(columns, rows))
+
+
+def table_grid(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -83,11 +87,15 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     for row in rows:
         cells = [cell(value) for value in row]
         grid.add_row(*(Text(text, _STYLE_OF.get(text, "")) for text in cells))
-    _print_grid(grid)
+    return grid
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> None:
     """Print names and values below each other; empty values are left out."""
+    print_grid(facts_grid(pairs))
+
+
+def facts_grid(pairs: Iterable[tuple[str, Any]]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
@@ -98,7 +106,7 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> None:
         text = cell(value)
         if text:
             grid.add_row(Text(name), Text(text, _STYLE_OF.get(text.split(" ")[0], "")))
-    _print_grid(grid)
+    return grid
 
 
 def cell(value: Any) -> str:

@@ -22,6 +22,13 @@ app.command("list")(workers)
 WorkersArgument = Annotated[
     list[str], typer.Argument(metavar="WORKER...", help="Their ids.")
 ]
+GpusOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|CARDS",
+        help="Cards each has for itself: how many, or gpu:0,gpu:1 or ids.",
+    ),
+]
 
 
 @app.command()
@@ -56,6 +63,7 @@ def launch(
     count: Annotated[
         int | None, typer.Option(help="How many such workers.", min=1)
     ] = None,
+    gpus: GpusOption = None,
     as_json: show.JsonFlag = False,
 ) -> None:
     """Launch workers of a class or of a worker type, and print their ids."""
@@ -81,9 +89,10 @@ def launch(
                 concurrency=concurrency,
                 node_id=node,
                 count=count,
+                gpus=gpus,
             )
         else:
-            launched = _launch_type(client, what, name, node, url, count or 1)
+            launched = _launch_type(client, what, name, node, url, gpus, count or 1)
     if as_json:
         show.echo_values(launched)
         return
@@ -108,13 +117,14 @@ def _launch_type(
     name: str | None,
     node: str | None,
     url: str | None,
+    gpus: str | None,
     count: int,
 ) -> list[WorkerInfo]:
     launched = []
     for _ in range(count):
         place = node or _emptiest_node(client)
         worker_id = client.launch_worker_of_type(
-            worker_type, node=place, name=name, url=url
+            worker_type, node=place, name=name, url=url, gpus=gpus
         )
         launched.append(client.worker(worker_id))
     return launched

@@ -1,4 +1,4 @@
-"""The calls about the cluster itself: nodes, workers, job types, tokens, events."""
+"""The calls about the cluster itself: nodes, workers, job types, tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from corral.client.service_value import LaunchId, LaunchStatus
 from corral.client.value import (
     AppInfo,
     ClusterStatus,
-    EventPage,
     Health,
     JobTypeInfo,
     JoinToken,
@@ -97,8 +96,12 @@ def launch_worker(
     concurrency: int | None = None,
     node_id: str | None = None,
     count: int | None = None,
+    gpus: int | str | None = None,
 ) -> Flow[list[WorkerInfo]]:
-    """Ask for workers of a class (`module:Class`); agents start them soon after."""
+    """Ask for workers of a class (`module:Class`); agents start them soon after.
+
+    `gpus` are the cards each has for itself: how many, or which (`gpu:0`, ids).
+    """
     response = yield _post(
         "/workers",
         worker_class=worker_class,
@@ -108,6 +111,7 @@ def launch_worker(
         concurrency=concurrency,
         node_id=node_id,
         count=count,
+        gpus=gpus,
     )
     return decode(response, _Workers).workers
 
@@ -124,16 +128,25 @@ def restart_worker(worker_id: str) -> Flow[WorkerRestart]:
     return decode(response, WorkerRestart)
 
 
+def release_gpu(node_id: str, gpu_id: str) -> Flow[dict[str, Any]]:
+    """Lift the quarantine of a card; the card as it was."""
+    path = f"/nodes/{segment(node_id)}/gpus/{segment(gpu_id)}/release"
+    response = yield Request("POST", path)
+    return decode(response, dict[str, Any])
+
+
 def launch_worker_of_type(
     worker_type: str,
     *,
     node: str,
     name: str | None = None,
     url: str | None = None,
+    gpus: int | str | None = None,
 ) -> Flow[str]:
     """Ask for a worker of a registered type on a node; its id.
 
-    `node` is the node's id, name or URL; `url` is what the worker is known by.
+    `node` is the node's id, name or URL; `url` is what the worker is known by; `gpus`
+    are the cards it has for itself.
 
     Raises:
         Conflict: it cannot be launched, like when no port is free.
@@ -144,6 +157,7 @@ def launch_worker_of_type(
         worker_type=worker_type,
         worker_name=name,
         worker_url=url,
+        gpus=gpus,
     )
     launch = decode(response, LaunchId)
     response = yield _post("/launch_worker_status", launch_id=launch.launch_id)
@@ -264,17 +278,6 @@ def join_token(
     """A token with which `corral join` brings another machine in."""
     response = yield _post("/join-tokens", ttl_s=ttl_s, uses=uses)
     return decode(response, JoinToken)
-
-
-def events(
-    *,
-    after: int | str | None = None,
-    limit: int | None = None,
-    task_id: str | None = None,
-) -> Flow[EventPage]:
-    """What happened: the newest events, or those after a place."""
-    response = yield get("/events", after=after, limit=limit, task_id=task_id)
-    return decode(response, EventPage)
 
 
 def drain(*, resume: bool = False) -> Flow[int]:

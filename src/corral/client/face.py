@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from corral.client import alerts as alert_calls
 from corral.client import artifacts as artifact_calls
-from corral.client import bulk, cluster, execs, log, objects, secrets, task
+from corral.client import breaker, bulk, cluster, execs, log, objects, secrets, task
+from corral.client import metrics as metric_calls
+from corral.client import nodes as node_calls
 from corral.client import schedule as schedule_calls
 from corral.client.driver import AwaitingDriver, BlockingDriver
 from corral.client.endpoint import Endpoint, StreamEndpoint
@@ -14,8 +17,14 @@ class Calls:
 
     health = Endpoint(cluster.health)
     cluster_status = Endpoint(cluster.cluster_status)
+    cluster_metrics = Endpoint(metric_calls.cluster_metrics)
+    node_metrics = Endpoint(metric_calls.node_metrics)
     drain = Endpoint(cluster.drain)
-    events = Endpoint(cluster.events)
+    events = Endpoint(alert_calls.events)
+    follow_events = StreamEndpoint(alert_calls.follow_events)
+    alerts = Endpoint(alert_calls.alerts)
+    acknowledge_alert = Endpoint(alert_calls.acknowledge_alert)
+    cluster_health = Endpoint(alert_calls.cluster_health)
     join_token = Endpoint(cluster.join_token)
 
     submit = Endpoint(task.submit)
@@ -46,8 +55,19 @@ class Calls:
     worker = Endpoint(cluster.worker)
     launch_worker = Endpoint(cluster.launch_worker)
     launch_worker_of_type = Endpoint(cluster.launch_worker_of_type)
+    release_gpu = Endpoint(cluster.release_gpu)
     stop_worker = Endpoint(cluster.stop_worker)
     restart_worker = Endpoint(cluster.restart_worker)
+    reset_breakers = Endpoint(breaker.reset_breakers)
+    find_node = Endpoint(node_calls.find_node)
+    cordon_node = Endpoint(node_calls.cordon_node)
+    drain_node = Endpoint(node_calls.drain_node)
+    uncordon_node = Endpoint(node_calls.uncordon_node)
+    change_node = Endpoint(node_calls.change_node)
+    remove_node = Endpoint(node_calls.remove_node)
+    windows = Endpoint(node_calls.windows)
+    add_window = Endpoint(node_calls.add_window)
+    remove_window = Endpoint(node_calls.remove_window)
     job_types = Endpoint(cluster.job_types)
     register_job_type = Endpoint(cluster.register_job_type)
     target_job_type = Endpoint(cluster.target_job_type)

@@ -25,7 +25,8 @@ class TaskOptions(TypedDict, total=False):
     """What a submit may say beside type and parameters; the manager has defaults.
 
     `run_after` and `deadline` are a time or seconds from now, `timeout` is seconds.
-    `notify` names URLs that are told when the task has ended.
+    `notify` names URLs that are told when the task has ended. `node_labels` are those
+    its node must have, `tolerates` taints (or their keys) it does not mind.
     """
 
     task_id: str
@@ -40,6 +41,8 @@ class TaskOptions(TypedDict, total=False):
     depends_on: Sequence[str]
     overlap: Literal["allowed", "never"]
     notify: str | Sequence[str]
+    node_labels: Mapping[str, str]
+    tolerates: Sequence[str]
 
 
 def id_of(task: TaskRef) -> str:

@@ -131,6 +131,8 @@ class TaskDetail(TaskInfo, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     depends_on: list[str] = []
     notify: list[str] = []
+    node_labels: dict[str, str] = {}
+    tolerates: list[str] = []
     node_id: str | None = None
     assigned_worker: str | None = None
     progress: Progress | None = None
@@ -186,6 +188,30 @@ class WorkerRestart(Value, frozen=True, kw_only=True):
     estimated_downtime: float = 0.0
 
 
+class HoldInfo(Value, frozen=True, kw_only=True):
+    """Why a node gets nothing new; `source` is operator, window or owner."""
+
+    source: str
+    reason: str = ""
+    drain: bool = False
+    since: datetime | None = None
+    until: datetime | None = None
+    by: str = ""
+
+
+class WindowInfo(Value, frozen=True, kw_only=True):
+    """A time of maintenance of a node; `duration` is seconds."""
+
+    name: str
+    duration: float
+    cron: str | None = None
+    timezone: str = "UTC"
+    starts_at: datetime | None = None
+    reason: str = ""
+    drain: bool = True
+    next_at: datetime | None = None
+
+
 class NodeInfo(Value, frozen=True, kw_only=True):
     node_id: str
     status: str
@@ -203,6 +229,14 @@ class NodeInfo(Value, frozen=True, kw_only=True):
     disk_percent: float | None = None
     load_1m: float | None = None
     gpus: list[dict[str, Any]] = []
+    scheduling: str = "open"
+    holds: list[HoldInfo] = []
+    taints: list[str] = []
+    running_tasks: int = 0
+    windows: list[WindowInfo] = []
+    breakers: list[dict[str, Any]] = []
+    clock_skew_s: float | None = None
+    version_skew: str | None = None
 
 
 class ClusterStatus(Value, frozen=True, kw_only=True):
@@ -216,10 +250,13 @@ class ClusterStatus(Value, frozen=True, kw_only=True):
     total_nodes: int = 0
     online_nodes: int = 0
     gpu_utilization: float | None = None
+    gpu_memory_total_mb: float | None = None
+    gpu_memory_offered_mb: float | None = None
     total_memory_mb: float | None = None
     available_memory_mb: float | None = None
     uptime_s: float = 0.0
     version: str = ""
+    health: str = ""
 
 
 class JobTypeInfo(Value, frozen=True, kw_only=True):
@@ -261,22 +298,3 @@ class JoinToken(Value, frozen=True, kw_only=True):
     token: str
     expires_at: datetime | None = None
     uses: int | None = None
-
-
-class EventInfo(Value, frozen=True, kw_only=True):
-    event_type: str
-    title: str = ""
-    severity: str = "info"
-    source_node_id: str | None = None
-    description: str = ""
-    data: Any = None
-    task_ids: list[str] = []
-    at: datetime | None = None
-    seq: int = 0
-
-
-class EventPage(Value, frozen=True, kw_only=True):
-    """Some events; `next` is the `after` of the page that follows."""
-
-    events: list[EventInfo]
-    next: int | str | None = None

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from enum import StrEnum
 
 from corral.errors import InvalidField
@@ -32,6 +33,20 @@ class GpuProcess:
     is_ours: bool = False
 
 
+class GpuHealth(StrEnum):
+    OK = "ok"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantine:
+    """Why a card is left alone; `since` names this quarantine when it is lifted."""
+
+    reason: str
+    since: datetime
+    until: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Gpu:
     """One card, or one part of a card that is used like one.
@@ -47,6 +62,12 @@ class Gpu:
         shares_memory: Its memory is the machine's.
         mig_parent: Id of the card this is a MIG instance of.
         is_offered: May be given to workers.
+        memory_offered_mb: What may be given out now: the node's share of its memory
+            less what anybody uses; 0 when it is not offered, None when it is and the
+            driver does not say what is in use.
+        errors: What the driver counted of hardware errors, by kind (`xid_79`,
+            `ecc_uncorrected`); kinds it does not tell are left out.
+        health: Quarantined after repeated errors, and then not offered.
         error: Why its last reading failed; the figures are then the former ones.
     """
 
@@ -69,6 +90,10 @@ class Gpu:
     shares_memory: bool = False
     mig_parent: str | None = None
     is_offered: bool = False
+    memory_offered_mb: float | None = None
+    errors: Mapping[str, int] = field(default_factory=dict)
+    health: GpuHealth = GpuHealth.OK
+    quarantine: Quarantine | None = None
     error: str | None = None
     processes: tuple[GpuProcess, ...] = ()
 
@@ -79,6 +104,7 @@ class GpuEvent(StrEnum):
     FAILED = "gpu_failed"
     RECOVERED = "gpu_recovered"
     DRIVER_CHANGED = "gpu_driver_changed"
+    QUARANTINED = "gpu_quarantined"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +114,45 @@ class GpuChange:
     detail: str = ""
 
 
-def arrange(found: Iterable[Gpu], devices: Sequence[str] | None = None) -> list[Gpu]:
-    """Cards of all vendors with ids that are distinct, numbered, and offered or not.
+def arrange(
+    found: Iterable[Gpu], devices: Sequence[str] | None = None, share: float = 1.0
+) -> list[Gpu]:
+    """Cards of all vendors: with ids that are distinct, numbered, offered or not."""
+    return offer(number(found), devices, share)
+
+
+def number(found: Iterable[Gpu]) -> list[Gpu]:
+    """Cards found in any order in the order of the node, with ids that are distinct."""
+    cards = _distinct(sorted(found, key=_place))
+    return [replace(card, index=index) for index, card in enumerate(cards)]
+
+
+def offer(
+    cards: Sequence[Gpu], devices: Sequence[str] | None = None, share: float = 1.0
+) -> list[Gpu]:
+    """Numbered cards, each offered or not, with the memory that may be given out.
 
     Args:
-        found: What the probes found, in any order.
+        cards: As `number` gives them, with their health.
         devices: Cards to offer by number, id or PCI address; None for every one that
             is neither integrated nor divided, an empty list for none.
+        share: What part of a card's memory may be given out.
     """
-    cards = _distinct(sorted(found, key=_place))
     divided = {card.mig_parent for card in cards if card.mig_parent}
-    arranged = []
-    for index, card in enumerate(cards):
-        card = replace(card, index=index)
-        is_whole = card.id not in divided and card.error is None
+    offered = []
+    for card in cards:
+        is_well = card.error is None and card.health is GpuHealth.OK
         is_wanted = not card.is_integrated if devices is None else _in(card, devices)
-        arranged.append(replace(card, is_offered=is_whole and is_wanted))
-    return arranged
+        is_offered = is_well and is_wanted and card.id not in divided
+        room = _room_mb(card, share) if is_offered else 0.0
+        offered.append(replace(card, is_offered=is_offered, memory_offered_mb=room))
+    return offered
+
+
+def _room_mb(card: Gpu, share: float) -> float | None:
+    if card.memory_total_mb is None or card.memory_used_mb is None:
+        return None
+    return max(0.0, card.memory_total_mb * share - card.memory_used_mb)
 
 
 def _place(card: Gpu) -> tuple[bool, int, int, str]:
@@ -168,10 +216,18 @@ def _between(former: Gpu, card: Gpu) -> list[GpuChange]:
         changes.append(GpuChange(GpuEvent.FAILED, card, card.error))
     if former.error and not card.error:
         changes.append(GpuChange(GpuEvent.RECOVERED, card, former.error))
+    if former.health is not card.health:
+        changes.append(_other_health(former, card))
     if former.driver and card.driver and former.driver != card.driver:
         detail = f"{former.driver} is now {card.driver}"
         changes.append(GpuChange(GpuEvent.DRIVER_CHANGED, card, detail))
     return changes
+
+
+def _other_health(former: Gpu, card: Gpu) -> GpuChange:
+    if card.quarantine is not None:
+        return GpuChange(GpuEvent.QUARANTINED, card, card.quarantine.reason)
+    return GpuChange(GpuEvent.RECOVERED, card, "it is out of quarantine")
 
 
 def is_news(old: Sequence[Gpu], new: Sequence[Gpu]) -> bool:
@@ -183,7 +239,7 @@ def is_news(old: Sequence[Gpu], new: Sequence[Gpu]) -> bool:
 
 
 def _has_moved(former: Gpu, card: Gpu) -> bool:
-    if former.is_offered != card.is_offered:
+    if (former.is_offered, former.quarantine) != (card.is_offered, card.quarantine):
         return True
     if former.memory_used_mb is None or card.memory_used_mb is None:
         return former.memory_used_mb is not card.memory_used_mb

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from corral.core.canary import CANARY
 from corral.errors import InvalidField
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
@@ -55,6 +56,10 @@ class JobType:
     output_schema: str | None = None
     created_at: datetime | None = None
     queue_order: QueueOrder = QueueOrder.PRIORITY
+
+    def __post_init__(self) -> None:
+        if self.name == CANARY:
+            raise InvalidField(f"the job type {CANARY} is Corral's own", field="name")
 
     @property
     def app(self) -> str | None:

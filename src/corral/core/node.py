@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
+
+from corral.core.constraint import key_of
 
 
 class NodeState(StrEnum):
@@ -35,6 +38,26 @@ class Hold:
     by: str = ""
 
 
+_HELD = {
+    HoldSource.OPERATOR: "cordoned",
+    HoldSource.WINDOW: "in a maintenance window",
+    HoldSource.OWNER: "used by its owner",
+}
+
+
+def held_words(holds: Sequence[Hold]) -> str:
+    """Why a node is held, in words."""
+    return "; ".join(_words(hold) for hold in holds)
+
+
+def _words(hold: Hold) -> str:
+    is_drain = hold.source is HoldSource.OPERATOR and hold.drain
+    words = "drained" if is_drain else _HELD[hold.source]
+    if hold.until is not None:
+        words += f" until {hold.until:%Y-%m-%d %H:%M:%S} UTC"
+    return f"{words} ({hold.reason})" if hold.reason else words
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """A time of maintenance: once from `starts_at`, or at each time of `cron`."""
@@ -52,9 +75,10 @@ class Window:
 class Node:
     """A machine. `labels` and `taints` are its agent's word, `set_*` an operator's.
 
-    A taint is `key` or `key=value`; tasks that do not tolerate it stay away. A label
-    that an operator set to the empty string is taken away. `hold` is an operator's;
-    other holds come and go with their causes and are not stored.
+    A taint is `key` or `key=value`; tasks that do not tolerate it stay away. What an
+    operator says of a key counts instead of what the agent says of it: a label that
+    is set to the empty string is taken away, and so is a taint set as `-key`. `hold`
+    is an operator's; other holds come and go with their causes and are not stored.
     """
 
     id: str
@@ -82,12 +106,19 @@ class Node:
 
     @property
     def all_taints(self) -> frozenset[str]:
-        return frozenset((*self.taints, *self.set_taints))
+        said = {key_of(taint.removeprefix("-")) for taint in self.set_taints}
+        own = (taint for taint in self.taints if key_of(taint) not in said)
+        added = (taint for taint in self.set_taints if not taint.startswith("-"))
+        return frozenset((*own, *added))
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One reading of a machine."""
+    """One reading of a machine.
+
+    Rates are bytes per second since the reading before; None where that is unknown.
+    Of its GPUs those are summed up that it offers: mean use, memory together.
+    """
 
     node_id: str
     at: datetime
@@ -102,3 +133,9 @@ class Sample:
     load_1m: float
     load_5m: float
     load_15m: float
+    network_rx_rate: float | None = None
+    network_tx_rate: float | None = None
+    gpu_count: int = 0
+    gpu_utilization_percent: float | None = None
+    gpu_memory_used_mb: float | None = None
+    gpu_memory_total_mb: float | None = None

@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
 
+from corral.core.constraint import NODE_LABELS, TOLERATES
 from corral.errors import InvalidField
 
 NOTIFY = "corral.notify"
 """The label that holds a task's webhooks. It is Corral's own: nobody sets, sees or
 looks for it as a label."""
+OWN = frozenset({NOTIFY, NODE_LABELS, TOLERATES})
+"""Every label that is Corral's own."""
 MOST = 5
 _LONGEST = 2048
 
@@ -54,9 +57,9 @@ def urls_of(labels: Mapping[str, str]) -> list[str]:
 
 def public(labels: Mapping[str, str]) -> Mapping[str, str]:
     """The labels as anybody else sees them."""
-    if NOTIFY not in labels:
+    if OWN.isdisjoint(labels):
         return labels
-    return {key: value for key, value in labels.items() if key != NOTIFY}
+    return {key: value for key, value in labels.items() if key not in OWN}
 
 
 def _check(url: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from corral.core.canary import CANARY
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import State, Task, TaskError, advance
 
@@ -71,10 +72,12 @@ def settle(
             state = State.QUEUED
             run_after = now + timedelta(seconds=policy.delay_s(tries, luck))
         else:
-            dead = str(outcome.kind)
+            dead = None if task.spec.job_type == CANARY else str(outcome.kind)
     elif outcome.kind is OutcomeKind.LOST:
         losses += 1
-        if losses >= policy.max_losses:
+        if task.spec.job_type == CANARY:
+            state = State.FAILED
+        elif losses >= policy.max_losses:
             state, dead = State.FAILED, "poison"
             error = TaskError(
                 "poison", f"its worker died under it {losses} times; {_say(error)}"

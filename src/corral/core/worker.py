@@ -9,6 +9,11 @@ from typing import Any
 
 from corral.core.environment import Environment
 
+LAUNCHED = "api-"
+"""Begins the name of every worker that somebody launched."""
+MOVABLE = "api-any-"
+"""Begins the name of those that were launched without naming a node."""
+
 
 class WorkerState(StrEnum):
     STARTING = "starting"
@@ -35,9 +40,12 @@ class WorkerSpec:
     """The desired worker: a class by `module:Class` or dotted path.
 
     `url` is a name the job API knows it by; nobody dials it. `entry` is the digest of
-    the registry's entry it was launched from: what the node checks and runs. `gpus`
-    is how many cards it is given for itself, or which ones (`2`, `0,1`, ids); empty
-    for none of its own.
+    the registry's entry it was launched from: what the node checks and runs.
+
+    `gpus` is which cards it is given for itself: empty or 0 for none of its own, a
+    plain number for how many (`2`), else a list of those it must be: `gpu:0,gpu:1` by
+    their numbers on the node, ids, starts of ids (8 characters or more), or PCI
+    addresses.
     """
 
     name: str
@@ -50,6 +58,17 @@ class WorkerSpec:
     environment: Environment | None = None
     entry: str | None = None
     gpus: str = ""
+
+    @property
+    def is_launched(self) -> bool:
+        """Somebody asked the manager for it; others are their node's own."""
+        return self.name.startswith(LAUNCHED)
+
+    @property
+    def is_movable(self) -> bool:
+        """No node was named when it was launched, nor any card."""
+        is_bound = bool(self.gpus) and not self.gpus.isdigit()
+        return self.name.startswith(MOVABLE) and not is_bound
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import redis.asyncio as aioredis
 from redis.asyncio.retry import Retry
@@ -59,8 +59,8 @@ def parse_address(url: str) -> Address:
         port=parts.port or 6379,
         path=parts.path if is_socket else None,
         database=int(number or 0),
-        username=parts.username or None,
-        password=parts.password or None,
+        username=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password) if parts.password else None,
         tls=parts.scheme == "rediss",
     )
 

@@ -139,6 +139,12 @@ class Access:
         if key is not None:
             await self._save(replace(key, revoked_at=self._clock.now()))
 
+    async def revoke_node(self, node_id: str) -> None:
+        """A node that left must not come back with its key."""
+        for key in list(self._keys.values()):
+            if key.node_id == node_id and key.revoked_at is None:
+                await self.revoke(key.id)
+
     async def _save(self, key: Key) -> None:
         await self._store.save_key(key)
         self._keys[key.id] = key

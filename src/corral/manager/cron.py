@@ -39,7 +39,7 @@ class Cron:
     def __init__(self, line: str, timezone: str) -> None:
         words = line.split()
         self._line = _WORDS.get(line.strip().lower(), " ".join(words))
-        self._zone = _zone(timezone)
+        self._zone = zone_of(timezone)
         if len(line) > _LONGEST or len(self._line.split()) != 5:
             raise _refused(line, "it has five fields: minute hour day month weekday")
         try:
@@ -84,7 +84,8 @@ class Cron:
         return CronSim(self._line, moment.astimezone(self._zone))
 
 
-def _zone(name: str) -> ZoneInfo:
+def zone_of(name: str) -> ZoneInfo:
+    """Raises InvalidField: there is no such time zone."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

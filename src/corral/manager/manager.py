@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from corral.core.report import Outcome, OutcomeKind
-from corral.core.retry import RetryPolicy
 from corral.core.task import State, Task, TaskError
 from corral.engine.base import Engine
 from corral.errors import (
@@ -20,67 +18,56 @@ from corral.errors import (
     StoreUnavailable,
     TaskNotFound,
 )
-from corral.manager.access import Access, Limits
+from corral.manager.access import Access
+from corral.manager.alarm import Alarm
+from corral.manager.announcing import Announcing
 from corral.manager.calling import Calling
 from corral.manager.clearing import Clearing
 from corral.manager.clock import Clock, new_id
+from corral.manager.config import ManagerConfig
 from corral.manager.dispatching import Dispatching
 from corral.manager.exec import Execs
-from corral.manager.following import Following
+from corral.manager.feed import EVENTS, Feed
+from corral.manager.following import Bells, Following
 from corral.manager.garbage import Garbage
 from corral.manager.gateway import Gateway
+from corral.manager.history import THIN_PERIOD_S, History
+from corral.manager.holding import PERIOD_S as HOLD_S
+from corral.manager.holding import Holding
 from corral.manager.job_types import JobTypes
 from corral.manager.keeping import Keeping
+from corral.manager.leaving import PERIOD_S as LEAVE_S
+from corral.manager.leaving import Leaving
+from corral.manager.liveness import WATCH_S, NodeWatch
 from corral.manager.loop import Loop
+from corral.manager.marking import Marking
+from corral.manager.master import STEP_S, Master
 from corral.manager.monitor import Monitor, Prune
-from corral.manager.neighbour import PERIOD_S, Neighbour, NeighbourConfig
-from corral.manager.notifying import NotifyConfig, Notifying
+from corral.manager.neighbour import PERIOD_S, Neighbour
+from corral.manager.notifying import Notifying
 from corral.manager.own_worker import OwnWorkers
+from corral.manager.picture import Picture
 from corral.manager.registry import Registry
 from corral.manager.reporting import Reporting
-from corral.manager.rescue import WATCH_S, Liveness, Rescue
+from corral.manager.requeuing import Requeuing
+from corral.manager.rescue import Rescue
 from corral.manager.restarting import Restarting
 from corral.manager.schedules import Schedules
 from corral.manager.secret import webhook_secret
 from corral.manager.secrets_vault import Vault
 from corral.manager.settling import Settling
-from corral.manager.state import Cluster, NodeLink, WorkerLink
+from corral.manager.state import Cluster, NodeLink
 from corral.manager.stopping import Stopping
 from corral.manager.submitting import Submitting
-from corral.manager.target import GatewayConfig
+from corral.manager.webhook import NotifyConfig
 from corral.manager.worker_types import WorkerTypes
-from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.value import Paused, Reason, TasksGone, TasksQueued
-from corral.store.base import Retention, Store
+from corral.scheduler.scheduler import Scheduler
+from corral.scheduler.value import Paused, Reason
+from corral.store.base import Store
 from corral.store.objects import ObjectStore, in_memory
 
 log = logging.getLogger(__name__)
 _CANCEL_TRIES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class ManagerConfig:
-    """The settings the manager needs, already read."""
-
-    cluster_secret: bytes
-    cluster_name: str = "corral"
-    policy: Policy = field(default_factory=Policy)
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    liveness: Liveness = field(default_factory=Liveness)
-    limits: Limits = field(default_factory=Limits)
-    keep: Retention = field(
-        default_factory=lambda: Retention(30 * 86400, 30 * 86400, 86400, 365 * 86400)
-    )
-    artifact_limit_bytes: int = 10 << 30
-    keep_objects_s: float = 7 * 86400.0
-    beat_s: float = 5.0
-    fence_after_s: float = 90.0
-    sample_s: float = 30.0
-    default_timeout_s: float | None = 300.0
-    is_open: bool = False
-    gateway: GatewayConfig = field(default_factory=GatewayConfig)
-    worker_ports: tuple[int, ...] = tuple(range(8092, 8112))
-    neighbour: NeighbourConfig | None = None
 
 
 class Manager:
@@ -94,12 +81,13 @@ class Manager:
         clock: Clock | None = None,
         objects: ObjectStore | None = None,
     ) -> None:
-        self.store = store
+        bells = Bells()
+        self.store = store = Announcing(store, lambda: bells.ring(EVENTS)).seam()
         self.objects = objects or in_memory()
         self.engine = engine
         self.config = config
         self.clock = clock or Clock()
-        self.cluster = Cluster(Scheduler(config.policy))
+        self.cluster = Cluster(Scheduler(config.policy), bells=bells)
         self.access = Access(store, self.clock, config.limits, config.is_open)
         self.settling = Settling(self.cluster, store, self.clock, config.retry)
         self.dispatching = Dispatching(
@@ -133,7 +121,16 @@ class Manager:
             self.clock,
             config.artifact_limit_bytes,
         )
-        self.following = Following(store, self.cluster.bells, self.cluster.progress)
+        self.requeue = Requeuing(
+            self.cluster,
+            store,
+            self.settling,
+            self.dispatching,
+            self.keeping,
+            self.clock,
+        ).requeue
+        self.following = Following(store, bells, self.cluster.progress)
+        self.feed = Feed(store, bells)
         self._add_workers()
         self._add_gateway()
         self._add_loops()
@@ -153,6 +150,16 @@ class Manager:
         self.stopping = Stopping(self.cluster, self.registry, self.worker_types)
         self.restarting = Restarting(
             self.cluster, self.store, self.registry, self.dispatching
+        )
+        parts = (self.cluster, self.store, self.registry, self.dispatching, self.clock)
+        self.holding, self.marking = Holding(*parts), Marking(*parts)
+        self.leaving = Leaving(
+            self.cluster,
+            self.store,
+            self.registry,
+            self.access,
+            self.clock,
+            self.config.stale_node_after_s,
         )
 
     def _add_gateway(self) -> None:
@@ -189,6 +196,22 @@ class Manager:
             self.config.liveness,
             self.config.cluster_secret,
         )
+        self.master = Master(
+            self.cluster,
+            self.store,
+            self.clock,
+            self.config.master,
+            self.config.sample_s,
+        )
+        self.node_watch = NodeWatch(
+            self.cluster,
+            self.store,
+            self.registry,
+            self.settling,
+            self.dispatching,
+            self.clock,
+            self.config.liveness,
+        )
         self.clearing = Clearing(
             self.cluster,
             self.store,
@@ -198,8 +221,12 @@ class Manager:
             self.clock,
             self.drop,
         )
-        self.monitor = Monitor(self.cluster, self.store, self.access, self.clock)
-        self.prune = Prune(self.store, self.clock, self.config.keep)
+        keep, sample_s = self.config.keep, self.config.sample_s
+        self.monitor = Monitor(
+            self.cluster, self.store, self.access, self.clock, sample_s
+        )
+        self.history = History(self.store, self.clock, keep, sample_s)
+        self.prune = Prune(self.store, self.clock, keep)
         self.garbage = Garbage(
             self.cluster,
             self.store,
@@ -211,12 +238,15 @@ class Manager:
             self.cluster, self.store, self.submitting, self.clock
         )
         secret = webhook_secret(self.config.cluster_secret)
-        self.notifying = Notifying(
+        hooks = NotifyConfig(secret, self.config.gateway)
+        self.notifying = Notifying(self.cluster, self.store, self.clock, hooks)
+        picture = Picture(
             self.cluster,
-            self.store,
             self.clock,
-            NotifyConfig(secret, self.config.gateway),
+            lambda: self.node_watch.is_holding,
+            lambda: self.dispatching.is_engine_up,
         )
+        self.alarm = Alarm(self.store, self.clock, picture, self.config.alerts, hooks)
         self.neighbour: Neighbour | None = None
         if self.config.neighbour is not None:
             self.neighbour = Neighbour(
@@ -234,14 +264,20 @@ class Manager:
         self._spawn(self._schedule())
         deposed = self.deposed.set
         self._spawn(Loop("rescue", 1.0, self.rescue.step, deposed).run())
-        self._spawn(Loop("nodes", WATCH_S, self.rescue.watch_nodes, deposed).run())
+        self._spawn(Loop("nodes", WATCH_S, self.node_watch.step, deposed).run())
+        self._spawn(Loop("master", STEP_S, self.master.step, deposed).run())
+        self._spawn(Loop("holding", HOLD_S, self.holding.step, deposed).run())
+        self._spawn(Loop("leaving", LEAVE_S, self.leaving.step, deposed).run())
         self._spawn(Loop("monitor", 1.0, self.monitor.step, deposed).run())
+        self._spawn(Loop("thin", THIN_PERIOD_S, self.history.step, deposed).run())
         self._spawn(Loop("prune", 600.0, self.prune.step, deposed).run())
         self._spawn(Loop("garbage", 60.0, self.garbage.step, deposed).run())
         await self.schedules.load()
         self._spawn(Loop("schedules", 1.0, self.schedules.step, deposed).run())
         await self.notifying.open()
         self._spawn(Loop("notifying", 0.1, self.notifying.step, deposed).run())
+        for loop in await self.alarm.open(deposed):
+            self._spawn(loop.run())
         if self.neighbour is not None:
             await self.neighbour.open()
             self._spawn(Loop("neighbour", PERIOD_S, self.neighbour.step, deposed).run())
@@ -268,6 +304,7 @@ class Manager:
         await self.calling.stop()
         await self.gateway.close()
         await self.notifying.close()
+        await self.alarm.close()
         if self.neighbour is not None:
             await self.neighbour.close()
         await self.access.flush_audit()
@@ -286,10 +323,12 @@ class Manager:
             version = cluster.term << 20
             cluster.nodes[node.id] = NodeLink(node, now, desired_version=version)
         for worker in await self.store.workers():
-            cluster.workers[worker.id] = WorkerLink(worker)
+            cluster.add_worker(worker)
         live = await self.store.live_tasks()
         cluster.tasks = {t.id: t for t in live}
         homeless = [task for task in live if not self.rescue.take_over(task)]
+        # Before anything is planned: what was held stays so.
+        self.holding.load()
         await self.dispatching.give_up(homeless)
         await self.rescue.resolve()
         log.info("loaded %d live tasks, term %d", len(live), cluster.term)
@@ -328,40 +367,6 @@ class Manager:
             with contextlib.suppress(EngineUnavailable):
                 await self.engine.ring([link.id])
         self.dispatching.kick()
-
-    async def requeue(self, task_id: str) -> Task:
-        """Run an ended task again under the same id."""
-        stored = await self._stored(task_id)
-        if stored.is_terminal:
-            await self._check_needs(stored)
-            await self.keeping.restart(stored)
-        task = await self.store.requeue_task(
-            self.cluster.term, task_id, self.clock.now()
-        )
-        if task is None:
-            raise Conflict(
-                f"task {task_id} is {stored.state}; only ended tasks can be requeued",
-                status=str(stored.state),
-            )
-        if (known := self.cluster.tasks.get(task.id)) is not None:
-            # That it had ended is news here: the answer to that write was lost.
-            self.cluster.close_attempt(known)
-            self.cluster.scheduler.apply(TasksGone((task.id,)))
-        self.cluster.tasks[task.id] = task
-        waiting = self.cluster.waiting(task, frozenset(task.spec.depends_on))
-        self.cluster.scheduler.apply(TasksQueued((waiting,)))
-        await self.settling.resolve(task.spec.depends_on)
-        self.dispatching.kick()
-        return task
-
-    async def _check_needs(self, task: Task) -> None:
-        for need in await self.store.get_tasks(task.spec.depends_on):
-            if need.is_terminal and need.state is not State.COMPLETED:
-                raise Conflict(
-                    f"task {need.id}, which it depends on, is {need.state}: "
-                    "requeue that one first",
-                    depends_on=need.id,
-                )
 
     async def _stored(self, task_id: str) -> Task:
         task = await self.store.get_task(task_id)

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
+from corral.core.canary import CANARY
 from corral.core.retry import RetryPolicy
 from corral.core.task import State, Task
 from corral.manager.clock import Clock
@@ -200,6 +201,8 @@ class Neighbour:
 
     def _is_theirs(self, task: Task) -> bool:
         label = self._config.label
+        if task.spec.job_type == CANARY:
+            return False
         return label is None or task.spec.labels.get(label[0]) == label[1]
 
     async def _patch(self, task_id: str, body: bytes) -> int:

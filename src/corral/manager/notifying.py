@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
 import logging
 import random
 from collections import deque
@@ -19,20 +17,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-import httpx
 import msgspec
 
 from corral.core.notice import Notice, public, urls_of
-from corral.core.retry import RetryPolicy
 from corral.core.task import Task, TaskSpec
 from corral.errors import CorralError, InvalidField, StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.neighbour import status_of
-from corral.manager.spent import read_away
 from corral.manager.state import Cluster
-from corral.manager.target import GatewayConfig, pin
+from corral.manager.target import pin
+from corral.manager.webhook import GONE, Courier, Facts, NotifyConfig, root_of
 from corral.store.base import Event, Store
-from corral.trust import tls_context
 
 log = logging.getLogger(__name__)
 WINDOW = 16
@@ -42,23 +37,9 @@ PAUSE_S = 0.02
 """Between two calls to one receiver: a flood of ends must not slow the work itself."""
 STORE_RETRY_S = 5.0
 MOST_RECEIVERS = 100
-_GONE = 410
 _PAGE = 1000
 
 Judged = TaskSpec | CorralError
-
-
-@dataclass(frozen=True, slots=True)
-class NotifyConfig:
-    """`secret` signs what is sent; `reach` says which addresses may be called."""
-
-    secret: str
-    reach: GatewayConfig = field(default_factory=GatewayConfig)
-    timeout_s: float = 15.0
-    give_up_s: float = 86_400.0
-    backoff: RetryPolicy = field(
-        default_factory=lambda: RetryPolicy(base_s=5.0, cap_s=3600.0)
-    )
 
 
 @dataclass(slots=True)
@@ -78,7 +59,7 @@ class Notifying:
         self._store = store
         self._clock = clock
         self._config = config
-        self._http: httpx.AsyncHTTPTransport | None = None
+        self._courier = Courier(config, most_calls=WINDOW)
         self._ended: list[str] = []
         self._later: dict[tuple[str, str], Notice] = {}
         self._receivers: dict[str, _Receiver] = {}
@@ -100,7 +81,7 @@ class Notifying:
 
     async def judge(self, rows: Sequence[Judged]) -> list[Judged]:
         """The specs, with a complaint in the place of each that may not be told."""
-        roots = {_root(url) for row in rows for url in _urls(row)}
+        roots = {root_of(url) for row in rows for url in _urls(row)}
         refused: dict[str, InvalidField] = {}
         for number, root in enumerate(sorted(roots)):
             try:
@@ -114,7 +95,7 @@ class Notifying:
         if not refused:
             return list(rows)
         return [
-            next((refused[r] for u in _urls(row) if (r := _root(u)) in refused), row)
+            next((refused[r] for u in _urls(row) if (r := root_of(u)) in refused), row)
             for row in rows
         ]
 
@@ -139,8 +120,7 @@ class Notifying:
         for call in self._calls:
             call.cancel()
         await asyncio.gather(*self._calls, return_exceptions=True)
-        if self._http is not None:
-            await self._http.aclose()
+        await self._courier.close()
 
     # the loop ------------------------------------------------------------------
     async def step(self) -> None:
@@ -189,7 +169,7 @@ class Notifying:
         self._news.set()
 
     def _hand_over(self, notice: Notice) -> None:
-        root = _root(notice.url)
+        root = root_of(notice.url)
         receiver = self._receivers.setdefault(root, _Receiver())
         receiver.waiting.append(notice)
         if receiver.calls < SHARE:
@@ -231,7 +211,7 @@ class Notifying:
         since, tries = notice.since or now, notice.tries + 1
         delay = timedelta(seconds=self._config.backoff.delay_s(tries, random.random()))
         is_over = now + delay - since > timedelta(seconds=self._config.give_up_s)
-        if is_over or trouble == _answered(_GONE):
+        if is_over or trouble == GONE:
             await self._give_up(notice, tries, trouble)
             return
         later = replace(notice, tries=tries, since=since, due=now + delay)
@@ -239,7 +219,7 @@ class Notifying:
         await self._store.save_notice(later)
 
     async def _give_up(self, notice: Notice, tries: int, trouble: str) -> None:
-        root = _root(notice.url)
+        root = root_of(notice.url)
         log.warning("%s is not told of %s: %s", root, notice.task_id, trouble)
         title = f"{root} could not be told that {notice.task_id} has ended"
         data = {"receiver": root, "tries": tries, "reason": trouble}
@@ -252,71 +232,9 @@ class Notifying:
     async def _call(self, notice: Notice, task: Task) -> str | None:
         """None once the receiver has it, else what went wrong."""
         body = msgspec.json.encode(told(task, self._clock.now()))
-        try:
-            async with asyncio.timeout(self._config.timeout_s):
-                status = await self._post(notice, body)
-        except TimeoutError:
-            return f"no answer within {self._config.timeout_s:g} s"
-        except InvalidField as error:
-            return error.message.removeprefix("url: ")
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return str(error) or type(error).__name__
-        return None if 200 <= status < 300 else _answered(status)
-
-    async def _post(self, notice: Notice, body: bytes) -> int:
-        # Resolved for each call, and called at just those addresses: what a name
-        # means since the task was submitted cannot undo the check.
-        pinned = await pin(_root(notice.url), self._config.reach)
-        *firsts, last = pinned.addresses
-        for address in firsts:
-            try:
-                return await self._post_to(address, notice, body)
-            except (httpx.ConnectError, httpx.ConnectTimeout):
-                continue
-        return await self._post_to(last, notice, body)
-
-    async def _post_to(self, address: str, notice: Notice, body: bytes) -> int:
-        url = httpx.URL(notice.url)
-        request = httpx.Request(
-            "POST",
-            url.copy_with(host=address),
-            headers=[
-                ("host", url.netloc.decode("ascii")),
-                *self._headers(notice, body),
-            ],
-            content=body,
-            extensions={
-                "timeout": httpx.Timeout(self._config.timeout_s).as_dict(),
-                "sni_hostname": url.host,
-            },
-        )
-        answer = await self._open().handle_async_request(request)
-        return await read_away(answer)
-
-    def _headers(self, notice: Notice, body: bytes) -> list[tuple[str, str]]:
-        return [
-            ("content-type", "application/json"),
-            ("user-agent", "corral"),
-            ("x-corral-event", "task.ended"),
-            ("x-corral-delivery", f"{notice.task_id}:{notice.run}"),
-            ("x-corral-try", str(notice.tries + 1)),
-            ("x-corral-signature", f"sha256={signature(self.secret, body)}"),
-        ]
-
-    def _open(self) -> httpx.AsyncHTTPTransport:
-        if self._http is None:
-            # A proxy of the environment would connect elsewhere than was checked.
-            self._http = httpx.AsyncHTTPTransport(
-                limits=httpx.Limits(max_connections=WINDOW),
-                verify=tls_context("https://", None),
-                trust_env=False,
-            )
-        return self._http
-
-
-def signature(secret: str, body: bytes) -> str:
-    """HMAC-SHA256 of the body under the text of the secret, as hex."""
-    return hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()
+        delivery = f"{notice.task_id}:{notice.run}"
+        facts = Facts("task.ended", delivery, notice.tries + 1)
+        return await self._courier.post(notice.url, body, facts)
 
 
 def told(task: Task, now: datetime) -> dict[str, Any]:
@@ -336,15 +254,3 @@ def told(task: Task, now: datetime) -> dict[str, Any]:
 
 def _urls(row: Judged) -> list[str]:
     return urls_of(row.labels) if isinstance(row, TaskSpec) and row.labels else []
-
-
-def _answered(status: int) -> str:
-    return f"it answered {status}"
-
-
-def _root(url: str) -> str:
-    """Scheme, host and port: what is judged, and what calls are shared out by."""
-    scheme, _, rest = url.partition("://")
-    for end in "/?#":
-        rest = rest.partition(end)[0]
-    return f"{scheme}://{rest}"

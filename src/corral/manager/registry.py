@@ -15,13 +15,15 @@ from corral.core.node import Node, NodeState, Sample
 from corral.core.task import Task
 from corral.core.worker import Worker, WorkerSpec, WorkerState
 from corral.errors import Conflict, NodeNotFound, WorkerNotFound
+from corral.manager import gpus, serving
 from corral.manager.clock import Clock, new_id
+from corral.manager.commit import GroupCommit
 from corral.manager.connecting import Connecting
 from corral.manager.dispatching import Dispatching
 from corral.manager.orphan import homeless, orphan
 from corral.manager.settling import Settling
 from corral.manager.state import Cluster, NodeLink, OpenOrder, WorkerLink
-from corral.scheduler.value import WorkerBroken, WorkerGone, WorkerReady
+from corral.scheduler.value import WorkerGone
 from corral.store.base import Event, Store
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,7 @@ class WorkerBeat:
     held: frozenset[tuple[str, int]] = frozenset()
     memory_mb: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    breaker: str | None = None
 
 
 class Registry:
@@ -61,6 +64,7 @@ class Registry:
         self._clock = clock
         self._grace_s = unheld_grace_s
         self.connecting = Connecting()
+        self._saves: GroupCommit[Worker, None] = GroupCommit(self._save_all)
 
     # look-ups ----------------------------------------------------------------
     def node(self, node_id: str) -> NodeLink:
@@ -76,8 +80,7 @@ class Registry:
         return link
 
     def of_node(self, node_id: str) -> list[WorkerLink]:
-        workers = self._cluster.workers.values()
-        return [w for w in workers if w.worker.node_id == node_id]
+        return self._cluster.of_node(node_id)
 
     # nodes -------------------------------------------------------------------
     async def join(self, hostname: str, node_type: str = "worker") -> Node:
@@ -98,11 +101,20 @@ class Registry:
     ) -> NodeLink:
         """An agent started: a new epoch; what its former self held goes back."""
         link = self.node(node_id)
+        async with link.registering:
+            await self._register(link, facts, declared)
+        return link
+
+    async def _register(
+        self, link: NodeLink, facts: Mapping[str, Any], declared: Sequence[WorkerSpec]
+    ) -> None:
         link.node = replace(
             link.node,
+            node_type=facts.get("node_type") or link.node.node_type,
             version=facts.get("version"),
             address=facts.get("address"),
             labels=dict(facts.get("labels") or {}),
+            taints=tuple(facts.get("taints") or ()),
             capabilities=dict(facts.get("capabilities") or {}),
             epoch=link.node.epoch + 1,
             state=NodeState.ONLINE,
@@ -110,35 +122,47 @@ class Registry:
             last_heartbeat=self._clock.now(),
         )
         link.seen = self._clock.monotonic()
-        link.is_leaving = False
+        link.is_leaving = link.is_leave_told = False
         await self._store.save_node(link.node)
-        for worker in self.of_node(node_id):
+        self._cluster.mark(link.node)
+        for worker in self.of_node(link.node.id):
             await self.retire(worker, WorkerState.STARTING)
         await self._declare(link, declared)
-        await self._tell("node_registered", f"{link.node.hostname} is up", node_id)
-        return link
+        await self._tell("node_registered", f"{link.node.hostname} is up", link.node.id)
 
     async def _declare(self, link: NodeLink, specs: Sequence[WorkerSpec]) -> None:
         by_name = {w.worker.spec.name: w for w in self.of_node(link.node.id)}
+        wanted: list[Worker] = []
         for spec in specs:
             old = by_name.get(spec.name)
             spec = self.connecting.complete(spec, old.worker.spec if old else None)
             await self.ensure_job_types(spec.job_types)
             worker_id = old.id if old else new_id("w")
             generation = old.worker.generation if old else 0
-            await self._save(
-                Worker(worker_id, link.node.id, spec, generation=generation)
-            )
+            row = Worker(worker_id, link.node.id, spec, generation=generation)
+            wanted.append(row)
+        await self._store.save_workers(wanted)
+        for row in wanted:
+            self._cluster.add_worker(row)
         names = {s.name for s in specs}
         for name, old in by_name.items():
-            is_declared = not old.worker.spec.name.startswith("api-")
+            is_declared = not old.worker.spec.is_launched
             if is_declared and name not in names:
                 await self._remove(old)
+        for worker in self.of_node(link.node.id):
+            worker.is_parked = link.is_draining
+            if worker.is_parked:
+                self.set_serving(worker, WorkerState.STOPPED)
         link.touch_desired()
 
     async def launch(self, node_id: str, spec: WorkerSpec) -> WorkerLink:
-        """Want one more worker on a node."""
+        """Want one more worker on a node.
+
+        Raises:
+            Conflict: the node is held.
+        """
         node = self.node(node_id)
+        node.check_open()
         spec = self.connecting.complete(spec)
         await self.ensure_job_types(spec.job_types)
         worker = await self._save(Worker(new_id("w"), node_id, spec))
@@ -153,8 +177,8 @@ class Registry:
             return
         spec = replace(spec, job_types=(*spec.job_types, job_type))
         await self._save(replace(link.worker, spec=spec))
-        if self._cluster.is_serving(link.worker):
-            self._cluster.scheduler.apply(_ready(link))
+        if self._cluster.is_serving(link.worker) and not link.is_leaving:
+            self._cluster.scheduler.apply(serving.ready(link))
             self._dispatching.kick()
 
     async def stop(self, worker_id: str) -> None:
@@ -165,17 +189,17 @@ class Registry:
         self.node(link.worker.node_id).touch_desired()
 
     async def _save(self, worker: Worker) -> WorkerLink:
-        await self._store.save_worker(worker)
-        link = self._cluster.workers.get(worker.id)
-        if link is None:
-            link = self._cluster.workers[worker.id] = WorkerLink(worker)
-        link.worker = worker
-        return link
+        await self._saves.put(worker)
+        return self._cluster.add_worker(worker)
+
+    async def _save_all(self, workers: Sequence[Worker]) -> list[None]:
+        await self._store.save_workers(workers)
+        return [None] * len(workers)
 
     async def _remove(self, link: WorkerLink) -> None:
         await self._settling.settle(homeless(self._cluster.tasks.values(), link.id))
         await self._store.delete_worker(link.id)
-        self._cluster.workers.pop(link.id, None)
+        self._cluster.drop_worker(link.id)
         self._cluster.scheduler.apply(WorkerGone(link.id))
         await self._dispatching.forget(link)
 
@@ -196,7 +220,8 @@ class Registry:
         if since == link.desired_version and wait_s > 0:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(link.changed.wait(), wait_s)
-        workers = [w.worker for w in self.of_node(node_id) if w.worker.wanted]
+        links = [w for w in self.of_node(node_id) if not w.is_parked]
+        workers = [w.worker for w in links if w.worker.wanted]
         return link.desired_version, workers
 
     # workers -----------------------------------------------------------------
@@ -224,21 +249,18 @@ class Registry:
         worker = link.worker
         was_serving = self._cluster.is_serving(worker)
         link.worker = replace(worker, state=state, error=error)
-        types = frozenset(worker.spec.job_types)
-        if self._cluster.is_serving(link.worker):
-            if not was_serving:
-                if link.registered_at is not None:
-                    link.start_s = self._clock.monotonic() - link.registered_at
-                    link.registered_at = None
-                self._cluster.scheduler.apply(_ready(link))
-                self._dispatching.kick()
-        elif state is WorkerState.ERROR:
-            text = error or "it did not say why"
-            self._cluster.scheduler.apply(WorkerBroken(worker.id, types, text))
-        else:
-            self._cluster.scheduler.apply(WorkerGone(worker.id))
+        if link.is_parked or not self._cluster.is_serving(link.worker):
+            self._cluster.scheduler.apply(serving.out(link))
+        elif not was_serving:
+            if link.registered_at is not None:
+                link.start_s = self._clock.monotonic() - link.registered_at
+                link.registered_at = None
+            self._cluster.scheduler.apply(serving.ready(link))
+            self._dispatching.kick()
 
-    async def retire(self, link: WorkerLink, state: WorkerState) -> None:
+    async def retire(
+        self, link: WorkerLink, state: WorkerState, *, is_charged: bool = True
+    ) -> None:
         """This incarnation is dead: its attempts go back, its orders are void."""
         if link.worker.incarnation is None and not link.orders:
             self.set_serving(link, state, link.worker.error)
@@ -250,9 +272,9 @@ class Registry:
         link.drops.clear()
         lost = [t for t in self._cluster.tasks.values() if t.incarnation == dead]
         await self._settling.settle(
-            orphan(t, is_charged=not link.is_leaving)
+            orphan(t, is_charged=is_charged and not link.is_leaving)
             for t in lost
-            if t.worker_id == link.id
+            if t.worker_id == link.id and t.id not in self._cluster.kept
         )
         for reply in link.replies:
             if not reply.done():
@@ -300,7 +322,10 @@ class Registry:
         self, link: WorkerLink, beat: WorkerBeat
     ) -> list[tuple[str, int]]:
         worker = link.worker
+        # Not its tasks' fault: it was taken from the card it had.
+        link.is_leaving |= gpus.has_moved(link.facts, beat.facts)
         link.memory_mb, link.facts = beat.memory_mb, beat.facts
+        link.breaker = beat.breaker
         link.worker = replace(
             worker, restarts=beat.restarts, last_heartbeat=self._clock.now()
         )
@@ -350,10 +375,6 @@ class Registry:
                 link.drops.add((task_id, attempt))
         return sorted(link.drops)
 
-    async def suspect(self, link: NodeLink) -> None:
-        link.node = replace(link.node, state=NodeState.SUSPECT)
-        await self._store.save_node(link.node)
-
     def restore_order(self, link: WorkerLink, task: Task) -> None:
         """After a restart: this worker holds the attempt, unless its beats say no."""
         order = link.orders.get(RESTORED)
@@ -362,32 +383,11 @@ class Registry:
             order = link.orders[RESTORED] = OpenOrder(RESTORED, now, set())
         order.left.add(task.id)
 
-    async def lose_node(self, link: NodeLink, state: NodeState) -> None:
-        """No heartbeats for too long: its work goes elsewhere, uncharged."""
-        link.node = replace(link.node, state=state)
-        await self._store.save_node(link.node)
-        for worker in self.of_node(link.node.id):
-            await self.retire(worker, WorkerState.LOST)
-        await self._tell(
-            "node_lost", f"{link.node.hostname} is lost", link.node.id, "critical"
-        )
-
     async def _tell(
         self, kind: str, title: str, node_id: str, severity: str = "info"
     ) -> None:
         event = Event(kind, title, severity, node_id, at=self._clock.now())
         await self._store.add_events([event])
-
-
-def _ready(link: WorkerLink) -> WorkerReady:
-    worker = link.worker
-    return WorkerReady(
-        worker.id,
-        worker.node_id,
-        frozenset(worker.spec.job_types),
-        worker.spec.concurrency,
-        len(link.orders),
-    )
 
 
 def _not_serving(state: WorkerState) -> WorkerState:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from corral.core.canary import CANARY
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import State, advance
 from corral.errors import Conflict, StoreUnavailable
@@ -157,13 +158,16 @@ class Reporting:
         ran: dict[tuple[str, str], tuple[int, float]] = {}
         before = link.ran
         for outcome in outcomes:
+            job_type = self._cluster.tasks[outcome.task_id].spec.job_type
+            if job_type == CANARY:
+                continue
             if outcome.kind is OutcomeKind.FAILED:
                 link.failed += 1
             if outcome.kind is not OutcomeKind.COMPLETED:
                 continue
             link.ran += 1
             link.busy_s += outcome.duration_s
-            key = (self._cluster.tasks[outcome.task_id].spec.job_type, link.id)
+            key = (job_type, link.id)
             count, seconds = ran.get(key, (0, 0.0))
             ran[key] = (count + 1, seconds + outcome.duration_s)
         if link.ran > before:

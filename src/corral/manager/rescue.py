@@ -1,43 +1,30 @@
 """The one cure for every hand-over that can die half way.
 
-Nodes that fell silent, an engine that came back, writes whose outcome is unknown:
-each ends with the task queued again as a new attempt, or with memory as the store is.
+An engine that came back, workers that never registered, writes whose outcome is
+unknown: each ends with the task queued again as a new attempt, or with memory as the
+store is.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 from corral.core.node import NodeState
-from corral.core.task import State, Task
+from corral.core.task import Overlap, State, Task
 from corral.core.worker import WorkerState
 from corral.engine.base import Engine
 from corral.errors import EngineUnavailable
 from corral.manager.clock import Clock
 from corral.manager.dispatching import Dispatching
+from corral.manager.liveness import Liveness
 from corral.manager.registry import Registry
 from corral.manager.secret import node_password
 from corral.manager.settling import Settling
-from corral.manager.state import Cluster, NodeLink, slim
+from corral.manager.state import Cluster, slim
 from corral.scheduler.value import TasksGone, TasksQueued
-from corral.store.base import Event, Store
+from corral.store.base import Store
 
 log = logging.getLogger(__name__)
-WATCH_S = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Liveness:
-    """After how many silent seconds a node is suspect, and lost.
-
-    `register_s` is how long a worker may take to register.
-    """
-
-    suspect_s: float = 15.0
-    lost_s: float = 20.0
-    mass_loss_nodes: int = 4
-    register_s: float = 60.0
 
 
 class Rescue:
@@ -63,7 +50,6 @@ class Rescue:
         self._liveness = liveness
         self._cluster_secret = cluster_secret
         self._server_id = ""
-        self._is_held = False
 
     async def step(self) -> None:
         await self._watch_engine()
@@ -110,41 +96,6 @@ class Rescue:
             self._dispatching.is_engine_up = True
             self._dispatching.kick()
 
-    async def watch_nodes(self) -> None:
-        """Declare silent nodes suspect, then lost: never later than the setting."""
-        now = self._clock.monotonic()
-        online = [
-            n
-            for n in self._cluster.nodes.values()
-            if n.node.state in (NodeState.ONLINE, NodeState.SUSPECT)
-        ]
-        limit_s = self._liveness.lost_s - WATCH_S
-        silent = [n for n in online if now - n.seen >= limit_s]
-        if await self._is_mass_loss(len(silent), len(online)):
-            return
-        for link in silent:
-            log.warning("node %s is lost", link.node.id)
-            await self._registry.lose_node(link, NodeState.LOST)
-        for link in online:
-            if link not in silent:
-                await self._suspect(link, now - link.seen)
-
-    async def _suspect(self, link: NodeLink, silent_s: float) -> None:
-        is_late = silent_s >= self._liveness.suspect_s
-        if is_late and link.node.state is NodeState.ONLINE:
-            await self._registry.suspect(link)
-
-    async def _is_mass_loss(self, silent: int, online: int) -> bool:
-        """Most of the nodes at once: rather our own network than theirs. Hold."""
-        is_mass = online >= self._liveness.mass_loss_nodes and silent * 2 > online
-        if is_mass and not self._is_held:
-            title = f"{silent} of {online} nodes fell silent together; holding"
-            log.critical(title)
-            event = Event("mass_loss", title, "critical", at=self._clock.now())
-            await self._store.add_events([event])
-        self._is_held = is_mass
-        return is_mass
-
     async def reconcile(self) -> None:
         """Make memory agree with the store after a write of unknown outcome."""
         self._cluster.is_dirty = False
@@ -174,6 +125,8 @@ class Rescue:
         homeless = []
         for task in self._cluster.tasks.values():
             if task.id in held or task.id in self._dispatching.in_hand:
+                continue
+            if task.id in self._cluster.kept:
                 continue
             if task.state is not State.QUEUED:
                 homeless.append(task)
@@ -234,8 +187,19 @@ class Rescue:
         if task.state is State.QUEUED:
             self._queue(task)
             return True
+        node = self._cluster.nodes.get(task.node_id or "")
+        if node is not None and node.node.state in (NodeState.LOST, NodeState.LEFT):
+            return self._keep(task, node.seen)
         link = self._cluster.link_of(task)
         if link is None or link.worker.incarnation != task.incarnation:
             return False
         self._registry.restore_order(link, task)
+        return True
+
+    def _keep(self, task: Task, seen: float) -> bool:
+        """Its node was lost before we began: it may go elsewhere, unless too early."""
+        if task.spec.overlap is not Overlap.NEVER:
+            return False
+        free_at = seen + self._liveness.no_overlap_requeue_s
+        self._cluster.kept[task.id] = (task.attempt, free_at)
         return True

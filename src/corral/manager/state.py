@@ -9,22 +9,27 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import date, datetime
 from typing import Any
 
+from corral.core.breaker import BreakerReport
+from corral.core.clock_skew import ClockSkew
+from corral.core.constraint import constraint_of
 from corral.core.gpu import Gpu
 from corral.core.job import ONLY_ON
 from corral.core.job_type import JobType
-from corral.core.node import Node, Sample
+from corral.core.node import Hold, Node, Sample, held_words
 from corral.core.notice import NOTIFY
 from corral.core.order import Order
 from corral.core.task import Task
 from corral.core.worker import Worker, WorkerState
 from corral.core.worker_type import WorkerType
+from corral.errors import Conflict
 from corral.manager.following import Bells
 from corral.manager.wait import Waiters
 from corral.scheduler.scheduler import Scheduler
 from corral.scheduler.value import (
+    NodeMarked,
     OrderClosed,
     TasksRan,
     TypeOrdered,
@@ -63,6 +68,8 @@ class WorkerLink:
     memory_mb: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     """What else it says of itself: which code it runs, how isolated."""
+    breaker: str | None = None
+    """The key of the breaker that keeps it from being started."""
     wanted_at: float | None = None
     """Since when (monotonic) it should register but has not."""
     registered_at: float | None = None
@@ -71,6 +78,8 @@ class WorkerLink:
     """What its last start took, from registering until it was ready."""
     is_leaving: bool = False
     """Asked to stop or start anew: what it has not finished goes back uncharged."""
+    is_parked: bool = False
+    """Stopped because its node is drained; wanted again when that is over."""
     ran: int = 0
     failed: int = 0
     busy_s: float = 0.0
@@ -111,12 +120,57 @@ class NodeLink:
     sample: Sample | None = None
     gpus: Sequence[Gpu] | None = None
     """What it last said of its cards; None before it said anything."""
+    breakers: Sequence[BreakerReport] | None = None
+    """Those of its breakers that are not closed; None before it said anything."""
+    gpu_releases: dict[str, datetime] = field(default_factory=dict)
+    """Quarantines somebody lifted, by card: when each began. Kept until the node has
+    done it."""
     is_sample_kept: bool = True
     is_stamped: bool = True
     desired_version: int = 1
     is_leaving: bool = False
     """Somebody asked for its agent to stop."""
+    is_leave_told: bool = False
+    """Its agent has been told so."""
+    is_forgotten: bool = False
+    """When it stops it is no node any more, and must forget that it was."""
+    owner_hold: Hold | None = None
+    """Its owner uses it, as its agent says."""
+    holds: tuple[Hold, ...] = ()
+    """Why it is given nothing new; empty while it is open. `Holding` keeps this."""
+    is_silent: bool = False
+    """Its beats are late, and it is given nothing new until they come again."""
+    is_drained: bool = False
+    """It was seen empty since it is being drained."""
+    is_own: bool = False
+    """The manager's own machine, which no agent speaks for."""
+    clock: ClockSkew = field(default_factory=ClockSkew)
+    is_clock_off: bool = False
+    """It was told that its clock is off."""
+    version_skew: str | None = None
+    """Whether its version is older or newer than ours, once that was told."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
+    registering: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One registration at a time: an agent that got no answer comes again."""
+
+    @property
+    def is_draining(self) -> bool:
+        return any(hold.drain for hold in self.holds)
+
+    def check_open(self) -> None:
+        """Raises Conflict while it is given nothing new."""
+        if self.is_own:
+            raise Conflict(
+                f"node {self.node.id} is the manager's own machine, without an agent: "
+                "'corral join' there makes it one that runs work",
+                node_id=self.node.id,
+            )
+        if self.holds:
+            raise Conflict(
+                f"node {self.node.id} is held: {held_words(self.holds)}; "
+                "'corral uncordon' opens it",
+                node_id=self.node.id,
+            )
 
     def touch_desired(self) -> None:
         self.desired_version += 1
@@ -134,11 +188,16 @@ class Cluster:
     tasks: dict[str, Task] = field(default_factory=dict)
     nodes: dict[str, NodeLink] = field(default_factory=dict)
     workers: dict[str, WorkerLink] = field(default_factory=dict)
+    """To be read; `add_worker` and `drop_worker` change it."""
+    _by_node: dict[str, dict[str, WorkerLink]] = field(default_factory=dict)
     inside: dict[str, WorkerLink] = field(default_factory=dict)
     """Apps that take tasks as workers do, but are none: nobody lists or stops them."""
     job_types: dict[str, JobType] = field(default_factory=dict)
     worker_types: dict[str, WorkerType] = field(default_factory=dict)
     progress: dict[str, tuple[float, str]] = field(default_factory=dict)
+    kept: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """Attempts that may still run on a node that is lost: until when (monotonic)
+    nobody else may be given the task."""
     unstored: set[str] = field(default_factory=set)
     """The scheduler knows them, but their insert is under way: not yet to place."""
     sequence: int = 0
@@ -162,6 +221,30 @@ class Cluster:
     def link(self, worker_id: str) -> WorkerLink | None:
         return self.workers.get(worker_id) or self.inside.get(worker_id)
 
+    def add_worker(self, worker: Worker) -> WorkerLink:
+        """The link of this worker, new or known, with this row."""
+        link = self.workers.get(worker.id)
+        if link is None:
+            link = self.workers[worker.id] = WorkerLink(worker)
+            self._by_node.setdefault(worker.node_id, {})[worker.id] = link
+        link.worker = worker
+        return link
+
+    def drop_worker(self, worker_id: str) -> None:
+        link = self.workers.pop(worker_id, None)
+        if link is not None:
+            del self._by_node[link.worker.node_id][worker_id]
+
+    def move_worker(self, link: WorkerLink, node_id: str) -> None:
+        """It is another node's from now on."""
+        del self._by_node[link.worker.node_id][link.id]
+        link.worker = replace(link.worker, node_id=node_id)
+        self._by_node.setdefault(node_id, {})[link.id] = link
+
+    def of_node(self, node_id: str) -> list[WorkerLink]:
+        """The workers of one node; each beat asks, so it must not look at all."""
+        return list(self._by_node.get(node_id, {}).values())
+
     def set_job_type(self, job_type: JobType) -> None:
         """Tasks of this type are accepted, and go where and as it says."""
         self.job_types[job_type.name] = job_type
@@ -180,6 +263,11 @@ class Cluster:
         for link in self.inside.values():
             types = self.types_for(link.worker.spec.name)
             self.scheduler.apply(TypesServed(link.id, types))
+
+    def mark(self, node: Node) -> None:
+        """Tasks go to this node, or stay away, as its labels and taints say."""
+        event = NodeMarked(node.id, node.all_labels, node.all_taints)
+        self.scheduler.apply(event)
 
     def assign(self, task: Task, link: WorkerLink, now: Any) -> Task:
         """Note that `task` is with this worker incarnation now."""
@@ -230,6 +318,7 @@ class Cluster:
             needs=needs,
             size=len(spec.payload) or STRIPPED_BYTES,
             worker_id=spec.labels.get(ONLY_ON),
+            constraint=constraint_of(spec.labels),
         )
 
     def is_serving(self, worker: Worker) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from urllib.parse import urlsplit
 
-from corral.core.worker import WorkerSpec
+from corral.core.worker import LAUNCHED, MOVABLE, WorkerSpec
 from corral.errors import WorkerNotFound
 from corral.manager.registry import Registry
 from corral.manager.state import Cluster, NodeLink, WorkerLink
@@ -16,7 +16,6 @@ from corral.manager.worker_types import WorkerTypes
 
 FOR_WORKER = "for_worker"
 """The label of a node that has one worker, and no reason to be without it."""
-_LAUNCHED = "api-"
 
 
 class Stopping:
@@ -30,7 +29,7 @@ class Stopping:
         self._worker_types = worker_types
 
     async def by_name(self, name: str, node_url: str | None) -> None:
-        names = {name, _LAUNCHED + name}
+        names = {name, LAUNCHED + name, MOVABLE + name}
         await self._stop(node_url, name, lambda w: w.worker.spec.name in names)
 
     async def by_id(self, worker_id: str, node_url: str | None) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from corral.core.job import launch_status
 from corral.core.node import NodeState
-from corral.core.worker import WorkerSpec, WorkerState
+from corral.core.worker import LAUNCHED, WorkerSpec, WorkerState
 from corral.core.worker_type import Entry, WorkerType
 from corral.errors import InvalidField, NodeNotFound, NotFound
 from corral.manager.clock import Clock, new_id
@@ -120,12 +120,14 @@ class WorkerTypes:
         name: str | None,
         url: str | None,
         job_type: str | None = None,
+        gpus: str = "",
     ) -> str:
         """Want a worker of a type, or of `type@version`, on a node; the launch id.
 
         It serves its type's job type, and `job_type`.
         """
         node, worker_type = self.node(node_url), await self._at_version(type_name)
+        node.check_open()
         holders = self._holders(node)
         if url is None:
             ports = _own_ports(node) or self._ports
@@ -142,7 +144,7 @@ class WorkerTypes:
             await self._registry.stop(holder.id)
         types = tuple(t for t in (worker_type.job_type, job_type) if t)
         spec = WorkerSpec(
-            f"api-{name or new_id(worker_type.name)}",
+            f"{LAUNCHED}{name or new_id(worker_type.name)}",
             worker_type.worker_class,
             tuple(dict.fromkeys(types)),
             worker_type.params,
@@ -150,6 +152,7 @@ class WorkerTypes:
             url=url,
             environment=worker_type.environment,
             entry=worker_type.entry,
+            gpus=gpus,
         )
         return (await self._registry.launch(node.node.id, spec)).id
 

@@ -14,10 +14,13 @@ from heapq import heappop, heappush
 from corral.core.job_type import QueueOrder
 from corral.scheduler.choice import choose
 from corral.scheduler.estimate import Durations
+from corral.scheduler.fleet import Fleet, FleetWorker
 from corral.scheduler.queue import TypeQueue
 from corral.scheduler.value import (
     PRIVATE,
     DependencyMet,
+    NodeHeld,
+    NodeMarked,
     OrderClosed,
     Paused,
     Plan,
@@ -30,11 +33,15 @@ from corral.scheduler.value import (
     TypeOrdered,
     TypesServed,
     Waiting,
+    WorkerAway,
     WorkerBroken,
     WorkerGone,
     WorkerReady,
     private_queue,
 )
+from corral.scheduler.why import why_no_worker
+
+_EMPTY_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +52,6 @@ class Policy:
     order_max_bytes: int = 1 << 20
     order_budget_s: float = 0.020
     ahead_below_s: float = 0.010
-
-
-@dataclass(slots=True)
-class _Worker:
-    worker_id: str
-    node_id: str
-    job_types: frozenset[str]
-    slots: int
-    open_orders: int
 
 
 class Scheduler:
@@ -68,8 +66,7 @@ class Scheduler:
         self._delayed: list[tuple[float, str, int]] = []
         self._later: dict[str, Waiting] = {}
         self._deadlines: list[tuple[float, str, int]] = []
-        self._workers: dict[str, _Worker] = {}
-        self._broken: dict[str, WorkerBroken] = {}
+        self._fleet = Fleet()
         self._durations = Durations()
         self._is_paused = False
 
@@ -86,24 +83,21 @@ class Scheduler:
             case DependencyMet(task_id):
                 self._unblock(task_id)
             case WorkerReady():
-                self._broken.pop(event.worker_id, None)
-                self._workers[event.worker_id] = _Worker(
-                    event.worker_id,
-                    event.node_id,
-                    event.job_types | {private_queue(event.worker_id)},
-                    event.slots,
-                    event.open_orders,
-                )
-            case WorkerBroken(worker_id):
-                self._workers.pop(worker_id, None)
-                self._broken[worker_id] = event
+                self._fleet.ready(event)
+            case WorkerBroken():
+                self._fleet.fail(event)
+            case WorkerAway():
+                self._fleet.leave(event)
             case WorkerGone(worker_id):
-                self._workers.pop(worker_id, None)
-                self._broken.pop(worker_id, None)
+                self._fleet.gone(worker_id)
                 if not self._queues.get(private_queue(worker_id)):
                     self._queues.pop(private_queue(worker_id), None)
+            case NodeHeld():
+                self._fleet.hold(event)
+            case NodeMarked():
+                self._fleet.mark(event)
             case OrderClosed(worker_id):
-                if worker := self._workers.get(worker_id):
+                if worker := self._fleet.workers.get(worker_id):
                     worker.open_orders = max(0, worker.open_orders - 1)
             case TasksRan(job_type, _, count, seconds):
                 self._durations.learn(job_type, count, seconds)
@@ -112,14 +106,14 @@ class Scheduler:
             case TypeOrdered(job_type, order):
                 self._reorder(job_type, order)
             case TypesServed(worker_id, job_types):
-                if worker := self._workers.get(worker_id):
-                    worker.job_types = job_types | {private_queue(worker_id)}
+                self._fleet.serve(worker_id, job_types)
 
     def _reorder(self, job_type: str, order: QueueOrder) -> None:
         self._orders[job_type] = order
-        queue = self._queues.get(job_type)
-        if queue is not None and queue.order is not order:
-            queue.reorder(order)
+        for name in (job_type, *self._fleet.strict_queues(job_type)):
+            queue = self._queues.get(name)
+            if queue is not None and queue.order is not order:
+                queue.reorder(order)
 
     def _admit(self, task: Waiting) -> None:
         if task.deadline is not None:
@@ -132,14 +126,32 @@ class Scheduler:
             self._later[task.task_id] = task
             heappush(self._delayed, (task.run_after, task.task_id, task.attempt))
         else:
-            self._queue(task.queue).push(task)
+            self._queue_of(task).push(task)
 
-    def _queue(self, name: str) -> TypeQueue:
+    def _queue_of(self, task: Waiting) -> TypeQueue:
+        if task.worker_id is None and task.constraint is None:
+            # As `task.queue` says, but nearly every task comes along here.
+            name = task.job_type
+        else:
+            name = task.queue
         queue = self._queues.get(name)
         if queue is None:
-            order = self._orders.get(name, QueueOrder.PRIORITY)
+            if task.constraint is not None and task.worker_id is None:
+                self._tidy()
+                self._fleet.open_queue(name, task.job_type, task.constraint)
+            order = self._orders.get(self._fleet.type_of(name), QueueOrder.PRIORITY)
             queue = self._queues[name] = TypeQueue(order)
         return queue
+
+    def _tidy(self) -> None:
+        """Constraints are what users write: queues of those done with must not stay."""
+        strict = self._fleet.strict_queues()
+        if len(strict) < _EMPTY_KEPT:
+            return
+        for name in strict:
+            if not self._queues[name]:
+                del self._queues[name]
+                self._fleet.close_queue(name)
 
     def _unblock(self, task_id: str) -> None:
         for waiting_id in sorted(self._dependents.pop(task_id, ())):
@@ -186,44 +198,44 @@ class Scheduler:
             task = self._later.get(task_id)
             if task is not None and task.attempt == attempt:
                 del self._later[task_id]
-                self._queue(task.queue).push(task)
+                self._queue_of(task).push(task)
 
     def _next_wake(self) -> float | None:
         times = [heap[0][0] for heap in (self._delayed, self._deadlines) if heap]
         return min(times, default=None)
 
     def _next_order(self) -> PlannedOrder | None:
-        best: tuple[tuple[int, int], str, _Worker] | None = None
-        for job_type, queue in self._queues.items():
+        best: tuple[tuple[int, int], str, FleetWorker] | None = None
+        for name, queue in self._queues.items():
             key = queue.standing()
             if key is None or (best is not None and best[0] <= key):
                 continue
-            worker = self._choose(job_type)
+            worker = self._choose(name)
             if worker is not None:
-                best = (key, job_type, worker)
+                best = (key, name, worker)
         if best is None:
             return None
-        _, job_type, worker = best
+        _, name, worker = best
         worker.open_orders += 1
-        queue = self._queues[job_type]
-        tasks = queue.take(self._order_size(job_type), self._policy.order_max_bytes)
+        queue = self._queues[name]
+        tasks = queue.take(self._order_size(name), self._policy.order_max_bytes)
         return PlannedOrder(worker.worker_id, tasks)
 
-    def _choose(self, job_type: str) -> _Worker | None:
-        ahead = 2 if self._is_short(job_type) else 1
-        return choose(job_type, self._workers.values(), ahead)
+    def _choose(self, queue: str) -> FleetWorker | None:
+        ahead = 2 if self._is_short(queue) else 1
+        return choose(queue, self._fleet.workers.values(), ahead)
 
-    def _is_short(self, job_type: str) -> bool:
-        mean = self._durations.get(job_type)
+    def _is_short(self, queue: str) -> bool:
+        mean = self._durations.get(self._fleet.type_of(queue))
         return mean is not None and mean < self._policy.ahead_below_s
 
-    def _order_size(self, job_type: str) -> int:
-        mean = self._durations.get(job_type)
+    def _order_size(self, queue: str) -> int:
+        mean = self._durations.get(self._fleet.type_of(queue))
         if mean is None:
             return 1
         most = int(self._policy.order_budget_s / max(mean, 1e-6))
-        slots = sum(w.slots for w in self._workers.values() if job_type in w.job_types)
-        share = -(-len(self._queues[job_type]) // max(1, slots))
+        slots = self._fleet.slots(queue)
+        share = -(-len(self._queues[queue]) // max(1, slots))
         return max(1, min(most, share, self._policy.order_max_tasks))
 
     # answers -----------------------------------------------------------------
@@ -252,25 +264,29 @@ class Scheduler:
         """How many tasks of each type wait, for whatever reason."""
         counts = Counter(task.job_type for task in self._apart())
         for name, queue in self._queues.items():
-            if not name.startswith(PRIVATE):
-                counts[name] += len(queue)
+            job_type = self._fleet.type_of(name)
+            if not job_type.startswith(PRIVATE):
+                counts[job_type] += len(queue)
         return counts
 
     def waiting_ids(self, job_type: str) -> list[str]:
         """Every task of this type that waits, for whatever reason."""
-        queue = self._queues.get(job_type)
-        tasks = [*(queue.tasks() if queue else ()), *self._apart()]
+        names = (job_type, *self._fleet.strict_queues(job_type))
+        queues = [q for name in names if (q := self._queues.get(name)) is not None]
+        tasks = [*(task for q in queues for task in q.tasks()), *self._apart()]
         return [task.task_id for task in tasks if task.job_type == job_type]
 
     def _apart(self) -> list[Waiting]:
-        """Those that wait elsewhere than in the queue of their type."""
-        private = (q for name, q in self._queues.items() if name.startswith(PRIVATE))
+        """Those that wait elsewhere than in a queue of their type."""
+        type_of = self._fleet.type_of
+        queues = self._queues.items()
+        private = (q for name, q in queues if type_of(name).startswith(PRIVATE))
         held = (*self._blocked.values(), *self._later.values())
         return [*held, *(task for queue in private for task in queue.tasks())]
 
     def estimated_wait_s(self, job_type: str) -> float | None:
         """Seconds until a task of this type submitted now would start, if known."""
-        slots = sum(w.slots for w in self._workers.values() if job_type in w.job_types)
+        slots = self._fleet.slots(job_type)
         mean = self._durations.get(job_type)
         if not slots:
             return None
@@ -297,51 +313,11 @@ class Scheduler:
                 f"may start in {wait_s} s (run_after or retry backoff)",
                 {"starts_in_s": wait_s},
             )
-        return self._why_no_worker(task)
-
-    def _why_no_worker(self, task: Waiting) -> Reason:
-        job_type = task.job_type
         if self._is_paused:
             return Reason("draining", "the cluster is draining: nothing new starts")
-        if task.worker_id is not None:
-            return self._why_not_on(task.worker_id, task)
-        serving = [w for w in self._workers.values() if job_type in w.job_types]
-        if serving:
-            ahead = self._queue(job_type).position(task)
-            return Reason(
-                "workers_busy",
-                f"all {len(serving)} worker(s) for '{job_type}' are busy; "
-                f"{ahead} task(s) stand before this one",
-                {"workers": sorted(w.worker_id for w in serving), "ahead": ahead},
-            )
-        broken = [b for b in self._broken.values() if job_type in b.job_types]
-        if broken:
-            first = min(broken, key=lambda b: b.worker_id)
-            return Reason(
-                "worker_error",
-                f"worker {first.worker_id} for '{job_type}' cannot start: "
-                f"{first.error}",
-                {b.worker_id: b.error for b in broken},
-            )
-        return self._no_worker(job_type)
+        return why_no_worker(task, self._fleet, self._queue_of(task).position(task))
 
-    def _why_not_on(self, worker_id: str, task: Waiting) -> Reason:
-        if worker_id in self._workers:
-            ahead = self._queue(task.queue).position(task)
-            text = f"worker {worker_id} is busy; {ahead} task(s) for it stand before"
-            return Reason("workers_busy", text, {"workers": [worker_id]})
-        broken = self._broken.get(worker_id)
-        if broken is not None:
-            text = f"worker {worker_id} cannot start: {broken.error}"
-            return Reason("worker_error", text, {worker_id: broken.error})
-        text = f"it is for worker {worker_id}, which is not up"
-        return Reason("no_worker", text, {"workers": [worker_id]})
-
-    @staticmethod
-    def _no_worker(job_type: str) -> Reason:
-        return Reason(
-            "no_worker",
-            f"no worker serves '{job_type}': start one with "
-            f"'corral worker launch CLASS --job-type {job_type}'",
-            {"job_type": job_type},
-        )
+    def open_orders(self, worker_id: str) -> int:
+        """Orders a worker has or is about to get."""
+        worker = self._fleet.workers.get(worker_id)
+        return worker.open_orders if worker else 0

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from corral.core.constraint import Constraint
 from corral.core.job_type import QueueOrder
 
 PRIVATE = "@"
-"""Begins the name of one worker's own queue, and of no job type."""
+"""Begins the name of a queue that not every worker of a type serves, and of no type."""
 
 
 def private_queue(worker_id: str) -> str:
@@ -16,11 +18,17 @@ def private_queue(worker_id: str) -> str:
     return PRIVATE + worker_id
 
 
+def strict_queue(job_type: str, constraint: Constraint) -> str:
+    """The queue of a type's tasks that only some nodes may run."""
+    return f"{PRIVATE}{PRIVATE}{job_type} {constraint.text}"
+
+
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A queued attempt as the scheduler sees it.
 
-    With a `worker_id` it waits for that worker alone, whatever types that one serves.
+    With a `worker_id` it waits for that worker alone, whatever types that one serves;
+    with a `constraint` for a worker on a node that meets it.
     """
 
     task_id: str
@@ -33,11 +41,16 @@ class Waiting:
     needs: frozenset[str] = frozenset()
     size: int = 0
     worker_id: str | None = None
+    constraint: Constraint | None = None
 
     @property
     def queue(self) -> str:
         """Where it stands in line."""
-        return private_queue(self.worker_id) if self.worker_id else self.job_type
+        if self.worker_id:
+            return private_queue(self.worker_id)
+        if self.constraint is not None:
+            return strict_queue(self.job_type, self.constraint)
+        return self.job_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,16 +83,46 @@ class WorkerReady:
 
 @dataclass(frozen=True, slots=True)
 class WorkerBroken:
-    """A worker that should serve these types but cannot, and why."""
+    """A worker that should serve these types but cannot, and why.
+
+    `reason` is the one word for it that its tasks are given.
+    """
 
     worker_id: str
     job_types: frozenset[str]
     error: str
+    reason: str = "worker_error"
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerGone:
     worker_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerAway:
+    """A worker that was stopped while its node is held, and comes back after."""
+
+    worker_id: str
+    node_id: str
+    job_types: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHeld:
+    """Workers of this node get nothing new, for this reason; None ends that."""
+
+    node_id: str
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMarked:
+    """The labels and taints of a node, all of them."""
+
+    node_id: str
+    labels: Mapping[str, str]
+    taints: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +172,9 @@ SchedulerEvent = (
     | WorkerReady
     | WorkerBroken
     | WorkerGone
+    | WorkerAway
+    | NodeHeld
+    | NodeMarked
     | OrderClosed
     | TasksRan
     | Paused

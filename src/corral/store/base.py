@@ -14,8 +14,10 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from corral.core.app import App
+from corral.core.gpu import Gpu
 from corral.core.job_type import JobType
 from corral.core.key import Key
+from corral.core.metric import Bucket, GpuSample, Span, TaskTotals
 from corral.core.node import Node, Sample
 from corral.core.notice import Notice
 from corral.core.retry import Settlement
@@ -24,6 +26,8 @@ from corral.core.secret import Secret
 from corral.core.task import Attempt, State, Task
 from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
+from corral.store.event import Event as Event
+from corral.store.event import EventStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +74,6 @@ class TaskPage:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """One row of history; `task_ids` has every task one statement touched."""
-
-    event_type: str
-    title: str
-    severity: str = "info"
-    source_node_id: str | None = None
-    description: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
-    task_ids: tuple[str, ...] = ()
-    at: datetime | None = None
-    seq: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class AuditRow:
     at: datetime
     actor: str
@@ -128,13 +117,20 @@ class KeptTree:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
+    """How long things are kept; readings raw, then thinned to minutes, then to hours.
+
+    Counts of tasks go with the hours.
+    """
+
     tasks_s: float
     events_s: float
     samples_s: float
     audit_s: float
+    minutes_s: float = 7 * 86_400.0
+    hours_s: float = 365 * 86_400.0
 
 
-class Store(Protocol):
+class Store(EventStore, Protocol):
     """PostgreSQL or its in-memory twin; `tests/contract/` holds both to this."""
 
     async def open(self) -> None:
@@ -253,9 +249,13 @@ class Store(Protocol):
 
     async def save_node(self, node: Node) -> None: ...
 
+    async def delete_node(self, node_id: str) -> None: ...
+
     async def nodes(self) -> Sequence[Node]: ...
 
     async def save_worker(self, worker: Worker) -> None: ...
+
+    async def save_workers(self, several: Sequence[Worker]) -> None: ...
 
     async def delete_worker(self, worker_id: str) -> None: ...
 
@@ -267,15 +267,40 @@ class Store(Protocol):
 
     async def worker_types(self) -> Sequence[WorkerType]: ...
 
+    # readings -------------------------------------------------------------
     async def save_beats(
-        self, node_ids: Sequence[str], at: datetime, samples: Sequence[Sample]
+        self,
+        node_ids: Sequence[str],
+        at: datetime,
+        samples: Sequence[Sample],
+        cards: Sequence[GpuSample] = (),
     ) -> None:
-        """Stamp last_heartbeat of nodes and their workers; keep samples as history."""
+        """Stamp last_heartbeat of nodes and their workers; keep readings as history."""
 
     async def samples(
         self, node_id: str, since: datetime, limit: int = 1000
     ) -> Sequence[Sample]:
         """Newest first."""
+
+    async def roll_up(self, now: datetime) -> None:
+        """Thin readings and count ended tasks, as far as `now` allows.
+
+        May be called at any time and again: nothing is counted twice or left out.
+        """
+
+    async def node_history(self, node_id: str, span: Span) -> Sequence[Bucket]:
+        """Readings of NODE_METRICS by step, the oldest first; no step without any."""
+
+    async def gpu_history(
+        self, node_id: str, span: Span
+    ) -> Sequence[tuple[Gpu, Sequence[Bucket]]]:
+        """The same of GPU_METRICS for each card with readings in that time."""
+
+    async def cluster_history(self, span: Span) -> Sequence[Bucket]:
+        """CLUSTER_METRICS by step, as `core.metric.across` puts nodes together."""
+
+    async def task_totals(self, begin: int, end: int) -> TaskTotals:
+        """Tasks that ended from `begin` to `end` (epoch seconds, whole steps)."""
 
     # schedules and notices ------------------------------------------------
     async def save_schedule(self, schedule: Schedule) -> None: ...
@@ -315,13 +340,6 @@ class Store(Protocol):
     async def secrets(self) -> Sequence[Secret]: ...
 
     # history --------------------------------------------------------------
-    async def add_events(self, events: Sequence[Event]) -> None: ...
-
-    async def events(
-        self, after_seq: int = 0, limit: int = 100, task_id: str | None = None
-    ) -> Sequence[Event]:
-        """Oldest first when `after_seq` > 0, else the newest `limit`, oldest first."""
-
     async def cursor(self, name: str) -> int | None:
         """How far a reader of the events has come; None for one that never read."""
 

@@ -130,7 +130,9 @@ class Pool:
             "postgresql+asyncpg://",
             async_creator=creator,
             pool_size=size,
-            max_overflow=size,
+            # More would be made and closed for single statements, and newcomers would
+            # get those while whoever waits for a kept one goes on waiting.
+            max_overflow=0,
             pool_timeout=CONNECT_TIMEOUT_S,
             pool_use_lifo=True,
         )

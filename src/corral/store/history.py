@@ -26,9 +26,11 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from corral.store import record
+from corral.store.alert import Alerts, chosen
 from corral.store.audit import Chain, Verifier, link
-from corral.store.base import AuditRow, Event
+from corral.store.base import AuditRow
 from corral.store.connection import Pool
+from corral.store.event import Event, EventFilter, EventPage
 from corral.store.schema import (
     Texts,
     Time,
@@ -51,7 +53,7 @@ _GAP_POLLS = 100
 Found = Sequence[Mapping[str, Any]]
 
 
-class History:
+class History(Alerts):
     _pool: Pool
 
     async def add_events(self, events: Sequence[Event]) -> None:
@@ -65,20 +67,53 @@ class History:
             [{**row, "moment": row.pop("at")} for row in rows],
         )
 
-    async def events(
-        self, after_seq: int = 0, limit: int = 100, task_id: str | None = None
-    ) -> Sequence[Event]:
-        chosen = [] if task_id is None else _lifetime(clean(task_id))
-        found = await self._read_events(after_seq, limit, chosen)
-        if after_seq > 0 and task_id is None:
+    async def events(self, after_seq: int = 0, limit: int = 100) -> Sequence[Event]:
+        found = await self._read_events(after_seq, limit, ())
+        if after_seq > 0:
             found = await self._without_gap(after_seq, limit, found)
         return [record.event_of(row) for row in found]
 
+    async def event_page(
+        self, where: EventFilter, after_seq: int = 0, limit: int = 100
+    ) -> EventPage:
+        end = await self._settled_end(after_seq)
+        if 0 < end <= after_seq:
+            return EventPage((), after_seq)
+        wanted = [cluster_events.c.seq <= end, *chosen(where)]
+        if where.task_id is not None:
+            wanted += _lifetime(clean(where.task_id))
+        found = await self._read_events(after_seq, limit, wanted)
+        is_cut = after_seq > 0 and len(found) == limit
+        events = tuple(record.event_of(row) for row in found)
+        return EventPage(events, events[-1].seq if is_cut else end)
+
+    async def _settled_end(self, after_seq: int) -> int:
+        """The last seq below which nothing can still be committed.
+
+        `after_seq` while that takes long: then there is nothing to tell yet to one
+        who follows.
+        """
+        last = func.coalesce(func.max(cluster_events.c.seq), 0)
+        end, edge = (await self._pool.fetch(select(last, _snapshot("xmax"))))[0]
+        if end <= after_seq:
+            return after_seq
+        is_settled = await self._is_settled(edge) or after_seq == 0
+        return int(end) if is_settled else after_seq
+
+    async def _is_settled(self, edge: int) -> bool:
+        """Has every transaction that began before `edge` ended? Waits for it a bit."""
+        for _ in range(_GAP_POLLS):
+            oldest = (await self._pool.fetch(select(_snapshot("xmin"))))[0][0]
+            if oldest >= edge:
+                return True
+            await asyncio.sleep(_GAP_POLL_S)
+        return False
+
     async def _read_events(
-        self, after_seq: int, limit: int, chosen: Sequence[ColumnElement[bool]]
+        self, after_seq: int, limit: int, wanted: Sequence[ColumnElement[bool]]
     ) -> Found:
         seq = cluster_events.c.seq
-        query = select(cluster_events).where(*chosen).limit(limit)
+        query = select(cluster_events).where(*wanted).limit(limit)
         if after_seq > 0:
             query = query.where(seq > after_seq).order_by(seq)
         else:
@@ -95,12 +130,9 @@ class History:
         if not _first_gap(after_seq, found):
             return found
         edge = (await self._pool.fetch(select(_snapshot("xmax"))))[0][0]
-        for _ in range(_GAP_POLLS):
-            oldest = (await self._pool.fetch(select(_snapshot("xmin"))))[0][0]
-            if oldest >= edge:
-                within = cluster_events.c.seq <= found[-1]["seq"]
-                return await self._read_events(after_seq, limit, [within])
-            await asyncio.sleep(_GAP_POLL_S)
+        if await self._is_settled(edge):
+            within = cluster_events.c.seq <= found[-1]["seq"]
+            return await self._read_events(after_seq, limit, [within])
         return found[: (_first_gap(after_seq, found) or 1) - 1]
 
     async def cursor(self, name: str) -> int | None:

@@ -12,14 +12,18 @@ from corral.core.job_type import JobType
 from corral.core.task import Task
 from corral.store.audit import Chain
 from corral.store.base import Retention
+from corral.store.event import ALERT, Event
 from corral.store.memory_history import MemoryHistory
 from corral.store.memory_kept import MemoryKept
+from corral.store.memory_metrics import MemoryMetrics
 from corral.store.memory_read import MemoryRead
 from corral.store.memory_registry import MemoryRegistry
 from corral.store.memory_write import MemoryWrite
 
 
-class MemoryStore(MemoryWrite, MemoryRead, MemoryKept, MemoryRegistry, MemoryHistory):
+class MemoryStore(
+    MemoryWrite, MemoryRead, MemoryKept, MemoryRegistry, MemoryMetrics, MemoryHistory
+):
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
@@ -37,14 +41,12 @@ class MemoryStore(MemoryWrite, MemoryRead, MemoryKept, MemoryRegistry, MemoryHis
         def end(seconds: float) -> datetime:
             return now - timedelta(seconds=seconds)
 
+        await self.roll_up(now)
         gone = self._prune_tasks(end(keep.tasks_s))
-        events = [e for e in self._events if e.at and e.at >= end(keep.events_s)]
+        events = [e for e in self._events if _is_kept(e, end(keep.events_s))]
         gone["cluster_events"] = len(self._events) - len(events)
         self._events = events
-        old = [place for place in self._samples if place[1] < end(keep.samples_s)]
-        for place in old:
-            del self._samples[place]
-        gone["system_resources"] = len(old)
+        gone |= self._prune_metrics(now, keep)
         gone["audit"] = self._prune_audit(end(keep.audit_s))
         return {table: count for table, count in gone.items() if count}
 
@@ -93,6 +95,11 @@ class MemoryStore(MemoryWrite, MemoryRead, MemoryKept, MemoryRegistry, MemoryHis
             )
             del self._audit[:count]
         return count
+
+
+def _is_kept(event: Event, end: datetime) -> bool:
+    is_open = event.event_type == ALERT and event.resolved_at is None
+    return is_open or (event.at is not None and event.at >= end)
 
 
 def _ended_before(task: Task, end: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""Job types, nodes, workers, samples and keys in memory."""
+"""Job types, nodes, workers and keys in memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
-from corral.core.node import Node, Sample
+from corral.core.node import Node
 from corral.core.secret import Secret
 from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
@@ -39,11 +39,18 @@ class MemoryRegistry(MemoryShelf):
     async def save_node(self, node: Node) -> None:
         self._nodes[node.id] = node
 
+    async def delete_node(self, node_id: str) -> None:
+        self._nodes.pop(node_id, None)
+
     async def nodes(self) -> Sequence[Node]:
         return [self._nodes[id_] for id_ in sorted(self._nodes)]
 
     async def save_worker(self, worker: Worker) -> None:
         self._workers[worker.id] = replace(worker, error=clean_or_none(worker.error))
+
+    async def save_workers(self, several: Sequence[Worker]) -> None:
+        for worker in several:
+            await self.save_worker(worker)
 
     async def delete_worker(self, worker_id: str) -> None:
         self._workers.pop(worker_id, None)
@@ -59,28 +66,6 @@ class MemoryRegistry(MemoryShelf):
 
     async def worker_types(self) -> Sequence[WorkerType]:
         return [self._worker_types[name] for name in sorted(self._worker_types)]
-
-    async def save_beats(
-        self, node_ids: Sequence[str], at: datetime, samples: Sequence[Sample]
-    ) -> None:
-        for node in list(self._nodes.values()):
-            if node.id in node_ids:
-                self._nodes[node.id] = replace(node, last_heartbeat=at)
-        for worker in list(self._workers.values()):
-            if worker.node_id in node_ids:
-                self._workers[worker.id] = replace(worker, last_heartbeat=at)
-        for sample in samples:
-            self._samples.setdefault((sample.node_id, sample.at), sample)
-
-    async def samples(
-        self, node_id: str, since: datetime, limit: int = 1000
-    ) -> Sequence[Sample]:
-        chosen = [
-            sample
-            for sample in self._samples.values()
-            if sample.node_id == node_id and sample.at >= since
-        ]
-        return sorted(chosen, key=lambda s: s.at, reverse=True)[:limit]
 
     async def save_key(self, key: Key) -> None:
         self._keys[key.id] = key

@@ -10,7 +10,7 @@ from typing import Any
 from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
-from corral.core.node import Node, Sample
+from corral.core.node import Node
 from corral.core.notice import Notice
 from corral.core.schedule import Schedule
 from corral.core.secret import Secret
@@ -36,7 +36,6 @@ class MemoryShelf:
         self._nodes: dict[str, Node] = {}
         self._workers: dict[str, Worker] = {}
         self._worker_types: dict[str, WorkerType] = {}
-        self._samples: dict[tuple[str, datetime], Sample] = {}
         self._keys: dict[str, Key] = {}
         self._secrets: dict[str, Secret] = {}
         self._events: list[Event] = []

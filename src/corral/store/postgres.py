@@ -15,6 +15,7 @@ from corral.store.history import History
 from corral.store.kept import Kept
 from corral.store.log_folder import LogFolder
 from corral.store.log_store import LogStore
+from corral.store.metrics import MetricStore
 from corral.store.migrate import upgrade
 from corral.store.objects import ObjectStore
 from corral.store.registry import Registry
@@ -25,7 +26,15 @@ from corral.store.task_write import TaskWrite
 
 
 class PostgresStore(
-    TaskWrite, TaskRead, LogStore, Kept, Registry, ScheduleStore, History, Clear
+    TaskWrite,
+    TaskRead,
+    LogStore,
+    Kept,
+    Registry,
+    ScheduleStore,
+    History,
+    Clear,
+    MetricStore,
 ):
     """The store every cluster runs on.
 
@@ -36,7 +45,7 @@ class PostgresStore(
     """
 
     def __init__(
-        self, url: str, *, objects: ObjectStore | None = None, pool_size: int = 4
+        self, url: str, *, objects: ObjectStore | None = None, pool_size: int = 8
     ) -> None:
         self._url = url
         self._log_folder = None if objects is None else LogFolder(objects)

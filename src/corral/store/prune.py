@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Table,
+    TextClause,
     bindparam,
     delete,
     func,
@@ -18,12 +19,25 @@ from sqlalchemy import (
     text,
 )
 
+from corral.core.metric import HOURS_S, MINUTES_S
 from corral.core.task import TERMINAL
 from corral.store.audit import Chain
 from corral.store.base import Retention
 from corral.store.connection import Pool
+from corral.store.event import ALERT
 from corral.store.history import read_chain, save_chain
 from corral.store.log_folder import LogFolder
+from corral.store.metric_schema import (
+    gpu_hours,
+    gpu_minutes,
+    gpu_resources,
+    system_hours,
+    system_minutes,
+    system_resources,
+    task_counts,
+)
+from corral.store.metric_statement import FORGET_GPUS, OLD_GPU_ROWS
+from corral.store.metrics import NO_WAIT, MetricStore
 from corral.store.schema import (
     LIVE,
     Texts,
@@ -31,32 +45,29 @@ from corral.store.schema import (
     attempts,
     audit,
     cluster_events,
-    gpu_resources,
     kept_trees,
     log_chunks,
-    system_resources,
     tasks,
 )
 
 BATCH = 1000
 # A first run over years of history goes on at the next call.
 BATCHES = 200
+_BUT_OPEN = f"and not (event_type = '{ALERT}' and resolved_at is null)"
 
 
-class Prune:
+class Prune(MetricStore):
     _pool: Pool
     _log_folder: LogFolder | None
 
     async def prune(self, now: datetime, keep: Retention) -> Mapping[str, int]:
+        # First what is made of readings, tasks and events that go now.
+        await self.roll_up(now)
         gone: Counter[str] = Counter()
         await self._prune_tasks(now - timedelta(seconds=keep.tasks_s), gone)
-        samples_end = now - timedelta(seconds=keep.samples_s)
-        for table, end in (
-            (cluster_events, now - timedelta(seconds=keep.events_s)),
-            (system_resources, samples_end),
-            (gpu_resources, samples_end),
-        ):
-            await self._prune_by_time(table, end, gone)
+        events_end = now - timedelta(seconds=keep.events_s)
+        await self._prune_by_time(cluster_events, events_end, gone, _BUT_OPEN)
+        await self._prune_metrics(now, keep, gone)
         await self._prune_audit(now - timedelta(seconds=keep.audit_s), gone)
         return {table: count for table, count in gone.items() if count}
 
@@ -113,17 +124,46 @@ class Prune:
         if self._log_folder is not None:
             await self._log_folder.remove(dead)
 
+    async def _prune_metrics(
+        self, now: datetime, keep: Retention, gone: Counter[str]
+    ) -> None:
+        """Only what is thinned already goes, however long that was not done."""
+        marks = await self.metric_marks()
+        ends = []
+        for kept_s, step_s in ((keep.samples_s, MINUTES_S), (keep.minutes_s, HOURS_S)):
+            mark = datetime.fromtimestamp(marks.get(step_s, 0), UTC)
+            ends.append(min(now - timedelta(seconds=kept_s), mark))
+        ends.append(now - timedelta(seconds=keep.hours_s))
+        nodes = (system_resources, system_minutes, system_hours)
+        cards = (gpu_resources, gpu_minutes, gpu_hours)
+        for node_table, card_table, end in zip(nodes, cards, ends, strict=True):
+            await self._prune_by_time(node_table, end, gone)
+            oldest = OLD_GPU_ROWS.format(table=card_table.name, batch=BATCH)
+            await self._prune_batches(card_table, text(oldest), end, gone)
+        await self._prune_by_time(task_counts, ends[-1], gone)
+        idle = text(FORGET_GPUS).bindparams(
+            bindparam("end", now - timedelta(days=1), type_=Time)
+        )
+        await self._pool.fetch(idle)
+
     async def _prune_by_time(
-        self, table: Table, end: datetime, gone: Counter[str]
+        self, table: Table, end: datetime, gone: Counter[str], but: str = ""
     ) -> None:
         # By place: the keys of these tables are wide, and the oldest rows lie together.
         oldest = text(
-            f"ctid = any(array(select ctid from {table.name} where at < :end "
-            f"limit {BATCH}))"
-        ).bindparams(bindparam("end", end, type_=Time))
+            f"delete from {table.name} where ctid = any(array("
+            f"select ctid from {table.name} where at < :end {but} limit {BATCH}))"
+        )
+        await self._prune_batches(table, oldest, end, gone)
+
+    async def _prune_batches(
+        self, table: Table, oldest: TextClause, end: datetime, gone: Counter[str]
+    ) -> None:
+        deletion = oldest.bindparams(bindparam("end", end, type_=Time))
         for _ in range(BATCHES):
             async with self._pool.begin() as connection:
-                result = await connection.execute(delete(table).where(oldest))
+                await connection.execute(NO_WAIT)
+                result = await connection.execute(deletion)
             gone[table.name] += result.rowcount
             if result.rowcount < BATCH:
                 return

@@ -273,6 +273,9 @@ def event_of(row: Mapping[str, Any]) -> Event:
         task_ids=tuple(row["task_ids"] or ()),
         at=row["at"],
         seq=row["seq"],
+        acknowledged_at=row.get("acknowledged_at"),
+        acknowledged_by=row.get("acknowledged_by"),
+        resolved_at=row.get("resolved_at"),
     )
 
 

@@ -1,18 +1,19 @@
-"""Job types, nodes, workers, samples and keys: small tables, saved whole."""
+"""Job types, nodes, workers and keys: small tables, saved whole."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import Table, delete, or_, select, text, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Table, delete, or_, select, update
+from sqlalchemy.dialects.postgresql import Insert, insert
 
 from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
-from corral.core.node import Node, Sample
+from corral.core.node import Node
 from corral.core.secret import Secret
 from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
@@ -24,7 +25,6 @@ from corral.store.schema import (
     job_types,
     keys,
     secrets,
-    system_resources,
     worker_types,
     workers,
 )
@@ -56,12 +56,21 @@ class Registry:
     async def save_node(self, node: Node) -> None:
         await self._save(cluster_nodes, record.node_row(node))
 
+    async def delete_node(self, node_id: str) -> None:
+        await self._pool.fetch(
+            delete(cluster_nodes).where(cluster_nodes.c.id == node_id)
+        )
+
     async def nodes(self) -> Sequence[Node]:
         rows = await self._pool.mappings(select(cluster_nodes).order_by("id"))
         return [record.node_of(row) for row in rows]
 
     async def save_worker(self, worker: Worker) -> None:
         await self._save(workers, record.worker_row(worker))
+
+    async def save_workers(self, several: Sequence[Worker]) -> None:
+        if several:
+            await self._save(workers, *map(record.worker_row, several))
 
     async def delete_worker(self, worker_id: str) -> None:
         await self._pool.fetch(delete(workers).where(workers.c.id == worker_id))
@@ -79,39 +88,6 @@ class Registry:
     async def worker_types(self) -> Sequence[WorkerType]:
         rows = await self._pool.mappings(select(worker_types).order_by("name"))
         return [record.worker_type_of(row) for row in rows]
-
-    async def save_beats(
-        self, node_ids: Sequence[str], at: datetime, samples: Sequence[Sample]
-    ) -> None:
-        ids = list(node_ids)
-        async with self._pool.begin() as connection:
-            # A beat lost in a crash is followed by the next: no wait for the disk.
-            await connection.execute(text("set local synchronous_commit = off"))
-            for table, column in (
-                (cluster_nodes, cluster_nodes.c.id),
-                (workers, workers.c.node_id),
-            ):
-                await connection.execute(
-                    update(table).where(column.in_(ids)).values(last_heartbeat=at)
-                )
-            if samples:
-                await connection.execute(
-                    insert(system_resources).on_conflict_do_nothing(),
-                    [record.sample_row(sample) for sample in samples],
-                )
-
-    async def samples(
-        self, node_id: str, since: datetime, limit: int = 1000
-    ) -> Sequence[Sample]:
-        rows = await self._pool.mappings(
-            select(system_resources)
-            .where(
-                system_resources.c.node_id == node_id, system_resources.c.at >= since
-            )
-            .order_by(system_resources.c.at.desc())
-            .limit(limit)
-        )
-        return [record.sample_of(row) for row in rows]
 
     async def save_key(self, key: Key) -> None:
         await self._save(keys, record.key_row(key))
@@ -144,13 +120,16 @@ class Registry:
         )
         return bool(spent)
 
-    async def _save(self, table: Table, row: dict[str, Any]) -> None:
-        statement = insert(table)
-        rest = [c.name for c in table.columns if not c.primary_key]
-        await self._pool.fetch(
-            statement.on_conflict_do_update(
-                index_elements=list(table.primary_key),
-                set_={name: statement.excluded[name] for name in rest},
-            ),
-            [row],
-        )
+    async def _save(self, table: Table, *rows: dict[str, Any]) -> None:
+        await self._pool.fetch(_upsert(table), rows)
+
+
+@cache
+def _upsert(table: Table) -> Insert:
+    """Made once: when many nodes start together, making it costs more than the rest."""
+    statement = insert(table)
+    rest = [c.name for c in table.columns if not c.primary_key]
+    return statement.on_conflict_do_update(
+        index_elements=list(table.primary_key),
+        set_={name: statement.excluded[name] for name in rest},
+    )

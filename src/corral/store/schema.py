@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-HEAD = "0010"
+HEAD = "0011"
 """The newest migration; a database that already has it needs no Alembic at all."""
 
 # A task has ended exactly when it has this time. The index on live tasks asks for it
@@ -225,45 +225,6 @@ cluster_nodes = Table(
     Column("set_taints", Texts, nullable=False, server_default="{}"),
     Column("hold", Text),
     Column("windows", Text, nullable=False, server_default="[]"),
-)
-
-system_resources = Table(
-    "system_resources",
-    metadata,
-    Column("node_id", Text, primary_key=True),
-    Column("at", Time, primary_key=True),
-    Column("cpu_count", Integer, nullable=False),
-    Column("cpu_percent", Double, nullable=False),
-    Column("memory_total_mb", Double, nullable=False),
-    Column("memory_used_mb", Double, nullable=False),
-    Column("disk_total_gb", Double, nullable=False),
-    Column("disk_used_gb", Double, nullable=False),
-    Column("network_rx_bytes", BigInteger, nullable=False),
-    Column("network_tx_bytes", BigInteger, nullable=False),
-    Column("load_1m", Double, nullable=False),
-    Column("load_5m", Double, nullable=False),
-    Column("load_15m", Double, nullable=False),
-    Index("system_resources_at", "at", postgresql_using="brin"),
-)
-
-gpu_resources = Table(
-    "gpu_resources",
-    metadata,
-    Column("gpu_uuid", Text, primary_key=True),
-    Column("at", Time, primary_key=True),
-    Column("node_id", Text, nullable=False),
-    Column("gpu_index", Integer, nullable=False),
-    Column("vendor", Text, nullable=False),
-    Column("name", Text, nullable=False),
-    Column("driver_version", Text),
-    Column("memory_total_mb", Double, nullable=False),
-    Column("memory_used_mb", Double),
-    Column("utilization_percent", Double),
-    Column("temperature_c", Double),
-    Column("power_w", Double),
-    Column("details", Text, nullable=False, server_default="{}"),
-    Index("gpu_resources_at", "at", postgresql_using="brin"),
-    Index("gpu_resources_node", "node_id", "at"),
 )
 
 cluster_events = Table(

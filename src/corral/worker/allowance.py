@@ -27,6 +27,17 @@ class Code(msgspec.Struct):
     log_limit_bytes: int = 8 << 20
 
 
+class Limits(msgspec.Struct):
+    """The manager's word on time, told at the node's registration.
+
+    Cut off for `no_overlap_kill_s`, a worker stops what must not run twice at a time.
+    An order that takes longer than `overrun_s` hands back its unstarted tasks.
+    """
+
+    no_overlap_kill_s: float = 15.0
+    overrun_s: float = 0.05
+
+
 class Containers(msgspec.Struct):
     """Which engine to use, and what containers may have."""
 

@@ -213,8 +213,20 @@ class Worker:
         """Do one task and return its bare output."""
         raise NotImplementedError(f"{type(self).__name__} has no run(payload)")
 
+    def canary(self) -> Any:
+        """Try whether this worker could do its work: `corral validate` calls it.
+
+        What it returns (any JSON value) is shown; what it raises says that the worker
+        is broken. Called between tasks, so it should be quick.
+        """
+        return None
+
     def load_model(self, name: str) -> None:
         """Bring a model into memory; called before tasks that need it."""
 
     def unload_model(self, name: str) -> None:
         """Free what `load_model` took."""
+
+    def model_memory_mb(self, name: str) -> float | None:
+        """The GPU memory a model takes, where that is known."""
+        return None

@@ -71,6 +71,9 @@ class Beacon:
             "held": held,
             "runners": self._pool.pids,
             "facts": self._facts,
+            "failures": self._pool.failures,
+            "fault": self._pool.fault,
+            "finished": self._pool.finished,
         }
         data = msgspec.json.encode(line) + b"\n"
         # The agent may be gone; the end of stdin says so, and is heeded there.

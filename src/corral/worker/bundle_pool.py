@@ -125,6 +125,8 @@ class BundlePool(RunnerPool):
             with self._guard:
                 seat.used_at = _now()
                 shop.free.append(seat)
+                if not runner.is_dead:
+                    self._note_finished()
             self._leave(shop)
         self._slots.release()
 

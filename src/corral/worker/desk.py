@@ -12,6 +12,7 @@ import msgspec
 
 from corral.engine.envelope import verify
 from corral.errors import CorralError, WorkerError
+from corral.worker.allowance import Limits
 from corral.worker.batch import Batch, cancelled, returned
 from corral.worker.execution import Execution
 from corral.worker.frame import Exec, Fault, Item, Outcome
@@ -23,7 +24,6 @@ from corral.worker.text import clean
 log = logging.getLogger(__name__)
 
 MEMORY = 100_000
-FENCE_S = 15.0
 
 
 class Order(msgspec.Struct):
@@ -56,8 +56,10 @@ class Desk:
         pool: RunnerPool,
         reporter: Reporter,
         on_change: Callable[[], None],
+        limits: Limits | None = None,
     ) -> None:
         self._worker_id = worker_id
+        self._limits = limits or Limits()
         self._incarnation = ""
         self._secret = ""
         self._pool = pool
@@ -120,7 +122,7 @@ class Desk:
         Then other workers may soon be given what we hold: what must never run
         twice at a time is stopped here before that.
         """
-        if seconds < FENCE_S:
+        if seconds < self._limits.no_overlap_kill_s:
             return
         with self._lock:
             batches = set(self._held.values())
@@ -224,7 +226,13 @@ class Desk:
             unwanted.outcomes += [returned(item) for item in batch.items]
             return unwanted
         try:
-            execution = Execution(batch, runner, self._reporter.tell, solo=solo)
+            execution = Execution(
+                batch,
+                runner,
+                self._reporter.tell,
+                solo=solo,
+                overrun_s=self._limits.overrun_s,
+            )
             notes = execution.run()
         finally:
             self._pool.release(runner)

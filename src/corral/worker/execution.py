@@ -326,4 +326,5 @@ class Execution:
 
     def _kill(self) -> None:
         self._is_killed = True
+        self._runner.was_stopped = True
         self._runner.kill()

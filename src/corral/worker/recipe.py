@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -101,14 +102,24 @@ class Recipe:
         )
 
     def _in_image(self, entry: Entry, image: ContainerEnvironment) -> RunnerSpec:
+        from corral.worker.container.job import bound_gpus, bound_variables
         from corral.worker.container.launch import ContainerLaunch
 
         if self._engine is None:
             self._engine = self._containers.engine()
             self._engine.sweep(self._mark)
         network = self._containers.may_use_network
-        launch = ContainerLaunch(self._engine, image, self._mark, network=network)
-        return RunnerSpec(entry.worker_class, entry.params, launch=launch)
+        launch = ContainerLaunch(
+            self._engine,
+            image,
+            self._mark,
+            gpus=bound_gpus(os.environ),
+            network=network,
+        )
+        shown = bound_variables(os.environ)
+        return RunnerSpec(
+            entry.worker_class, entry.params, launch=launch, variables=shown
+        )
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from corral.core.canary import CANARY
 from corral.errors import WorkerError
-from corral.worker import invoke, running
+from corral.worker import canary, invoke, running
 from corral.worker.base import Context
 from corral.worker.capture import Capture
 from corral.worker.cell import CURRENT, LIMIT, NONE, WHOLE, Cells
@@ -125,6 +126,7 @@ class Runner:
         self._emit.begin()
         items = batch.items
         whole = self._takes_batches and len(items) > 1 and not batch.solo
+        whole = whole and not any(item.job_type == CANARY for item in items)
         if not (whole and self._run_whole(items)):
             self._run_each(items, flush_each=batch.solo)
         self._words[CURRENT] = NONE
@@ -142,6 +144,8 @@ class Runner:
             self._show(item)
             emit.open_task(item.task_id, item.attempt)
             does = partial(self._with_model, item.model) if item.model else call
+            if item.job_type == CANARY:
+                does = partial(canary.answer, self._worker)
             outcome, size = invoke.run_one(does, item)
             emit.close_task()
             emit.add(outcome, size)

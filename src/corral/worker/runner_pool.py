@@ -42,6 +42,15 @@ class RunnerPool:
         self._line: deque[object] = deque()
         self._closing = threading.Event()
         self._error: str | None = None
+        self.failures = 0
+        """Starts that failed while no runner was ready, and deaths without a task
+        finished in between. The agent counts them: its breaker is the one judge."""
+        self.fault: str | None = None
+        """What the last of these failures was."""
+        self.finished = 0
+        """Batches that a runner survived, whatever became of their tasks."""
+        self._counted_in_a_row = 0
+        self._has_credit = True
         self._keepers: list[threading.Thread] = []
 
     def start(self, spec: RunnerSpec | None = None) -> None:
@@ -100,6 +109,7 @@ class RunnerPool:
             # Its end has been seen by whoever had it: nobody else would see it.
             if runner in self._live and not runner.is_dead:
                 self._idle.append(runner)
+                self._note_finished()
                 self._changed.notify_all()
 
     def close(self) -> None:
@@ -138,21 +148,21 @@ class RunnerPool:
     def _keep(self) -> None:
         failures = 0
         while not self._closing.is_set():
-            failures = 0 if self._live_once() else failures + 1
-            if failures:
+            fault = self._live_once()
+            failures = failures + 1 if fault else 0
+            if fault:
+                self._tally(failures, fault)
                 delay = min(FIRST_DELAY_S * 2 ** min(failures - 1, 16), LONGEST_DELAY_S)
                 self._closing.wait(delay)
 
-    def _live_once(self) -> bool:
-        """Run one runner to its end; was its life of any use?"""
+    def _live_once(self) -> str | None:
+        """Run one runner to its end; why its life was of no use, if it was of none."""
         try:
             runner = RunnerProcess(self._spec, self._welcome)
         except OSError as error:
-            self.fail(f"no runner process can be started: {error}")
-            return False
+            return self.fail(f"no runner process can be started: {error}")
         except WorkerError as error:
-            self.fail(error.message)
-            return False
+            return self.fail(error.message)
         with self._changed:
             self._live.add(runner)
         if self._closing.is_set():
@@ -167,24 +177,59 @@ class RunnerPool:
             log.warning("runner %d %s", runner.pid, say_exit(code))
         if not runner.is_ready:
             ended = f"the runner {say_exit(code)} while it was starting"
-            self.fail(runner.fault or ended, runner.trace)
+            return self.fail(runner.fault or ended, runner.trace)
+        if runner.was_used and not runner.was_stopped:
+            self._note_death(f"the runner {say_exit(code)} under a task")
         self._on_change()
-        return runner.is_ready and runner.was_used
+        return None if runner.was_used else f"the idle runner {say_exit(code)}"
+
+    def _tally(self, in_a_row: int, fault: str) -> None:
+        """Count a keeper's failed start; those of one round count as one."""
+        with self._changed:
+            is_known = in_a_row <= self._counted_in_a_row
+            if self._closing.is_set() or self._has_ready() or is_known:
+                return
+            self._counted_in_a_row = in_a_row
+            self._count(fault)
+        self._on_change()
+
+    def _note_death(self, fault: str) -> None:
+        """A task may kill its runner once; again before any was finished counts."""
+        with self._changed:
+            if self._closing.is_set():
+                return
+            if not self._has_credit:
+                self._count(fault)
+            self._has_credit = False
+
+    def _note_finished(self) -> None:
+        self.finished += 1
+        self._has_credit = True
+
+    def _count(self, fault: str) -> None:
+        self.failures += 1
+        self.fault = fault
 
     def _welcome(self, runner: RunnerProcess) -> None:
         with self._changed:
             self._error = None
+            self._counted_in_a_row = 0
             self._live.add(runner)  # this may come before the keeper does it
             self._idle.append(runner)
             self._changed.notify_all()
         self._on_change()
 
-    def fail(self, message: str, trace: str | None = None) -> None:
+    def fail(
+        self, message: str, trace: str | None = None, *, counts: bool = False
+    ) -> str:
         """No runner can be started now, for this reason; forgotten when one can."""
         with self._changed:
             is_news = message != self._error
             self._error = message
+            if counts:
+                self._count(message)
             self._changed.notify_all()
         if is_news:
             log.error("the worker class cannot start: %s", trace or message)
         self._on_change()
+        return message

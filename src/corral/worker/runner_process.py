@@ -69,6 +69,8 @@ class RunnerProcess:
         self.is_ready = False
         self.is_dead = False
         self.was_used = False
+        self.was_stopped = False
+        """Killed on purpose: by a cancel, a timeout, a limit."""
         self._on_ready = on_ready
         self._kill_lock = threading.Lock()
         self._send_lock = threading.Lock()

@@ -21,12 +21,12 @@ from typing import IO, Any
 import msgspec
 
 from corral.errors import AlreadyRunning, CorralError
-from corral.worker.allowance import Code, Containers
+from corral.worker.allowance import Code, Containers, Limits
 from corral.worker.beacon import Beacon
 from corral.worker.bundle import FUNCTION_WORKER, PLAIN_TYPES, Bundle
 from corral.worker.bundle_pool import BundlePool
 from corral.worker.desk import Desk
-from corral.worker.manager_link import Fenced, ManagerLink, Refused
+from corral.worker.manager_link import Away, Fenced, ManagerLink, Refused
 from corral.worker.recipe import Recipe
 from corral.worker.reporting import Registration, Reporter
 from corral.worker.runner_pool import RunnerPool
@@ -69,6 +69,7 @@ class Assignment(msgspec.Struct):
     log_level: str = "INFO"
     code: Code = msgspec.field(default_factory=Code)
     containers: Containers = msgspec.field(default_factory=Containers)
+    limits: Limits = msgspec.field(default_factory=Limits)
 
 
 class Word(msgspec.Struct):
@@ -105,7 +106,11 @@ class Supervisor:
         )
         self._pool = self._make_pool(link)
         self._desk = Desk(
-            given.worker_id, self._pool, self._reporter, lambda: self._beacon.touch()
+            given.worker_id,
+            self._pool,
+            self._reporter,
+            lambda: self._beacon.touch(),
+            given.limits,
         )
         self._beacon = Beacon(beacon_fd, self._pool, self._desk)
         self._told: tuple[str, str | None] | None = None
@@ -206,7 +211,7 @@ class Supervisor:
         try:
             face.open()
         except AlreadyRunning as error:
-            self._pool.fail(error.message)
+            self._pool.fail(error.message, counts=True)
             return False
         self._answer_all = lambda: face.drain(ANSWER_S)
         return True
@@ -245,7 +250,8 @@ class Supervisor:
             try:
                 spec = self._recipe.make()
             except CorralError as error:
-                self._pool.fail(error.message)
+                # A manager out of reach says nothing of this worker.
+                self._pool.fail(error.message, counts=not isinstance(error, Away))
             else:
                 self._beacon.tell(code=self._recipe.facts)
                 self._pool.start(self._trusted(spec))

@@ -45,10 +45,12 @@ class StandInManager:
     version: int = 1
     workers: list[dict[str, Any]] = field(default_factory=list)
     drop: list[list[Any]] = field(default_factory=list)
+    gpu_releases: list[dict[str, Any]] = field(default_factory=list)
     engine: dict[str, Any] = field(default_factory=dict)
     redis_socket: Path | None = None
     beat_s: float = 0.2
     fence_after_s: float = 90.0
+    register_refusal: tuple[int, str, str] | None = None
     beat_refusal: tuple[int, str] | None = None
     joins: list[dict[str, Any]] = field(default_factory=list)
     registrations: list[dict[str, Any]] = field(default_factory=list)
@@ -143,6 +145,9 @@ class StandInManager:
     async def _register(self, request: Request) -> Response:
         if not self._is_node(request.headers):
             return refusal(401, "unauthenticated", "unknown key")
+        if self.register_refusal is not None:
+            self._told(self.refused, await request.json())
+            return refusal(*self.register_refusal)
         self.epoch += 1
         answer = {
             "epoch": self.epoch,
@@ -174,7 +179,8 @@ class StandInManager:
             if self._server is None or self._server.should_exit:
                 break
             await asyncio.sleep(0.02)
-        return JSONResponse({"version": self.version, "workers": self.workers})
+        desired = {"version": self.version, "workers": self.workers}
+        return JSONResponse({**desired, "gpu_releases": self.gpu_releases})
 
     async def _relay(self, socket: WebSocket) -> None:
         if not self._is_node(socket.headers):

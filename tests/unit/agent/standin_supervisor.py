@@ -32,6 +32,9 @@ def main() -> int:
             stdout=subprocess.DEVNULL,
         )
         write(book, {"kin": kin.pid})
+    if params.get("die_while") and Path(params["die_while"]).exists():
+        sys.stderr.write("cannot go on: no module\n")
+        return 3
     if params.get("die"):
         sys.stderr.write(f"cannot go on: {params['die']}\n")
         return 3
@@ -50,8 +53,17 @@ def speak(params: dict[str, Any], stopped: threading.Event) -> None:
         "state": "busy" if params.get("held") else "ready",
         "error": None,
         "held": params.get("held", []),
+        "finished": params.get("finished", 0),
+        "failures": 0,
     }
+    sick = Path(params["sick_while"]) if params.get("sick_while") else None
+    if params.get("slow"):
+        word["state"] = "starting"
     while True:
+        if sick is not None and sick.exists():
+            # As when its runners cannot start; it tries them again and again.
+            word["failures"] += 1
+            word.update(state="error", error="no module", fault="no module")
         sys.stdout.write(json.dumps(word) + "\n")
         sys.stdout.flush()
         if params.get("mute"):

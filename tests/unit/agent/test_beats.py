@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from corral.agent.config import AgentConfig
 from corral.agent.sample import Sampler
 from corral.core.worker import WorkerSpec
@@ -180,3 +182,30 @@ def test_a_second_stop_does_not_wait_for_workers(
     running.stop()
     assert time.monotonic() - began < config.child.stop_grace_s
     assert not is_alive(entry["pid"])
+
+
+def test_an_agent_tells_the_time_with_its_registration_and_every_beat(
+    manager: StandInManager, config: AgentConfig, start: Start
+) -> None:
+    before = time.time()
+    start(config)
+    manager.wait_for(lambda: len(manager.beats) >= 2)
+    told = [manager.registrations[0], *manager.beats[:2]]
+    clocks = [body["clock"] for body in told]
+    assert before <= clocks[0] <= clocks[1] <= clocks[2] <= time.time()
+
+
+def test_an_agent_of_a_version_that_does_not_fit_says_so_once_and_waits(
+    manager: StandInManager,
+    config: AgentConfig,
+    start: Start,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    message = "this node has Corral 0.1.0 and the manager 0.9.0"
+    manager.register_refusal = (409, "version_refused", message)
+    running = start(config)
+    manager.wait_for(lambda: manager.refused)
+    wait_until(lambda: message in caplog.text)
+    running.stop(timeout_s=5.0)
+    assert running.error is None
+    assert (len(manager.refused), caplog.text.count(message)) == (1, 1)

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from corral.agent.config import AgentConfig
-from corral.agent.probe.simulated import hold
 from corral.agent.probe.watch import GpuPolicy
+from corral.worker.gpu_memory import hold
 from tests.unit.agent.conftest import Running
 from tests.unit.agent.standin import StandInManager
 

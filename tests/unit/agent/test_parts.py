@@ -43,7 +43,29 @@ def test_a_worker_option_names_class_job_types_and_runners(
 
 
 @pytest.mark.parametrize(
-    "text", ["", "EchoWorker", "a:B=", "a:B=bad name", "a:Bx0", "a b:C", "a:B:C"]
+    ("text", "types", "count", "gpus"),
+    [
+        ("a:B,gpus=1", ["b"], 1, "1"),
+        ("a:B=x,yx2,gpus=gpu:0,gpu:1", ["x", "y"], 2, "gpu:0,gpu:1"),
+    ],
+)
+def test_a_worker_option_may_ask_for_cards(
+    text: str, types: list[str], count: int, gpus: str
+) -> None:
+    told = worker_option.parse(text)
+    assert (told["job_types"], told["concurrency"], told["gpus"]) == (
+        types,
+        count,
+        gpus,
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "EchoWorker", "a:B=", "a:B=bad name", "a:Bx0", "a b:C", "a:B:C"),
+        *("a:B,gpus=", "a:B,gpus=all", "a:B=x,gpu=1"),
+    ],
 )
 def test_a_worker_option_of_another_shape_is_refused(text: str) -> None:
     with pytest.raises(errors.InvalidField):

@@ -58,6 +58,7 @@ SCOPES = {
     ("DELETE", "/apps/{name}/routes"): Scope.ADMIN,
     ("POST", "/join-tokens"): Scope.ADMIN,
     ("POST", "/cluster/drain"): Scope.ADMIN,
+    ("POST", "/alerts/{alert_id}/acknowledge"): Scope.OPERATE,
     ("GET", "/cluster/webhook-secret"): Scope.ADMIN,
     ("POST", "/schedules"): Scope.OPERATE,
     ("DELETE", "/schedules/{name}"): Scope.OPERATE,
@@ -65,6 +66,15 @@ SCOPES = {
     ("POST", "/schedules/{name}/resume"): Scope.OPERATE,
     ("POST", "/schedules/{name}/run"): Scope.OPERATE,
     ("POST", "/nodes/join"): Scope.JOIN,
+    ("PATCH", "/nodes/{node_id}"): Scope.OPERATE,
+    ("DELETE", "/nodes/{node_id}"): Scope.OPERATE,
+    ("POST", "/nodes/{node_id}/cordon"): Scope.OPERATE,
+    ("POST", "/nodes/{node_id}/drain"): Scope.OPERATE,
+    ("POST", "/nodes/{node_id}/uncordon"): Scope.OPERATE,
+    ("POST", "/nodes/{node_id}/windows"): Scope.OPERATE,
+    ("DELETE", "/nodes/{node_id}/windows/{name}"): Scope.OPERATE,
+    ("POST", "/nodes/{node_id}/gpus/{gpu_id}/release"): Scope.OPERATE,
+    ("POST", "/nodes/{node_id}/breakers/reset"): Scope.OPERATE,
     ("POST", "/nodes/{node_id}/register"): Scope.NODE,
     ("POST", "/nodes/{node_id}/beat"): Scope.NODE,
     ("GET", "/nodes/{node_id}/desired"): Scope.NODE,
@@ -85,6 +95,7 @@ FOR_NODES = {
     ("POST", "/objects/missing"),
     ("HEAD", "/objects/{digest}"),
     ("POST", "/run_on_worker"),
+    ("DELETE", "/nodes/{node_id}"),
 }
 
 # Calls that only look, though they are POST.
@@ -137,6 +148,8 @@ def fill(path: str, **ids: str) -> str:
         "digest": "d",
         "name": "x",
         "exec_id": "e",
+        "alert_id": "1",
+        "gpu_id": "g",
         **ids,
     }
     return path.replace(":path", "").format(**names)

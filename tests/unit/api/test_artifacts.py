@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from corral.core.tree import CHUNK_BYTES, File, Tree, encode
+from corral.manager.config import ManagerConfig
 from corral.manager.garbage import GRACE_S
-from corral.manager.manager import ManagerConfig
 from tests.unit.api.world import (
     SECRET,
     FakeWorker,

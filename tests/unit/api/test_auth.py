@@ -10,7 +10,7 @@ import pytest
 
 from corral.core.key import Scope
 from corral.manager.access import Limits
-from corral.manager.manager import ManagerConfig
+from corral.manager.config import ManagerConfig
 from corral.store.base import AuditRow
 from tests.unit.api.routes_of import (
     FOR_NODES,

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.manager.manager import ManagerConfig
+from corral.manager.config import ManagerConfig
 from corral.store.memory import MemoryStore
 from tests.unit.api.world import Caller, FakeWorker, Json, World, fault, running, said
 

@@ -21,7 +21,8 @@ from corral.core.key import Scope
 from corral.engine.envelope import verify
 from corral.engine.inline import InlineDispatcher
 from corral.manager.clock import Clock
-from corral.manager.manager import Manager, ManagerConfig
+from corral.manager.config import ManagerConfig
+from corral.manager.manager import Manager
 from corral.store.memory import MemoryStore
 from tests.unit.api.faulty import FaultyStore
 
@@ -276,7 +277,7 @@ class World:
         for node in keep:
             await node.beat(*(w.word() for w in node.workers.values()))
         await self.manager.rescue.step()
-        await self.manager.rescue.watch_nodes()
+        await self.manager.node_watch.step()
         self.manager.dispatching.kick()
         await quiet()
 

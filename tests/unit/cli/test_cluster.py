@@ -1,4 +1,4 @@
-"""Status, nodes, workers, worker, job-type, token."""
+"""Nodes, workers, worker, job-type, token."""
 
 from __future__ import annotations
 
@@ -46,28 +46,6 @@ NODE = {
 }
 
 
-def test_status_tells_nodes_workers_and_tasks(manager: StandIn, corral: Corral) -> None:
-    manager.on("GET /cluster/status", STATUS)
-    out = corral("status").out
-    assert "healthy" in out
-    assert manager.url in out
-    assert "3 queued, 1 running, 40 completed" in out
-    assert "1 active of 2" in out
-    assert "1.0 GiB free of 2.0 GiB" in out
-    assert json.loads(corral("status", "--json").out) == STATUS
-
-
-@pytest.mark.parametrize(
-    ("change", "advice"),
-    [({"total_nodes": 0}, "corral join"), ({"total_workers": 0}, "worker launch")],
-)
-def test_status_of_an_empty_cluster_says_what_to_do(
-    manager: StandIn, corral: Corral, change: dict[str, int], advice: str
-) -> None:
-    manager.on("GET /cluster/status", {**STATUS, **change})
-    assert advice in corral("status").err
-
-
 def test_nodes_and_workers_are_listed(manager: StandIn, corral: Corral) -> None:
     manager.on("GET /nodes", {"nodes": [NODE]})
     manager.on("GET /workers", {"workers": [WORKER]})
@@ -86,8 +64,8 @@ def test_nodes_and_workers_are_listed(manager: StandIn, corral: Corral) -> None:
         ([{"is_offered": False}], "0 of 1"),
         ([{"is_offered": True}], "1"),
         (
-            [{"is_offered": True, "memory_free_mb": 1024, "memory_total_mb": 2048}] * 2,
-            "2, 2/4 GB free",
+            [{"is_offered": 1, "memory_offered_mb": 1024, "memory_total_mb": 2048}] * 2,
+            "2, 2/4 GB offered",
         ),
         ([{"is_offered": True, "is_simulated": True}], "1 simulated"),
     ],

@@ -106,7 +106,7 @@ def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
             if self.command != "HEAD":
                 self.wfile.write(text)
 
-        do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _serve  # noqa: N815
+        do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = _serve  # noqa: N815
 
         def log_message(self, *args: Any) -> None:
             """Tests look at `seen` instead."""

@@ -222,8 +222,8 @@ class History:
 
     async def rescue(self) -> None:
         """As the loops do: an outage is logged, and tried again."""
-        rescue = self.world.manager.rescue
-        for step in (rescue.step, rescue.watch_nodes):
+        manager = self.world.manager
+        for step in (manager.rescue.step, manager.node_watch.step):
             with contextlib.suppress(StoreUnavailable):
                 await step()
         self.world.manager.dispatching.kick()

@@ -270,6 +270,7 @@ async def test_when_most_of_four_nodes_vanish_together_nothing_is_rescheduled(
     events = (await world.read.ask("/events"))["events"]
     (alarm,) = [e for e in events if e["event_type"] == "mass_loss"]
     assert alarm["severity"] == "critical"
+    await world.step(5, *nodes[1:])
     await world.step(25, *nodes[1:])
     assert (await statuses(world)).count("offline") == 1
     assert (await world.read.task(task_id))["attempt"] == 2

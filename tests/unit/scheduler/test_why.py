@@ -46,6 +46,16 @@ def test_its_worker_cannot_start() -> None:
     assert reason.details == {"w1": "No module named 'mine'"}
 
 
+def test_its_workers_are_held_by_a_breaker_unless_one_is_being_tried() -> None:
+    scheduler = waiting()
+    scheduler.apply(WorkerBroken("w1", A, "breaker open: x", "breaker_open"))
+    reason = why(scheduler)
+    assert reason.reason == "breaker_open"
+    assert "breaker open: x" in reason.message
+    scheduler.apply(WorkerBroken("w2", A, "no module"))
+    assert why(scheduler).reason == "worker_error"
+
+
 def test_a_broken_worker_that_is_gone_is_no_reason_any_more() -> None:
     scheduler = waiting()
     scheduler.apply(WorkerBroken("w1", A, "broken"))

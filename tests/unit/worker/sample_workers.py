@@ -248,3 +248,13 @@ class Shows(Worker):
     def run(self, payload: Any) -> Any:
         output = object() if payload.get("odd") else {"left": 7}
         raise Failure("no luck", kind="exit", output=output)
+
+
+class Singer(Worker):
+    def run(self, payload: Any) -> Any:
+        return payload
+
+    def canary(self) -> dict[str, str]:
+        if not self.params["song"]:
+            raise RuntimeError("it lost its voice")
+        return {"song": self.params["song"]}

@@ -9,6 +9,7 @@ import pytest
 
 from corral.core.order import OrderItem
 from corral.engine.envelope import sign
+from corral.worker.allowance import Limits
 from corral.worker.desk import Desk
 from corral.worker.manager_link import ManagerLink
 from corral.worker.reporting import Reporter
@@ -30,7 +31,9 @@ SLEEPER = "corral.worker.builtin:SleepWorker"
 class Office:
     """A desk with a real pool and a real reporter."""
 
-    def __init__(self, worker_class: str = SLEEPER) -> None:
+    def __init__(
+        self, worker_class: str = SLEEPER, limits: Limits | None = None
+    ) -> None:
         self.manager = StandInManager()
         self.pool = self.make_pool(RunnerSpec(worker_class, {}))
         self.fenced: list[str] = []
@@ -38,7 +41,7 @@ class Office:
         self.reporter = Reporter(
             self.link, WORKER, lambda o, d: self.desk.release(o, d), self.fenced.append
         )
-        self.desk = Desk(WORKER, self.pool, self.reporter, lambda: None)
+        self.desk = Desk(WORKER, self.pool, self.reporter, lambda: None, limits)
         self.reporter.register(1, 1)
         self.desk.open(INCARNATION, SECRET)
         self.pool.start()
@@ -200,17 +203,30 @@ def test_unreadable_payload_fails_alone() -> None:
     office.close()
 
 
+@pytest.mark.parametrize(
+    ("limits", "kill_s"), [(None, 15.0), (Limits(no_overlap_kill_s=3.0), 3.0)]
+)
 def test_task_that_may_not_overlap_is_stopped_when_we_are_cut_off(
-    office: Office,
+    limits: Limits | None, kill_s: float
 ) -> None:
+    office = Office(limits=limits)
     body = make_order(nap("alone", 60.0))["body"].replace(
         '"job_type"', '"overlap":"never","job_type"'
     )
     signed = {"body": body, "signature": sign(body, SECRET)}
     thread = office.serve_later(signed)
     office.manager.wait_for(lambda: [r for r in office.manager.reports if r["started"]])
-    office.desk.cut_off(14.0)
+    office.desk.cut_off(kill_s - 0.1)
     assert office.desk.held == [("alone", 1)]
-    office.desk.cut_off(15.0)
+    office.desk.cut_off(kill_s)
     assert office.manager.wait_outcome("alone")["kind"] == "cancelled"
     thread.join(10)
+    office.close()
+
+
+def test_how_long_an_order_may_take_comes_from_the_manager() -> None:
+    office = Office(limits=Limits(overrun_s=20.0))
+    office.desk.serve(make_order(nap("a", 0.15), nap("b", 0.15)))
+    kinds = [o["kind"] for o in office.manager.outcomes().values()]
+    assert kinds == ["completed"] * 2, "nothing was handed back"
+    office.close()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from corral.agent.probe.simulated import SimulatedProbe
 from corral.worker import Worker
+from corral.worker.gpu_memory import GpuMemory
 from corral.worker.shelf import Shelf
 
 
@@ -38,3 +42,33 @@ def test_a_model_that_does_not_load_is_not_held() -> None:
             shelf.need("broken")
     shelf.need("a")
     assert worker.calls == ["+a"]
+
+
+class Sized(Holder):
+    def model_memory_mb(self, name: str) -> float | None:
+        return {"a": 1000.0, "b": 500.0}.get(name)
+
+
+def test_models_of_known_size_fill_simulated_cards_while_they_are_held(
+    tmp_path: Path,
+) -> None:
+    probe = SimulatedProbe("2x8GB", "n1", tmp_path)
+    cards = ",".join(gpu.id for gpu in probe.read().gpus)
+    given = {"CORRAL_GPUS": cards, "CORRAL_GPU_LEDGER": str(tmp_path)}
+    shelf = Shelf(Sized(), room=1, memory=GpuMemory(given))
+
+    def used() -> list[float | None]:
+        return [gpu.memory_used_mb for gpu in probe.read().gpus]
+
+    shelf.need("a")
+    assert used() == [500.0, 500.0]
+    shelf.need("b")
+    assert used() == [250.0, 250.0]
+    shelf.need("unknown")
+    assert used() == [0.0, 0.0]
+
+
+def test_models_on_real_cards_are_left_to_their_driver(tmp_path: Path) -> None:
+    given = {"CORRAL_GPUS": "GPU-1", "CORRAL_GPU_LEDGER": str(tmp_path)}
+    Shelf(Sized(), memory=GpuMemory(given)).need("a")
+    assert list(tmp_path.iterdir()) == []

@@ -5,6 +5,7 @@ The last way to them, and the first to tell which are part of a processor.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,9 @@ INTEGRATED = frozenset(
         *("1103", "1150", "1151", "1152", "1153"),
     )
 )
+
+
+_FILLED = ("compute", "driver", "power_w", "temperature_c", "errors", "processes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,16 @@ def _gpu(card: sysfs.DrmCard, index: int, node: _Node | None, root: Path) -> Gpu
         compute=target,
         is_integrated=is_integrated,
         shares_memory=is_integrated,
+        errors=_errors(card),
         processes=tuple(_processes(root, node)) if node else (),
     )
+
+
+def _errors(card: sysfs.DrmCard) -> dict[str, int]:
+    """What each block of the card counted as uncorrected (`ue`), all together."""
+    told = [sysfs.read(file) for file in card.device.glob("ras/*_err_count")]
+    counts = [n for text in told for n in re.findall(r"^ue:\s*(\d+)", text or "", re.M)]
+    return {"ras_uncorrected": sum(map(int, counts))} if counts else {}
 
 
 def _name(card: sysfs.DrmCard, root: Path) -> str:
@@ -139,7 +151,7 @@ def complete(
 def _missing(card: Gpu, known: Gpu) -> dict[str, object]:
     gaps: dict[str, object] = {
         name: getattr(known, name)
-        for name in ("compute", "driver", "power_w", "temperature_c", "processes")
+        for name in _FILLED
         if not getattr(card, name) and getattr(known, name)
     }
     if card.memory_total_mb is None:

@@ -40,7 +40,8 @@ def from_plain(told: Mapping[str, Any]) -> Finding:
     return Finding(gpus, str(absent) if absent else None)
 
 
-_FIELDS = frozenset(field.name for field in fields(Gpu))
+# Whether a card is fit is not for a probe to say.
+_FIELDS = frozenset(field.name for field in fields(Gpu)) - {"health", "quarantine"}
 
 
 def _gpu(told: Mapping[str, Any]) -> Gpu:

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from corral.agent.probe.base import MIB, Finding, free_mb
+from corral.agent.probe.nvidia_error import NvidiaErrors
 from corral.core.gpu import Gpu, GpuProcess
 
 
@@ -24,6 +25,7 @@ class NvidiaProbe:
     def __init__(self, library: str = "pynvml") -> None:
         self._name = library
         self._nvml: ModuleType | None = None
+        self._errors: NvidiaErrors | None = None
 
     def read(self) -> Finding:
         if self._nvml is None:
@@ -39,20 +41,23 @@ class NvidiaProbe:
             ) as error:
                 return Finding(absent=f"no NVIDIA driver: {error}")
             self._nvml = nvml
+            self._errors = NvidiaErrors(nvml)
         gpus = tuple(self._cards(self._nvml))
         return Finding(gpus, None if gpus else "the NVIDIA driver has no card")
 
     def close(self) -> None:
+        if self._errors is not None:
+            self._errors.close()
         if self._nvml is not None:
             self._nvml.nvmlShutdown()
-            self._nvml = None
+        self._nvml = self._errors = None
 
     def _cards(self, nvml: ModuleType) -> Iterator[Gpu]:
         driver = nvml.nvmlSystemGetDriverVersion()
         for index in range(nvml.nvmlDeviceGetCount()):
             try:
                 handle = nvml.nvmlDeviceGetHandleByIndex(index)
-                card = _Card(nvml, handle, index, _text(driver))
+                card = _Card(nvml, handle, index, _text(driver), self._errors)
                 yield from card.read()
             except (nvml.NVMLError_GpuIsLost, nvml.NVMLError_NotFound):
                 # Fallen off the bus: it has no name any more, and is missed by that.
@@ -62,8 +67,16 @@ class NvidiaProbe:
 class _Card:
     """One card for the length of one reading."""
 
-    def __init__(self, nvml: ModuleType, handle: Any, index: int, driver: str) -> None:
+    def __init__(
+        self,
+        nvml: ModuleType,
+        handle: Any,
+        index: int,
+        driver: str,
+        errors: NvidiaErrors | None,
+    ) -> None:
         self._nvml = nvml
+        self._counted = errors
         self._handle = handle
         self._index = index
         self._driver = driver
@@ -72,8 +85,14 @@ class _Card:
         nvml, handle = self._nvml, self._handle
         uuid = _text(nvml.nvmlDeviceGetUUID(handle))
         name = _text(nvml.nvmlDeviceGetName(handle))
+        self._errors = self._read_errors(uuid)
         yield self._gpu(uuid, name, self._index, handle)
         yield from self._instances(uuid, name)
+
+    def _read_errors(self, uuid: str) -> dict[str, int]:
+        if self._counted is None:
+            return {}
+        return self._counted.read(self._handle, uuid, self._address())
 
     def _gpu(
         self, uuid: str, name: str, index: int, handle: Any, parent: str | None = None
@@ -101,6 +120,7 @@ class _Card:
             compute="{}.{}".format(*capability) if capability else None,
             shares_memory=is_shared,
             mig_parent=parent,
+            errors=self._errors,
             processes=tuple(self._processes(handle)),
         )
 

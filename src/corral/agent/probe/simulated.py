@@ -1,13 +1,13 @@
 """GPUs that are not there, for development: they are listed and fill up like others.
 
 Whoever uses one writes down how much in the ledger, a folder of the node; what a
-process that is gone wrote no longer counts.
+process that is gone wrote no longer counts. `<id>.errors` beside it makes up hardware
+errors, `<id>.gone` takes the card off the bus.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,11 +29,17 @@ class SimulatedProbe:
         self._ledger = ledger
 
     def read(self) -> Finding:
-        found = tuple(self._gpu(i, size) for i, size in enumerate(self._sizes))
+        cards = (self._gpu(i, size) for i, size in enumerate(self._sizes))
+        found = tuple(
+            card for card in cards if not self._file(card.id, "gone").exists()
+        )
         return Finding(found, None if found else "no simulated GPU is set")
 
     def close(self) -> None:
         """Nothing is kept open."""
+
+    def _file(self, gpu_id: str, kind: str) -> Path:
+        return self._ledger / f"{gpu_id}.{kind}"
 
     def _gpu(self, index: int, size_mb: float) -> Gpu:
         name = f"SIM-{uuid.uuid5(_SPACE, f'{self._node}/{index}')}"
@@ -49,6 +55,7 @@ class SimulatedProbe:
             memory_free_mb=size_mb - used,
             utilization_percent=0.0,
             is_simulated=True,
+            errors=_errors(self._file(name, "errors")),
             processes=processes,
         )
 
@@ -66,16 +73,10 @@ def _holders(folder: Path) -> Iterator[GpuProcess]:
             file.unlink(missing_ok=True)
 
 
-@contextlib.contextmanager
-def hold(ledger: Path, gpu_id: str, memory_mb: float) -> Iterator[None]:
-    """Take memory of a simulated GPU for this process, as a model would."""
-    folder = ledger / gpu_id
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    draft = file.with_suffix(".draft")
-    draft.write_text(f"{memory_mb}", encoding="ascii")
-    draft.replace(file)
+def _errors(file: Path) -> dict[str, int]:
+    """Counters as in `{"xid_79": 1}`; a file that is half written says nothing."""
     try:
-        yield
-    finally:
-        file.unlink(missing_ok=True)
+        told = json.loads(file.read_text(encoding="utf-8"))
+        return {str(kind): int(count) for kind, count in told.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}

@@ -8,17 +8,20 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from corral.agent.gpu_health import Ward
 from corral.agent.probe.base import Finding, Probe
 from corral.agent.probe.child import ProbeChild, Reading
 from corral.agent.probe.owner import with_owners
 from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.probe.vendor import likely
-from corral.core.gpu import Gpu, arrange, is_called, is_news
+from corral.core.breaker import BreakerPolicy
+from corral.core.gpu import Gpu, is_called, is_news, number, offer
 
 LOG = logging.getLogger("corral.agent")
 # A reading may take this share of the time; a slow tool is asked less often.
@@ -36,12 +39,19 @@ class GpuPolicy:
         simulated: Cards to simulate, `2x24GB,1x8GB`.
         look_s: Time between readings of a vendor that answers quickly.
         timeout_s: How long a vendor's library may take to answer.
+        memory_share: What part of a card's memory may be given out.
+        quarantine: How many errors within which time put a card in quarantine, and
+            for how long.
     """
 
     devices: tuple[str, ...] | None = None
     simulated: str = ""
     look_s: float = 5.0
     timeout_s: float = 10.0
+    memory_share: float = 0.9
+    quarantine: BreakerPolicy = field(
+        default_factory=lambda: BreakerPolicy(3, 600.0, 300.0, 86_400.0)
+    )
 
 
 class GpuWatch:
@@ -70,7 +80,8 @@ class GpuWatch:
         self._gpus: list[Gpu] = []
         self._published_at = 0.0
         self._threads: list[threading.Thread] = []
-        self._ledger = folder / "simulated"
+        self.ledger = folder / "simulated"
+        self._ward = Ward(policy.quarantine, folder)
         self._node = node
         self.sample_s = 30.0
         self.on_news: Callable[[], None] = lambda: None
@@ -80,7 +91,7 @@ class GpuWatch:
         for vendor in likely(self._root):
             loops[vendor] = partial(self._follow, vendor)
         if self._policy.simulated:
-            probe = SimulatedProbe(self._policy.simulated, self._node, self._ledger)
+            probe = SimulatedProbe(self._policy.simulated, self._node, self.ledger)
             loops["simulated"] = partial(self._follow_inside, "simulated", probe)
         self._heard = dict.fromkeys(loops)
         if not loops:
@@ -108,6 +119,20 @@ class GpuWatch:
         """Why a vendor's cards cannot be read, by vendor."""
         with self._lock:
             return dict(self._faults)
+
+    def blame(self, gpu_id: str, reason: str) -> None:
+        """Count an error of a card that somebody else noticed."""
+        self._ward.blame(gpu_id, reason)
+        self._refresh()
+
+    def release(self, gpu_id: str, since: datetime) -> None:
+        """Lift the quarantine of a card that began at `since`."""
+        if self._ward.release(gpu_id, since):
+            self._refresh()
+
+    def _refresh(self) -> None:
+        if self._is_whole.is_set():
+            self._publish()
 
     def _follow(self, vendor: str) -> None:
         while not self._stop.is_set():
@@ -176,7 +201,8 @@ class GpuWatch:
         """Make a new picture, when it is due or tells something new."""
         with self._lock:
             found = [gpu for f in self._heard.values() if f for gpu in f.gpus]
-            gpus = arrange(with_owners(found), self._policy.devices)
+            cards = self._ward.review(number(with_owners(found)))
+            gpus = offer(cards, self._policy.devices, self._policy.memory_share)
             now = time.monotonic()
             news = is_news(self._gpus, gpus)
             is_due = now - self._published_at >= self.sample_s
@@ -193,4 +219,12 @@ class GpuWatch:
 
 def plain(gpus: list[Gpu]) -> list[dict[str, Any]]:
     """Cards as the wire has them."""
-    return [asdict(gpu) for gpu in gpus]
+    return [{**asdict(gpu), "quarantine": _held(gpu)} for gpu in gpus]
+
+
+def _held(gpu: Gpu) -> dict[str, str] | None:
+    held = gpu.quarantine
+    if held is None:
+        return None
+    since, until = held.since.isoformat(), held.until.isoformat()
+    return {"reason": held.reason, "since": since, "until": until}

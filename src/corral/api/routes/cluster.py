@@ -1,17 +1,16 @@
-"""/health, /cluster, /join-tokens, /events: the cluster as a whole."""
+"""/health, /cluster, /join-tokens: the cluster as a whole."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from corral import __version__
 from corral.api import model
 from corral.api.deps import Caller, answer, caller, manager_of, read
 from corral.api.describe import described
 from corral.api.schedule_model import WebhookSecretOut
-from corral.core.job_type import NAME
 from corral.core.key import Scope
 from corral.core.node import NodeState
 from corral.core.task import State
@@ -53,7 +52,8 @@ async def openapi(request: Request, who: Reader) -> Response:
 )
 async def status(who: Reader) -> Response:
     manager = who.manager
-    nodes = list(manager.cluster.nodes.values())
+    # Those that could run something: the manager's own machine does not count.
+    nodes = [n for n in manager.cluster.nodes.values() if not n.is_own]
     online = [n for n in nodes if n.node.state is NodeState.ONLINE]
     workers = [w.worker for w in manager.cluster.workers.values()]
     serving = sum(manager.cluster.is_serving(w) for w in workers)
@@ -75,9 +75,12 @@ async def status(who: Reader) -> Response:
             total_nodes=len(nodes),
             online_nodes=len(online),
             gpu_utilization=gpus.utilization(nodes),
+            gpu_memory_total_mb=gpus.memory_total_mb(nodes),
+            gpu_memory_offered_mb=gpus.memory_offered_mb(nodes),
             total_memory_mb=total,
             available_memory_mb=total - used,
             uptime_s=uptime_s,
+            health=manager.alarm.alerting.health().status,
             version=__version__,
             # As existing documents name them; numbers, in MB and seconds.
             total_memory=total,
@@ -132,33 +135,3 @@ async def join_token(request: Request, who: Admin) -> Response:
     )
     who.note("join_token.create", key.id, uses=said.uses)
     return answer(model.TokenOut(text, key.expires_at, key.uses_left), 201)
-
-
-@router.get(
-    "/events",
-    summary="What happened",
-    tags=["cluster"],
-    **described(model.EventListOut, errors=(422,)),
-)
-async def events(
-    who: Reader,
-    after: Annotated[int, Query(ge=0, lt=1 << 63)] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-    task_id: Annotated[str | None, Query(pattern=NAME.pattern)] = None,
-) -> Response:
-    rows = await who.manager.store.events(after, limit, task_id)
-    out = [
-        model.EventOut(
-            e.seq,
-            e.event_type,
-            e.severity,
-            e.title,
-            e.description,
-            e.source_node_id,
-            list(e.task_ids),
-            dict(e.data),
-            e.at,
-        )
-        for e in rows
-    ]
-    return answer(model.EventListOut(out, max((e.seq for e in rows), default=after)))

@@ -10,7 +10,7 @@ from corral.api import job_model as jm
 from corral.api import job_render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
-from corral.api.worker_intake import worker_spec
+from corral.api.worker_intake import wanted_gpus, worker_spec
 from corral.core.environment import (
     ArchiveEnvironment,
     Environment,
@@ -155,7 +155,7 @@ async def register_job_to_worker(request: Request, who: Operator) -> Response:
     **described(
         jm.LaunchOut,
         body=jm.LaunchIn,
-        errors=(404,),
+        errors=(404, 409),
         example={"node_url": "http://localhost:8003", "worker_type": "mine"},
     ),
 )
@@ -171,6 +171,7 @@ async def launch_worker(request: Request, who: Operator) -> Response:
         said.worker_name,
         said.worker_url,
         said.auto_connect_job_type,
+        wanted_gpus(said.gpus),
     )
     who.note("worker.launch", said.node_url, worker_type=said.worker_type)
     return answer(jm.LaunchOut(launch_id))

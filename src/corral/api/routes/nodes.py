@@ -6,18 +6,22 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from corral import __version__
 from corral.api import model, node_model, render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.worker_intake import declared_specs, plain, worker_state
+from corral.core.constraint import check_taint
 from corral.core.environment import to_plain
 from corral.core.key import Scope
 from corral.core.node import Sample
 from corral.core.worker import Worker
 from corral.errors import InvalidField
-from corral.manager import gpus
+from corral.manager import breakers, gpus, owner, skew
+from corral.manager.master import MACHINE
 from corral.manager.registry import WorkerBeat
 from corral.manager.secret import node_password
+from corral.manager.state import NodeLink
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -28,9 +32,9 @@ MAX_WAIT_S = 30.0
 
 @router.get("", summary="All nodes", **described(model.NodeListOut))
 async def list_nodes(who: Reader) -> Response:
-    registry = who.manager.registry
+    registry, now = who.manager.registry, who.manager.clock.now()
     rows = [
-        render.node(link, len(registry.of_node(link.node.id)))
+        render.node(link, registry.of_node(link.node.id), now)
         for link in who.manager.cluster.nodes.values()
     ]
     return answer(model.NodeListOut(rows, len(rows)))
@@ -40,7 +44,8 @@ async def list_nodes(who: Reader) -> Response:
 async def get_node(node_id: str, who: Reader) -> Response:
     registry = who.manager.registry
     link = registry.node(node_id)
-    return answer(render.node(link, len(registry.of_node(node_id))))
+    now = who.manager.clock.now()
+    return answer(render.node(link, registry.of_node(node_id), now))
 
 
 @router.post("/join", include_in_schema=False)
@@ -61,27 +66,46 @@ async def join(request: Request, who: Joiner) -> Response:
 @router.post("/{node_id}/register", include_in_schema=False)
 async def register(node_id: str, request: Request, who: OwnNode) -> Response:
     said = await read(request, node_model.RegisterIn)
+    found = skew.check_version(plain(said.version, "version"), __version__)
     specs = declared_specs(said.workers)
     facts = {
         "version": plain(said.version, "version"),
         "address": plain(said.address, "address") or who.ip,
         "labels": said.labels,
-        "capabilities": {"hostname": said.hostname, **said.capabilities},
+        "taints": _taints(said.taints),
+        "capabilities": {
+            "hostname": said.hostname,
+            **said.capabilities,
+            MACHINE: plain(said.machine, "machine"),
+        },
+        "node_type": who.manager.master.role_of(node_id, said.node_type, said.machine),
     }
     link = await who.manager.registry.register(node_id, facts, specs)
+    manager = who.manager
+    await skew.note_clock(manager.store, manager.clock, link, said.clock)
+    await skew.note_version(manager.store, manager.clock, link, found)
     who.note("node.register", node_id, epoch=link.node.epoch)
     version, workers = await who.manager.registry.desired(node_id, -1, 0.0)
     config = who.manager.config
     return answer(
         node_model.RegisterOut(
             epoch=link.node.epoch,
-            desired=_desired(version, workers),
+            desired=_desired(version, workers, link),
             beat_s=config.beat_s,
             fence_after_s=config.fence_after_s,
             sample_s=config.sample_s,
             engine=await _engine(who, node_id),
+            limits=node_model.LimitsOut(
+                config.liveness.no_overlap_kill_s, config.overrun_s
+            ),
         )
     )
+
+
+def _taints(said: list[str]) -> list[str]:
+    for taint in said:
+        check_taint(taint, "taints")
+    return said
 
 
 async def _engine(who: Caller, node_id: str) -> node_model.EngineOut:
@@ -95,7 +119,7 @@ async def _engine(who: Caller, node_id: str) -> node_model.EngineOut:
 
 
 def _desired(
-    version: int, workers: list[Worker], *, leave: bool = False
+    version: int, workers: list[Worker], link: NodeLink, *, leave: bool = False
 ) -> node_model.DesiredOut:
     return node_model.DesiredOut(
         version,
@@ -111,10 +135,14 @@ def _desired(
                 w.spec.entry,
                 w.generation,
                 w.spec.url,
+                w.spec.gpus,
+                w.spec.worker_type,
             )
             for w in workers
         ],
         leave,
+        [node_model.GpuReleaseOut(*told) for told in link.gpu_releases.items()],
+        link.is_forgotten,
     )
 
 
@@ -127,8 +155,9 @@ async def desired(
 ) -> Response:
     registry = who.manager.registry
     version, workers = await registry.desired(node_id, since, wait)
-    leave = registry.node(node_id).is_leaving
-    return answer(_desired(version, workers, leave=leave))
+    link = registry.node(node_id)
+    link.is_leave_told = link.is_leaving
+    return answer(_desired(version, workers, link, leave=link.is_leaving))
 
 
 @router.post("/{node_id}/beat", include_in_schema=False)
@@ -145,6 +174,17 @@ async def beat(node_id: str, request: Request, who: OwnNode) -> Response:
     if said.gpus is not None:
         link, now = manager.registry.node(node_id), manager.clock.now()
         await gpus.note(manager.store, link, said.gpus, now)
+    await breakers.note(
+        manager.store,
+        manager.registry.node(node_id),
+        said.breakers,
+        manager.clock.now(),
+    )
+    link, word = manager.registry.node(node_id), said.owner
+    await skew.note_clock(manager.store, manager.clock, link, said.clock)
+    reason = (word.reason or "in use") if word is not None and word.active else None
+    is_drain = word is not None and word.drain
+    await owner.note(manager.store, manager.clock, link, reason, drain=is_drain)
     return answer(node_model.BeatOut(version, drop))
 
 
@@ -160,4 +200,5 @@ def _beat(said: node_model.WorkerBeatIn) -> WorkerBeat:
         frozenset(said.held),
         said.memory_mb,
         said.facts,
+        said.breaker,
     )

@@ -14,6 +14,7 @@ from corral.api.describe import described
 from corral.api.model import TaskIn
 from corral.api.render import status_of
 from corral.api.routes.tasks import intake_of
+from corral.core.constraint import ANYWHERE, constraint_of
 from corral.core.job_type import check_name
 from corral.core.key import Scope
 from corral.core.notice import public, urls_of
@@ -99,6 +100,7 @@ def _word(text: str, kind: type[W], field: str) -> W:
 
 def _shown(row: Schedule) -> model.ScheduleOut:
     spec = row.task
+    constraint = constraint_of(spec.labels) or ANYWHERE
     return model.ScheduleOut(
         name=row.name,
         cron=row.cron,
@@ -123,6 +125,8 @@ def _shown(row: Schedule) -> model.ScheduleOut:
             labels=dict(public(spec.labels)),
             overlap=str(spec.overlap),
             notify=urls_of(spec.labels),
+            node_labels=dict(constraint.labels),
+            tolerates=sorted(constraint.tolerates),
         ),
     )
 

@@ -12,7 +12,7 @@ from corral.api.describe import described
 from corral.api.intake import Intake
 from corral.core.job_type import NAME
 from corral.core.key import Scope
-from corral.core.notice import NOTIFY
+from corral.core.notice import OWN
 from corral.core.task import State, Task, TaskSpec
 from corral.errors import CorralError, InvalidField, TaskNotFound
 from corral.store.base import TaskFilter
@@ -176,8 +176,8 @@ def _label(text: str) -> tuple[str, str]:
     key, colon, value = text.partition(":")
     if not colon or "\x00" in text:
         raise InvalidField("label must read key:value", field="label")
-    if key == NOTIFY:
-        raise InvalidField(f"the label {NOTIFY!r} is Corral's own", field="label")
+    if key in OWN:
+        raise InvalidField(f"the label {key!r} is Corral's own", field="label")
     return key, value
 
 

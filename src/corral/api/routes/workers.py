@@ -13,20 +13,22 @@ from msgspec import UNSET
 from corral.api import model, node_model, render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
-from corral.api.worker_intake import (
-    LAUNCHED,
-    MAX_COUNT,
-    worker_spec,
-    worker_state,
-)
+from corral.api.worker_intake import MAX_COUNT, worker_spec, worker_state
 from corral.core.key import Scope
 from corral.core.node import NodeState
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import TaskError
-from corral.core.worker import REST_STATE, WorkerSpec, WorkerState
+from corral.core.worker import (
+    LAUNCHED,
+    MOVABLE,
+    REST_STATE,
+    WorkerSpec,
+    WorkerState,
+)
 from corral.engine.factory import queue_name
 from corral.errors import Conflict, Forbidden, InvalidField
 from corral.manager.clock import new_id
+from corral.manager.moving import can_take, emptiest
 from corral.manager.reporting import Report
 from corral.manager.secret import worker_secret, worker_token
 from corral.manager.state import WorkerLink
@@ -50,7 +52,8 @@ async def list_workers(
     if status is not None and status not in _STATUSES:
         words = ", ".join(sorted(_STATUSES))
         raise InvalidField(f"status must be one of {words}", field="status")
-    rows = [render.worker(link) for link in who.manager.cluster.workers.values()]
+    cluster = who.manager.cluster
+    rows = [render.worker(cluster, link) for link in cluster.workers.values()]
     shown = [r for r in rows if status in (None, r.status, r.state)]
     if gpu_type is not None:
         shown = [r for r in shown if render.has_gpu(r, gpu_type)]
@@ -89,7 +92,8 @@ async def launch(request: Request, who: Operator) -> Response:
         raise Conflict(f"node {node_id} has a worker of this name already")
     links = [await who.manager.registry.launch(node_id, spec) for spec in specs]
     who.note("worker.launch", node_id, worker_class=wanted.worker_class)
-    return answer(model.WorkersLaunched([render.worker(x) for x in links]), 201)
+    rows = [render.worker(who.manager.cluster, link) for link in links]
+    return answer(model.WorkersLaunched(rows), 201)
 
 
 def _spec(wanted: model.WorkerIn, number: int) -> WorkerSpec:
@@ -100,22 +104,21 @@ def _spec(wanted: model.WorkerIn, number: int) -> WorkerSpec:
         wanted.job_types,
         wanted.params,
         wanted.concurrency,
+        wanted.gpus,
     )
     name = spec.name or new_id(spec.job_types[0])
-    return replace(spec, name=f"{LAUNCHED}{name}")
+    prefix = LAUNCHED if wanted.node_id else MOVABLE
+    return replace(spec, name=f"{prefix}{name}")
 
 
 def _emptiest_node(who: Caller) -> str:
-    nodes = [
-        n
-        for n in who.manager.cluster.nodes.values()
-        if n.node.state is NodeState.ONLINE
-    ]
-    if not nodes:
-        raise Conflict("no node is online; join one with 'corral join'")
-    registry = who.manager.registry
-    best = min(nodes, key=lambda n: (len(registry.of_node(n.node.id)), n.node.id))
-    return best.node.id
+    nodes = who.manager.cluster.nodes.values()
+    best = emptiest(who.manager.registry, [n for n in nodes if can_take(n)])
+    if best is not None:
+        return best.node.id
+    if held := [n for n in nodes if n.node.state is NodeState.ONLINE and n.holds]:
+        held[0].check_open()
+    raise Conflict("no node is online; join one with 'corral join'")
 
 
 @router.delete(
@@ -175,28 +178,33 @@ async def register(worker_id: str, request: Request, who: OwnNode) -> Response:
 async def report(worker_id: str, request: Request, who: OwnNode) -> Response:
     link = own_worker(who, worker_id)
     said = await read(request, node_model.ReportIn)
-    told = _report(said)
+    node = who.manager.registry.node(link.worker.node_id)
+    told = _report(said, node.clock.correction_s)
     if said.state is not None and said.incarnation == link.worker.incarnation:
         state = worker_state(said.state)
         who.manager.registry.set_serving(link, state, said.error)
     return answer(await who.manager.reporting.report(link, told))
 
 
-def _report(said: node_model.ReportIn) -> Report:
+def _report(said: node_model.ReportIn, lead_s: float) -> Report:
+    """Times are the worker's, whose clock is `lead_s` ahead of ours."""
     return Report(
         incarnation=said.incarnation,
         report_id=said.report_id,
-        outcomes=[_outcome(o) for o in said.outcomes],
-        started=[(t, a, _moment(at)) for t, a, at in said.started],
+        outcomes=[_outcome(o, lead_s) for o in said.outcomes],
+        started=[(t, a, _moment(at - lead_s)) for t, a, at in said.started],
         progress=said.progress,
         logs=[
-            LogChunk(x.task_id, x.attempt, x.seq, _lines(x.lines)) for x in said.logs
+            LogChunk(x.task_id, x.attempt, x.seq, _lines(x.lines, lead_s))
+            for x in said.logs
         ],
         wants_order=said.wants_order,
     )
 
 
-def _lines(lines: list[tuple[float, str, str]]) -> str:
+def _lines(lines: list[tuple[float, str, str]], lead_s: float) -> str:
+    if lead_s:
+        lines = [(at - lead_s, stream, text) for at, stream, text in lines]
     return msgspec.json.encode(lines).decode()
 
 
@@ -207,7 +215,7 @@ def _moment(epoch_s: float) -> datetime:
         raise InvalidField(f"{epoch_s} is no time: {e}", field="started_at") from e
 
 
-def _outcome(said: node_model.OutcomeIn) -> Outcome:
+def _outcome(said: node_model.OutcomeIn, lead_s: float) -> Outcome:
     error = said.error
     try:
         kind = OutcomeKind(said.kind)
@@ -220,6 +228,6 @@ def _outcome(said: node_model.OutcomeIn) -> Outcome:
         kind,
         result,
         TaskError(error.kind, error.message, error.traceback) if error else None,
-        _moment(said.started_at) if said.started_at else None,
+        _moment(said.started_at - lead_s) if said.started_at else None,
         said.duration_s,
     )

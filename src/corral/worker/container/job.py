@@ -6,16 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from corral.core.gpu_binding import NO_GPU
 from corral.worker.isolation.job import Limits
 
 Mode = Literal["ro", "rw"]
+Vendor = Literal["nvidia", "amd"]
+_SHOWN_BY: dict[Vendor, str] = {
+    "nvidia": "CUDA_VISIBLE_DEVICES",
+    "amd": "ROCR_VISIBLE_DEVICES",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
     """GPUs given to a container, by the vendor's own ids; `all` stands for each."""
 
-    vendor: Literal["nvidia", "amd"]
+    vendor: Vendor
     ids: tuple[str, ...] = ("all",)
 
 
@@ -58,6 +64,30 @@ class ContainerSettings:
     allowed_devices: tuple[str, ...] = ()
     may_use_network: bool = False
     may_pull: bool = True
+
+
+def bound_gpus(environment: Mapping[str, str]) -> Gpus | None:
+    """The cards the worker of this process has for itself, if a container can have
+    them; the variables are those of `core/gpu_binding`.
+    """
+    if "CORRAL_GPUS" not in environment:
+        return None
+    for vendor, variable in _SHOWN_BY.items():
+        ids = environment.get(variable, NO_GPU)
+        if ids != NO_GPU:
+            return Gpus(vendor, tuple(ids.split(",")))
+    return None
+
+
+def bound_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """What shows a container's processes their cards.
+
+    The NVIDIA toolkit lets no other card in, and numbers those anew.
+    """
+    if "CORRAL_GPUS" not in environment:
+        return {}
+    names = ("CORRAL_GPUS", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+    return {name: environment[name] for name in names if name in environment}
 
 
 def read_volumes(told: Mapping[str, str]) -> dict[str, tuple[str, Mode]]:

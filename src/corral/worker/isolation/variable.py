@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Mapping
 
+from corral.core.gpu_binding import NO_GPU as _NO_GPU
+from corral.core.gpu_binding import VARIABLES
 from corral.worker.isolation.job import Job
 
 MARK = "CORRAL_JOB_MARK"
@@ -23,8 +25,7 @@ _THREADS = (
     "OPENBLAS_NUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
-# An index no machine has: an empty list would mean "all" to some of the runtimes.
-_NO_GPU = "-1"
+_BOUND, *_ = VARIABLES
 
 
 def clean_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
@@ -39,7 +40,8 @@ def clean_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
         **_places(job),
         **_threads(job.limits.cpus),
         **job.environment,
-        **_visible(job.gpus),
+        **_shown(base),
+        **_visible(job.gpus, base.get(_BOUND)),
         **({_AGENT_MARK: base[_AGENT_MARK]} if _AGENT_MARK in base else {}),
         MARK: job.mark,
     }
@@ -71,13 +73,23 @@ def _threads(cpus: float | None) -> dict[str, str]:
     return dict.fromkeys(_THREADS, str(max(1, math.floor(cpus))))
 
 
-def _visible(gpus: tuple[str, ...] | None) -> dict[str, str]:
+def _shown(base: Mapping[str, str]) -> dict[str, str]:
+    """The cards our worker has for itself: its jobs see those, whatever they ask."""
+    if _BOUND not in base:
+        return {}
+    return {name: base[name] for name in VARIABLES if name in base}
+
+
+def _visible(gpus: tuple[str, ...] | None, bound: str | None) -> dict[str, str]:
     if gpus is None:
         return {}
+    if bound is not None:
+        gpus = tuple(gpu for gpu in gpus if gpu in bound.split(","))
     names = ",".join(gpus) or _NO_GPU
     # HIP counts among what ROCR has left over, so its numbers start again at 0.
     left = ",".join(str(number) for number in range(len(gpus))) or _NO_GPU
     return {
+        **({} if bound is None else {_BOUND: ",".join(gpus)}),
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
         "CUDA_VISIBLE_DEVICES": names,
         "ROCR_VISIBLE_DEVICES": names,

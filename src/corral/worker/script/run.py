@@ -140,7 +140,12 @@ class Starter:
         place: Place,
         on_output: OnOutput,
     ) -> Running:
-        from corral.worker.container.job import ContainerJob, read_volumes
+        from corral.worker.container.job import (
+            ContainerJob,
+            bound_gpus,
+            bound_variables,
+            read_volumes,
+        )
 
         may_use_network = self._access.containers.may_use_network
         job = ContainerJob(
@@ -156,6 +161,7 @@ class Starter:
             environment={
                 **environment.environment,
                 **place.variables,
+                **bound_variables(os.environ),
                 "CORRAL_ARTIFACTS": f"{INSIDE}/artifacts",
                 "CORRAL_CHECKPOINT": f"{INSIDE}/checkpoint",
             },
@@ -166,6 +172,7 @@ class Starter:
                 processes=script.limits.processes,
                 file_size_mb=script.limits.file_size_mb,
             ),
+            gpus=bound_gpus(os.environ),
             network=script.network and may_use_network,
         )
         running = self._have_engine().start(job, on_output)

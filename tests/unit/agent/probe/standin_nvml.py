@@ -50,6 +50,56 @@ class NVMLError_NotFound(NVMLError):
     pass
 
 
+class NVMLError_Timeout(NVMLError):
+    pass
+
+
+NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+NVML_VOLATILE_ECC = 0
+nvmlEventTypeXidCriticalError = 8
+nvmlClocksEventReasonHwThermalSlowdown = 64
+
+
+def nvmlEventSetCreate() -> list[Any]:
+    return []
+
+
+def nvmlEventSetFree(events: list[Any]) -> None:
+    pass
+
+
+def nvmlDeviceRegisterEvents(card: Any, kinds: int, events: list[Any]) -> None:
+    if "xids" not in card:
+        raise NVMLError_NotSupported("Not Supported")
+    events.append({"device": card, "seen": 0})
+
+
+def nvmlEventSetWait_v2(events: list[Any], timeout_ms: int) -> Any:
+    assert timeout_ms == 0, "it must not wait"
+    for row in events:
+        uuid = row["device"]["uuid"]
+        xids = next(c.get("xids", []) for c in _cards() if c["uuid"] == uuid)
+        if row["seen"] < len(xids):
+            row["seen"] += 1
+            event = {"device": row["device"], "eventData": xids[row["seen"] - 1]}
+            return SimpleNamespace(**event)
+    raise NVMLError_Timeout("Timeout")
+
+
+def nvmlDeviceGetTotalEccErrors(card: dict[str, Any], kind: int, counter: int) -> int:
+    if "ecc" not in card:
+        raise NVMLError_NotSupported("Not Supported")
+    return int(card["ecc"])
+
+
+def nvmlDeviceGetRemappedRows(card: dict[str, Any]) -> tuple[int, int, int, int]:
+    return 0, 0, card.get("rows_pending", 0), 0
+
+
+def nvmlDeviceGetCurrentClocksEventReasons(card: dict[str, Any]) -> int:
+    return 64 if card.get("is_slowed") else 1
+
+
 def _told() -> dict[str, Any]:
     return dict(json.loads(Path(os.environ["STANDIN_NVML"]).read_text("utf-8")))
 

@@ -16,10 +16,11 @@ from corral.agent.probe.apple import AppleProbe, read_profile
 from corral.agent.probe.base import Finding
 from corral.agent.probe.intel import IntelProbe
 from corral.agent.probe.nvidia import NvidiaProbe
-from corral.agent.probe.simulated import SimulatedProbe, hold
+from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.probe.vendor import likely
 from corral.agent.probe.windows import AdapterDesc, WindowsProbe, gpus
 from corral.core.gpu import arrange
+from corral.worker.gpu_memory import hold
 from tests.unit.agent.probe.machine import Machine, recorded, write
 from tests.unit.agent.probe.standin_nvml import H200
 

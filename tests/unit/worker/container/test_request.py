@@ -13,6 +13,8 @@ from corral.worker.container.job import (
     ContainerJob,
     ContainerSettings,
     Gpus,
+    bound_gpus,
+    bound_variables,
     read_volumes,
 )
 from corral.worker.container.request import Traits, create_body
@@ -184,3 +186,16 @@ def test_a_users_volumes_are_read_with_their_mode() -> None:
         "/c": ("/z", "rw"),
         "/d": ("/q:7", "rw"),
     }
+
+
+def test_a_workers_own_cards_are_given_to_its_containers() -> None:
+    none = {"CUDA_VISIBLE_DEVICES": "-1", "ROCR_VISIBLE_DEVICES": "-1"}
+    nvidia = {**none, "CORRAL_GPUS": "GPU-1", "CUDA_VISIBLE_DEVICES": "GPU-1"}
+    amd = {**none, "CORRAL_GPUS": "GPU-2", "ROCR_VISIBLE_DEVICES": "GPU-2,GPU-3"}
+    assert bound_gpus(nvidia) == Gpus("nvidia", ("GPU-1",))
+    assert bound_gpus(amd) == Gpus("amd", ("GPU-2", "GPU-3"))
+    assert bound_variables(amd)["ROCR_VISIBLE_DEVICES"] == "GPU-2,GPU-3"
+    assert "CUDA_VISIBLE_DEVICES" not in bound_variables(nvidia)
+    assert bound_gpus({**none, "CORRAL_GPUS": "SIM-1"}) is None
+    assert bound_gpus({"CUDA_VISIBLE_DEVICES": "0"}) is None
+    assert bound_variables({"CUDA_VISIBLE_DEVICES": "0"}) == {}

@@ -73,3 +73,20 @@ def test_builds_get_certificates_proxies_and_installer_options_alone() -> None:
         "PIP_INDEX_URL": "i",
     }
     assert build_variables({**wanted, "CORRAL_API_KEY": "s", "UVX": "s"}) == wanted
+
+
+def test_a_job_of_a_worker_with_cards_sees_those_and_no_others() -> None:
+    base = {
+        "CORRAL_GPUS": "GPU-1,GPU-2",
+        "CUDA_VISIBLE_DEVICES": "GPU-1,GPU-2",
+        "ROCR_VISIBLE_DEVICES": "-1",
+    }
+    asked = {"CUDA_VISIBLE_DEVICES": "0", "CORRAL_GPUS": "GPU-9"}
+    free = clean_environment(base, replace(BARE, gpus=None, environment=asked))
+    assert {name: free[name] for name in base} == base
+    few = clean_environment(base, replace(BARE, gpus=("GPU-2", "GPU-9")))
+    assert few["CUDA_VISIBLE_DEVICES"] == few["CORRAL_GPUS"] == "GPU-2"
+    none = clean_environment(base, BARE)
+    assert (none["CUDA_VISIBLE_DEVICES"], none["CORRAL_GPUS"]) == ("-1", "")
+    unbound = clean_environment({"CUDA_VISIBLE_DEVICES": "0"}, replace(BARE, gpus=None))
+    assert "CUDA_VISIBLE_DEVICES" not in unbound

@@ -1,0 +1,30 @@
+"""From settings to what the manager needs for alerts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from corral.manager.alerting import AlertConfig
+    from corral.settings import Settings
+
+
+def alert_config(config: Settings) -> AlertConfig:
+    """When something is wrong, for how long, and who is told."""
+    from corral.core.health import Thresholds
+    from corral.manager.alerting import AlertConfig
+
+    return AlertConfig(
+        Thresholds(
+            cpu_percent=config.alert_cpu_percent,
+            memory_percent=config.alert_memory_percent,
+            disk_percent=config.alert_disk_percent,
+            temperature_c=config.alert_temperature_c,
+            gpu_memory_percent=100 * config.gpu_memory_threshold,
+            queue_depth=config.alert_queue_depth,
+            error_rate=config.alert_error_rate,
+            clear_share=config.alert_clear_share,
+        ),
+        config.alert_after_s,
+        tuple(filter(None, config.alert_webhooks.split(","))),
+    )

@@ -1,0 +1,192 @@
+"""Managers on the local network by mDNS: announcing one, and finding them.
+
+What is found is only an address: whoever answers there still needs a token shown, and
+a certificate that verifies where it says https.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from corral import __version__
+
+if TYPE_CHECKING:
+    from zeroconf import ServiceInfo, Zeroconf
+
+    from corral.settings import Settings
+
+log = logging.getLogger("corral")
+SERVICE = "_corral._tcp.local."
+LISTEN_S = 3.0
+_CONNECT_S = 1.0
+_ASK_MS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A manager that announces itself."""
+
+    cluster: str
+    url: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.cluster} at {self.url} (version {self.version or 'unknown'})"
+
+
+@contextlib.asynccontextmanager
+async def announced(config: Settings) -> AsyncIterator[None]:
+    """Let machines on the local network find this manager, if the settings say so."""
+    if not config.discovery:
+        yield
+        return
+    telling = asyncio.create_task(_announce(config))
+    try:
+        yield
+    finally:
+        telling.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await telling
+
+
+async def _announce(config: Settings) -> None:
+    from zeroconf import IPVersion, NonUniqueNameException
+    from zeroconf.asyncio import AsyncZeroconf
+
+    addresses = own_addresses(config.host)
+    if not addresses:
+        log.warning(
+            "discovery: not announced, since the manager listens on %s alone; "
+            "set CORRAL_HOST to an address of the local network",
+            config.host,
+        )
+        return
+    is_6 = ":" in addresses[0]
+    try:
+        mouth = AsyncZeroconf(
+            interfaces=addresses,
+            ip_version=IPVersion.V6Only if is_6 else IPVersion.V4Only,
+        )
+    except OSError as error:
+        log.warning("discovery: cannot speak on %s: %s", ", ".join(addresses), error)
+        return
+    try:
+        info = _service(config, addresses)
+        await (await mouth.async_register_service(info, allow_name_change=True))
+        log.info("discovery: announced as %s", info.name.removesuffix(f".{SERVICE}"))
+        await asyncio.Event().wait()
+    except (OSError, NonUniqueNameException) as error:
+        log.warning("discovery: not announced: %s", error)
+    finally:
+        await mouth.async_unregister_all_services()
+        await mouth.async_close()
+
+
+def own_addresses(host: str) -> list[str]:
+    """The addresses others can reach a manager by that listens on `host`."""
+    import psutil
+
+    from corral.settings import is_loopback
+
+    bare = host.strip("[]")
+    if bare not in ("0.0.0.0", "::", ""):
+        with contextlib.suppress(OSError):
+            bare = str(socket.getaddrinfo(bare, None)[0][4][0])
+        return [] if is_loopback(bare) else [bare]
+    found = [
+        address.address
+        for card in psutil.net_if_addrs().values()
+        for address in card
+        if address.family == socket.AF_INET and not is_loopback(address.address)
+    ]
+    return sorted(set(found))
+
+
+def _service(config: Settings, addresses: list[str]) -> ServiceInfo:
+    from zeroconf import ServiceInfo
+
+    host = socket.gethostname().partition(".")[0][:20]
+    told = {
+        "cluster": config.cluster_name,
+        "version": __version__,
+        "tls": "1" if config.ssl_cert_path else "0",
+        "url": config.manager_url if "manager_url" in config.origins else "",
+    }
+    return ServiceInfo(
+        SERVICE,
+        f"{config.cluster_name[:24]} {host} {config.port}.{SERVICE}",
+        port=config.port,
+        properties={name: value for name, value in told.items() if value},
+        server=f"corral-{host}-{config.port}.local.",
+        parsed_addresses=addresses,
+    )
+
+
+def find(cluster: str | None = None, listen_s: float = LISTEN_S) -> list[Found]:
+    """The managers that announce themselves here, or those of one cluster."""
+    from zeroconf import IPVersion, ServiceBrowser, Zeroconf
+
+    names: set[str] = set()
+    ear = Zeroconf(ip_version=IPVersion.V4Only)
+    try:
+        browser = ServiceBrowser(
+            ear, SERVICE, handlers=[lambda name, **_: names.add(name)]
+        )
+        # Nobody says how many there are: all that can be done is listen a while.
+        threading.Event().wait(listen_s)
+        browser.cancel()
+        found = {seen for name in sorted(names) for seen in _ask(ear, name)}
+    finally:
+        ear.close()
+    wanted = [f for f in found if cluster in (None, f.cluster)]
+    return sorted(wanted, key=lambda f: (f.cluster, f.url))
+
+
+def _ask(ear: Zeroconf, name: str) -> list[Found]:
+    info = ear.get_service_info(SERVICE, name, timeout=_ASK_MS)
+    if info is None:
+        return []
+    told = {
+        key.decode(errors="replace"): (value or b"").decode(errors="replace")
+        for key, value in info.properties.items()
+    }
+    seen = read(told, info.parsed_addresses(), info.port or 0)
+    return [seen] if seen is not None else []
+
+
+def read(told: Mapping[str, str], addresses: Iterable[str], port: int) -> Found | None:
+    """What an announcement says; None when it makes no sense."""
+    scheme = "https" if told.get("tls") == "1" else "http"
+    url = told.get("url") or ""
+    if not url:
+        places = [f"[{a}]" if ":" in a else a for a in addresses]
+        url = next((f"{scheme}://{p}:{port}" for p in _answering(places, port)), "")
+    words = (url, told.get("cluster", ""), told.get("version", ""))
+    parts = urlsplit(url)
+    is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
+    if not is_url or not all(word.isprintable() for word in words):
+        return None
+    return Found(words[1], url, words[2])
+
+
+def _answering(places: list[str], port: int) -> Iterable[str]:
+    """Those that take a connection, or all when none does."""
+    if len(places) < 2:
+        return places
+    return [p for p in places if _is_open(p, port)] or places
+
+
+def _is_open(place: str, port: int) -> bool:
+    try:
+        with socket.create_connection((place.strip("[]"), port), _CONNECT_S):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""Turns facts into lines: no clock, no files, no network."""

@@ -1,0 +1,26 @@
+"""Lines about versions: of this program, and of parts that must fit together."""
+
+from __future__ import annotations
+
+from corral.core.version import Fit, fit
+from corral.doctor.finding import Line, ok, problem, warn
+
+NAME = "version"
+
+
+def here(corral: str, python: str) -> Line:
+    return ok(NAME, f"Corral {corral} on Python {python}")
+
+
+def skew(whose: str, theirs: str | None, ours: str) -> Line | None:
+    """A line when two versions are not the same; one minor version is tolerated."""
+    if not theirs or theirs == ours:
+        return None
+    found = f"{whose} has version {theirs}, this machine {ours}"
+    match fit(theirs, ours):
+        case Fit.SAME:
+            return ok(NAME, found)
+        case Fit.APART:
+            return problem(NAME, found, "install the same version on both")
+        case _:
+            return warn(NAME, found, "works, but install the same version soon")

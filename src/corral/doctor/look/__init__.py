@@ -1,0 +1,1 @@
+"""Finds facts about one part each; judges nothing and keeps nothing open."""

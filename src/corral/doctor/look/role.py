@@ -1,0 +1,112 @@
+"""What this machine is to a cluster: who runs on its data folder, which nodes it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from corral.agent import identity
+from corral.agent.identity import Identity
+from corral.doctor.judge.embedded import Tenant
+from corral.embedded.folder import LOCK, Folder, State, load_state
+from corral.embedded.process import is_alive
+
+LOCAL_NODE = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """An agent's folder below the home, and its credential."""
+
+    name: str
+    folder: Path
+    identity: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """`is_manager`: stores and a manager are, or may be, run from this home."""
+
+    folder: Folder
+    state: State | None
+    nodes: tuple[Node, ...]
+    is_manager: bool
+
+    @property
+    def is_running(self) -> bool:
+        return self.state is not None and self.state.is_running
+
+    @property
+    def node_name(self) -> str:
+        return self.nodes[0].name if len(self.nodes) == 1 else LOCAL_NODE
+
+
+def look(home: Path) -> Role:
+    """Reads the data folder; what cannot be read counts as not there."""
+    folder = Folder(home)
+    nodes = tuple(_nodes(folder))
+    has_stores = any(_exists(p) for p in (folder.admin_key, home / LOCK))
+    state = load_state(folder)
+    return Role(folder, state, nodes, has_stores or not nodes)
+
+
+def _nodes(folder: Folder) -> list[Node]:
+    try:
+        places = sorted(folder.agents.iterdir())
+    except OSError:
+        return []
+    found = []
+    for place in places:
+        try:
+            known = identity.load(place)
+        except OSError:
+            continue
+        if known is not None:
+            found.append(Node(place.name, place, known))
+    return found
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def tenant(role: Role) -> Tenant:
+    """Who has the data folder now."""
+    home, state = str(role.folder.home), role.state
+    if owner := _stranger(role.folder.home):
+        return Tenant(home, owner=owner)
+    if state is not None:
+        alive = tuple(name for name, mark in state.children.items() if is_alive(mark))
+        if state.is_running:
+            return Tenant(home, state.parent.pid, state.ready, alive)
+        return Tenant(home, orphans=alive)
+    return Tenant(home, _holder(role.folder.home / LOCK))
+
+
+def _holder(lock: Path) -> int | None:
+    """The pid in the lock, which a clean stop takes out."""
+    try:
+        pid = int(lock.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return pid if psutil.pid_exists(pid) else None
+
+
+def _stranger(home: Path) -> str:
+    """Whose folder it is, when it is not this user's."""
+    if sys.platform == "win32":
+        return ""
+    try:
+        is_own = home.stat().st_uid == os.geteuid()
+        return "" if is_own else home.owner()
+    except FileNotFoundError:
+        return ""
+    except (OSError, KeyError):
+        return "another user"

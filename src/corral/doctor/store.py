@@ -1,0 +1,78 @@
+"""PostgreSQL and Redis: those of the settings, or those of the data folder."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from corral.core.silence import Silence
+from corral.doctor.finding import Line
+from corral.doctor.judge import embedded as judge_embedded
+from corral.doctor.judge import store as judge
+from corral.doctor.judge.manager import clock
+from corral.doctor.judge.store import DATABASE, REDIS, Place
+from corral.doctor.look import embedded
+from corral.doctor.look.role import Role
+from corral.errors import EngineUnavailable, StoreUnavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A store's URL and the variable it came from."""
+
+    url: str
+    setting: str
+
+
+def database(given: Given | None, role: Role) -> list[Line]:
+    """The database that the settings name, else the one in the data folder."""
+    from corral.store.checkup import examine, place_of
+
+    if given is not None:
+        url, place = given.url, Place(DATABASE, place_of(given.url), given.setting)
+    elif not role.is_running:
+        return [judge_embedded.at_rest(embedded.postgres_at_rest(role.folder))]
+    else:
+        log = role.folder.logs / "postgres.log"
+        place = Place(DATABASE, str(role.folder.postgres), log=str(log))
+        running = embedded.postgres_url(role.folder)
+        if running is None:
+            said = embedded.last_fatal(log) or "it does not run"
+            return [judge.unreachable(place, Silence.OTHER, said)]
+        url = running
+    began = time.time()
+    try:
+        told = asyncio.run(examine(url))
+    except StoreUnavailable as error:
+        return [judge.unreachable(place, error.details["silence"], error.message)]
+    ended = time.time()
+    lines = judge.database(place, told)
+    if given is None:
+        # One machine, one clock.
+        return lines
+    ahead_s = told.now.timestamp() - (began + ended) / 2
+    return [*lines, clock("the database", ahead_s, (ended - began) / 2)]
+
+
+def redis(given: Given | None, role: Role) -> list[Line]:
+    """The Redis that the settings name, else the one in the data folder."""
+    from corral.engine.checkup import examine, place_of
+    from corral.engine.factory import URL_FILE
+
+    if given is not None:
+        url, place = given.url, Place(REDIS, place_of(given.url), given.setting)
+    elif not role.is_running:
+        return [judge_embedded.at_rest(embedded.redis_at_rest(role.folder))]
+    else:
+        place = Place(
+            REDIS, str(role.folder.redis), log=str(role.folder.logs / "redis.log")
+        )
+        try:
+            url = (role.folder.home / URL_FILE).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            return [judge.unreachable(place, Silence.OTHER, str(error))]
+    try:
+        return judge.redis(place, examine(url))
+    except EngineUnavailable as error:
+        return [judge.unreachable(place, error.details["silence"], error.message)]

@@ -1,0 +1,44 @@
+"""What a manager is told at its start; its caller has read the settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from corral.core.retry import RetryPolicy
+from corral.manager.access import Limits
+from corral.manager.alerting import AlertConfig
+from corral.manager.liveness import Liveness
+from corral.manager.master import MasterConfig
+from corral.manager.neighbour import NeighbourConfig
+from corral.manager.target import GatewayConfig
+from corral.scheduler.scheduler import Policy
+from corral.store.base import Retention
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerConfig:
+    """The settings the manager needs, already read."""
+
+    cluster_secret: bytes
+    cluster_name: str = "corral"
+    policy: Policy = field(default_factory=Policy)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    liveness: Liveness = field(default_factory=Liveness)
+    limits: Limits = field(default_factory=Limits)
+    keep: Retention = field(
+        default_factory=lambda: Retention(30 * 86400, 30 * 86400, 86400, 365 * 86400)
+    )
+    artifact_limit_bytes: int = 10 << 30
+    keep_objects_s: float = 7 * 86400.0
+    beat_s: float = 5.0
+    fence_after_s: float = 90.0
+    overrun_s: float = 0.05
+    sample_s: float = 30.0
+    stale_node_after_s: float = 7 * 86400.0
+    default_timeout_s: float | None = 300.0
+    is_open: bool = False
+    gateway: GatewayConfig = field(default_factory=GatewayConfig)
+    worker_ports: tuple[int, ...] = tuple(range(8092, 8112))
+    alerts: AlertConfig = field(default_factory=AlertConfig)
+    neighbour: NeighbourConfig | None = None
+    master: MasterConfig | None = None

@@ -1,0 +1,118 @@
+"""Why a waiting task gets no worker, in one stable word, in words and in figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from corral.core.constraint import ANYWHERE
+from corral.scheduler.fleet import Fleet, FleetWorker
+from corral.scheduler.value import Reason, Waiting, WorkerAway, WorkerBroken
+
+
+def why_no_worker(task: Waiting, fleet: Fleet, ahead: int) -> Reason:
+    """`ahead` is how many tasks stand before it in its queue."""
+    if task.worker_id is not None:
+        return _why_not_on(task.worker_id, fleet, ahead)
+    workers, job_type = fleet.workers.values(), task.job_type
+    serving = [w for w in workers if task.queue in w.job_types]
+    if serving:
+        return _busy(task, serving, ahead)
+    able = [w for w in workers if job_type in w.types]
+    out = [a for a in fleet.away.values() if job_type in a.job_types]
+    return (
+        _why_held(task, fleet, (*able, *out))
+        or _why_not_there(task, fleet, able)
+        or _why_broken(task, fleet.broken.values())
+        or _no_worker(job_type)
+    )
+
+
+def _busy(task: Waiting, serving: Iterable[FleetWorker], ahead: int) -> Reason:
+    names = sorted(w.worker_id for w in serving)
+    return Reason(
+        "workers_busy",
+        f"all {len(names)} worker(s) for '{task.job_type}' are busy; "
+        f"{ahead} task(s) stand before this one",
+        {"workers": names, "ahead": ahead},
+    )
+
+
+def _why_held(
+    task: Waiting, fleet: Fleet, workers: Iterable[FleetWorker | WorkerAway]
+) -> Reason | None:
+    """Its workers are on nodes that get nothing new now."""
+    constraint = task.constraint or ANYWHERE
+    nodes = {w.node_id: fleet.place(w.node_id) for w in workers}
+    held = {
+        node_id: place.held
+        for node_id, place in sorted(nodes.items())
+        if place.held is not None and place.admits(constraint)
+    }
+    return _held(held) if held else None
+
+
+def _held(nodes: dict[str, str]) -> Reason:
+    words = "; ".join(
+        f"node {node_id} is held: {why}" for node_id, why in nodes.items()
+    )
+    return Reason("node_held", words, dict(nodes))
+
+
+def _why_not_there(
+    task: Waiting, fleet: Fleet, workers: Iterable[FleetWorker]
+) -> Reason | None:
+    """Those who serve its type are on nodes it may not go to."""
+    constraint = task.constraint or ANYWHERE
+    places = {w.node_id: fleet.place(w.node_id) for w in workers}
+    if not places:
+        return None
+    lacking = {n: constraint.missing(p.labels) for n, p in sorted(places.items())}
+    if all(lacking.values()):
+        wanted = [f"{key}={value}" for key, value in constraint.labels]
+        words = f"no node with a worker for '{task.job_type}' has {', '.join(wanted)}"
+        return Reason("node_labels", words, {"wanted": wanted, "missing": lacking})
+    taints = {
+        n: constraint.repelled(p.taints) for n, p in places.items() if not lacking[n]
+    }
+    named = sorted({taint for some in taints.values() for taint in some})
+    words = f"its workers are on tainted nodes; it does not tolerate {', '.join(named)}"
+    return Reason("taints", words, {"taints": taints})
+
+
+def _why_broken(task: Waiting, broken: Iterable[WorkerBroken]) -> Reason | None:
+    found = [b for b in broken if task.job_type in b.job_types]
+    if not found:
+        return None
+    # One that is tried again and again says more than one that is left alone.
+    first = min(found, key=lambda b: (b.reason != "worker_error", b.worker_id))
+    return Reason(
+        first.reason,
+        f"worker {first.worker_id} for '{task.job_type}' cannot start: {first.error}",
+        {b.worker_id: b.error for b in found},
+    )
+
+
+def _why_not_on(worker_id: str, fleet: Fleet, ahead: int) -> Reason:
+    known = fleet.workers.get(worker_id) or fleet.away.get(worker_id)
+    if known is not None:
+        reason = fleet.place(known.node_id).held
+        if reason is not None:
+            return _held({known.node_id: reason})
+    if worker_id in fleet.workers:
+        text = f"worker {worker_id} is busy; {ahead} task(s) for it stand before"
+        return Reason("workers_busy", text, {"workers": [worker_id]})
+    broken = fleet.broken.get(worker_id)
+    if broken is not None:
+        text = f"worker {worker_id} cannot start: {broken.error}"
+        return Reason(broken.reason, text, {worker_id: broken.error})
+    text = f"it is for worker {worker_id}, which is not up"
+    return Reason("no_worker", text, {"workers": [worker_id]})
+
+
+def _no_worker(job_type: str) -> Reason:
+    return Reason(
+        "no_worker",
+        f"no worker serves '{job_type}': start one with "
+        f"'corral worker launch CLASS --job-type {job_type}'",
+        {"job_type": job_type},
+    )
