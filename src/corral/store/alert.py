@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, select, update
+from sqlalchemy import ColumnElement, literal_column, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from corral.store import record
@@ -18,7 +18,7 @@ from corral.store.text import clean
 
 _columns = cluster_events.c
 # As the partial index has it, so that rows of other types are not looked at.
-_IS_ALERT = _columns.event_type == ALERT
+_IS_ALERT = _columns.event_type == literal_column(f"'{ALERT}'")
 _IS_OPEN = _columns.resolved_at.is_(None)
 
 

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-HEAD = "0011"
+HEAD = "0012"
 """The newest migration; a database that already has it needs no Alembic at all."""
 
 # A task has ended exactly when it has this time. The index on live tasks asks for it
@@ -243,6 +243,9 @@ cluster_events = Table(
     Column("acknowledged_by", Text),
     Column("resolved_at", Time),
     Index("cluster_events_at", "at"),
+    Index(
+        "cluster_events_alerts", "seq", postgresql_where=text("event_type = 'alert'")
+    ),
 )
 
 cursors = Table(
