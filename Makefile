@@ -97,6 +97,10 @@ bench-gateway: setup ## measure requests through the gateway beside direct ones
 bench-metrics: setup ## thirty days of readings: their size, and how fast charts are
 	@$(BIN)/python bench/metrics_history.py
 
+.PHONY: bench-nodes
+bench-nodes: setup ## what the heartbeats of 200 nodes cost (NODES_SECONDS=30: shorter)
+	@$(BIN)/python bench/nodes.py --restart
+
 .PHONY: load
 load: setup-dev ## users on the API for a minute, with locust
 	@LOAD_SECONDS=60 LOAD_USERS=32 $(PYTEST) -s tests/load

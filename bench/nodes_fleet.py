@@ -26,19 +26,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench import nodes_body
 from bench.nodes_body import SimWorker
+from bench.nodes_line import AGAIN_S, Away, Line, Refused, patiently
 from corral.agent.backoff import Backoff
 
-SAMPLE_S, POLL_S, ANSWER_S = 30.0, 25.0, 10.0
-FIRST_WAIT_S = 0.5
-_encode, _decode = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
-
-
-class Away(Exception):
-    """The manager does not answer."""
-
-
-class Refused(Exception):
-    """The manager answered that it does not want this."""
+SAMPLE_S, POLL_S = 30.0, 25.0
+_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(slots=True)
@@ -51,51 +43,6 @@ class Tally:
     dropped: int = 0
     body_bytes: int = 0
     spoke: set[str] = field(default_factory=set)
-
-
-class Line:
-    """One kept connection to the manager; made again when it broke."""
-
-    def __init__(self, place: tuple[str, int], key: str) -> None:
-        self._place = place
-        self._head = f"host: {place[0]}:{place[1]}\r\nauthorization: Bearer {key}\r\n"
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-
-    async def call(
-        self, method: str, path: str, body: bytes = b"", wait_s: float = 0.0
-    ) -> Any:
-        """The answer's JSON.
-
-        Raises:
-            Away: no connection, no answer, or one that says to come again.
-            Refused: any other answer that is not a success.
-        """
-        try:
-            async with asyncio.timeout(ANSWER_S + wait_s):
-                status, told = await self._exchange(method, path, body)
-        except (OSError, EOFError, ValueError) as error:
-            self.close()
-            raise Away(repr(error)) from error
-        if status in (429, 503):
-            raise Away(f"{status} {told[:200]!r}")
-        if status >= 300:
-            raise Refused(f"{method} {path}: {status} {told[:300]!r}")
-        return _decode(told)
-
-    async def _exchange(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
-        if self._streams is None:
-            self._streams = await asyncio.open_connection(*self._place)
-        reader, writer = self._streams
-        first = f"{method} {path} HTTP/1.1\r\n{self._head}content-length: {len(body)}"
-        writer.write(f"{first}\r\n\r\n".encode() + body)
-        head = await reader.readuntil(b"\r\n\r\n")
-        length = head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0]
-        return int(head[9:12]), await reader.readexactly(int(length))
-
-    def close(self) -> None:
-        if self._streams is not None:
-            self._streams[1].close()
-            self._streams = None
 
 
 class SimNode:
@@ -155,7 +102,7 @@ class SimNode:
         return sum(len(worker.held) for worker in self._workers)
 
     async def _beat_on(self) -> None:
-        backoff, delay = Backoff(FIRST_WAIT_S, self._beat_s), 0.0
+        backoff, delay = Backoff(AGAIN_S, self._beat_s), 0.0
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), delay)
@@ -199,21 +146,11 @@ class SimNode:
             try:
                 await self._fetch(self._polls, POLL_S)
             except Away:
-                await asyncio.sleep(FIRST_WAIT_S)
+                await asyncio.sleep(AGAIN_S)
 
     async def _fetch(self, line: Line, wait_s: float) -> None:
         path = f"/nodes/{self._id}/desired?since={self._version}&wait={wait_s:g}"
         self._version = (await line.call("GET", path, wait_s=wait_s))["version"]
-
-
-async def patiently(line: Line, method: str, path: str, body: bytes) -> Any:
-    """Call until there is an answer, as agents and supervisors do."""
-    while True:
-        try:
-            return await line.call(method, path, body)
-        except Away as error:
-            print(f"{method} {path}: {error}", file=sys.stderr)
-            await asyncio.sleep(FIRST_WAIT_S)
 
 
 class Fleet:

@@ -15,15 +15,6 @@ from corral.client.alerts import AlertInfo
 from tests.acceptance.cluster import CORRAL, ECHO, Cluster, until
 from tests.unit.client.stand_in import StandIn, serve
 
-QUICK = {
-    "CORRAL_BEAT_S": "0.5",
-    "CORRAL_SUSPECT_AFTER_S": "2",
-    "CORRAL_LOST_AFTER_S": "3",
-    "CORRAL_HEARTBEAT_INTERVAL_S": "1",
-    "CORRAL_ALERT_AFTER_S": "1",
-    "CORRAL_ALERT_DISK_PERCENT": "1",
-}
-
 
 @pytest.fixture(scope="module")
 def receiver() -> Iterator[StandIn]:
@@ -36,9 +27,17 @@ def receiver() -> Iterator[StandIn]:
 def cluster(
     tmp_path_factory: pytest.TempPathFactory, receiver: StandIn
 ) -> Iterator[Cluster]:
-    hook = {"CORRAL_ALERT_WEBHOOKS": f"{receiver.url}/hook"}
-    home = tmp_path_factory.mktemp("alerts")
-    started = Cluster.start(home, [ECHO], **QUICK, **hook)
+    started = Cluster.start(
+        tmp_path_factory.mktemp("alerts"),
+        [ECHO],
+        CORRAL_BEAT_S="0.5",
+        CORRAL_SUSPECT_AFTER_S="2",
+        CORRAL_LOST_AFTER_S="3",
+        CORRAL_HEARTBEAT_INTERVAL_S="1",
+        CORRAL_ALERT_AFTER_S="1",
+        CORRAL_ALERT_DISK_PERCENT="1",
+        CORRAL_ALERT_WEBHOOKS=f"{receiver.url}/hook",
+    )
     try:
         yield started
     finally:

@@ -176,7 +176,7 @@ def test_priority_and_order_hold_across_queues_of_one_type() -> None:
     scheduler.apply(task("second", 2))
     scheduler.apply(task("first", 1, constraint=strict))
     scheduler.apply(task("urgent", 9, constraint=strict, priority=10))
-    taken = []
+    taken: list[str] = []
     for _ in range(3):
         taken += placed(scheduler.plan(NOW))
         scheduler.apply(OrderClosed("w1"))
