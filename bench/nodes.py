@@ -32,6 +32,7 @@ SHOWN = {
     "manager_cpu_cores": "manager, cores",
     "cpu_ms_per_beat": "manager, ms a beat",
     "commits_per_s": "commits a second",
+    "all_commits_per_s": "with reads, vacuum",
     "beat_p50_ms": "beat p50, ms",
     "beat_p99_ms": "beat p99, ms",
     "false_losses": "false losses",

@@ -103,6 +103,7 @@ async def test_a_receiver_that_fails_is_told_again_and_in_order(
             assert words(receiver) == ["alert_raised warning"]
             assert len(other.seen) == 2
             for _ in range(6):
+                await tell(node, 20)
                 await deliver(world, 7)
     assert words(receiver) == ["alert_raised warning"] * 3 + ["alert_resolved warning"]
     assert [c.headers["x-corral-try"] for c in receiver.seen] == list("1231")
