@@ -43,6 +43,7 @@ def known(series: Json, figure: str = "average") -> list[float]:
 
 
 @pytest.mark.spec("A1")
+@pytest.mark.spec("B6")
 async def test_a_node_shows_every_figure_with_mean_and_maximum(world: World) -> None:
     node = await world.node()
     assert (await node.register())["sample_s"] == 30.0
@@ -177,6 +178,7 @@ async def test_an_empty_cluster_has_figures_without_values(world: World) -> None
         assert len(found["times"]) <= 301
 
 
+@pytest.mark.spec("C40")
 async def test_the_cluster_counts_tasks_and_adds_up_its_nodes(world: World) -> None:
     await world.operate.tell("/job-types", {"name": "echo"})
     worker = await world.worker()

@@ -111,6 +111,7 @@ def test_nothing_is_wrong_with_a_quiet_cluster() -> None:
         ("clock_skew", "n1", "warning", cluster(reading(skew_s=-7.0))),
     ],
 )
+@pytest.mark.spec("C38")
 def test_each_rule_finds_what_it_is_for(
     rule: str, subject: str, severity: str, snapshot: Snapshot
 ) -> None:

@@ -219,6 +219,7 @@ async def test_many_failed_tasks_are_an_alert() -> None:
         assert rules(await look(world, 200)) == []
 
 
+@pytest.mark.spec("C39")
 async def test_tasks_nobody_can_run_and_too_many_of_them_are_alerts() -> None:
     limits = replace(SHORT.alerts.limits, queue_depth=3)
     config = replace(SHORT, alerts=replace(SHORT.alerts, limits=limits))

@@ -112,6 +112,7 @@ async def test_a_worker_its_agent_no_longer_lists_is_gone(world: World) -> None:
 
 
 @pytest.mark.spec("C47", "A5")
+@pytest.mark.spec("C36")
 async def test_a_silent_node_is_suspect_at_15_seconds_and_lost_at_20(
     world: World,
 ) -> None:
