@@ -56,15 +56,16 @@ class SimNode:
         self._workers: list[SimWorker] = []
         self._news = asyncio.Event()
 
-    async def join(self, token: str) -> None:
+    async def _join(self, token: str) -> None:
         line = Line(self._fleet.place, token)
         body = _encode({"hostname": self.name})
         joined = await patiently(line, "POST", "/nodes/join", body)
         line.close()
         self._id, self._key = joined["node_id"], joined["key"]
 
-    async def start(self) -> None:
-        """Register, beat, and have every worker register and be ready."""
+    async def start(self, token: str) -> None:
+        """Join, register, beat, and have every worker register and be ready."""
+        await self._join(token)
         place, key = self._fleet.place, self._key
         self._beats, self._polls = Line(place, key), Line(place, key)
         body = nodes_body.registration(self.name, self._fleet.workers)
@@ -167,16 +168,10 @@ class Fleet:
         self._tasks.append(asyncio.create_task(work))
 
     async def grow(self, count: int, token: str) -> None:
-        """Bring in nodes until there are `count`.
-
-        Machines join one by one as they are set up; all agents start at once, as
-        after a power cut.
-        """
+        """Bring in nodes until there are `count`, all new ones at once."""
         new = [SimNode(f"sim{n:04}", self) for n in range(len(self.nodes), count)]
-        for node in new:
-            await node.join(token)
         self.nodes += new
-        await asyncio.gather(*(node.start() for node in new))
+        await asyncio.gather(*(node.start(token) for node in new))
 
     def figures(self) -> dict[str, float]:
         """What happened since the tally was begun."""

@@ -17,8 +17,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from corral.core.node import Node
 from corral.core.report import OutcomeKind
 from corral.core.task import State
+from corral.core.worker import Worker, WorkerSpec
 from corral.errors import NotLeader, StoreUnavailable
 from corral.store import statement
 from corral.store.base import AuditRow, Event, LogChunk, Retention
@@ -372,3 +374,19 @@ async def test_whoever_waits_for_a_connection_is_served_before_newcomers(
     await asyncio.gather(*(ask(number) for number in range(20)))
     await store.close()
     assert served == [*range(20)] * 3
+
+
+async def test_beats_do_not_wait_for_a_worker_that_is_being_written(
+    store: PostgresStore, url: str
+) -> None:
+    spec = WorkerSpec("one", "corral:EchoWorker", ("echo",))
+    await store.save_node(Node("n1", "box"))
+    await store.save_workers([Worker(id_, "n1", spec) for id_ in ("w2", "w1")])
+    other = await asyncpg.connect(url)
+    async with asyncio.timeout(10), other.transaction():
+        await other.execute("update workers set pid = 1 where id = 'w1'")
+        await store.save_beats(["n1"], NOW, [])
+    await other.close()
+    assert [w.last_heartbeat for w in await store.workers()] == [None, NOW]
+    await store.save_beats(["n1"], later(10), [])
+    assert {w.last_heartbeat for w in await store.workers()} == {later(10)}

@@ -92,8 +92,12 @@ class MetricStore:
                 (cluster_nodes, cluster_nodes.c.id),
                 (workers, workers.c.node_id),
             ):
+                # Rows somebody writes now are stamped the next time: to wait for them
+                # while holding others could end in a deadlock.
+                free = select(table.c.id).where(column.in_(ids))
+                free = free.with_for_update(skip_locked=True, key_share=True)
                 await connection.execute(
-                    update(table).where(column.in_(ids)).values(last_heartbeat=at)
+                    update(table).where(table.c.id.in_(free)).values(last_heartbeat=at)
                 )
             if samples:
                 await connection.execute(

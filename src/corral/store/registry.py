@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Table, delete, or_, select, update
@@ -70,7 +71,9 @@ class Registry:
 
     async def save_workers(self, several: Sequence[Worker]) -> None:
         if several:
-            await self._save(workers, *map(record.worker_row, several))
+            # In one order, always: two batches must not wait for each other's rows.
+            rows = sorted(map(record.worker_row, several), key=itemgetter("id"))
+            await self._save(workers, *rows)
 
     async def delete_worker(self, worker_id: str) -> None:
         await self._pool.fetch(delete(workers).where(workers.c.id == worker_id))

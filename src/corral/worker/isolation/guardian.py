@@ -107,7 +107,8 @@ class Guardian:
             moved = {to: _above(fd) for to, fd in places.items()}
             for to, fd in moved.items():
                 os.dup2(fd, to)
-            os.closerange(max(places) + 1, max(moved.values()) + 1)
+            last = max(*moved.values(), *places.values())
+            os.closerange(max(places) + 1, last + 1)
             os.execve(self.plan["argv"][0], self.plan["argv"], self.plan["env"])
         except OSError as error:
             os.write(2, f"{self.plan['argv'][0]}: {error.strerror}\n".encode())

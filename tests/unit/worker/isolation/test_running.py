@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -70,8 +71,13 @@ def test_the_jobs_signals_are_those_of_a_fresh_program(tmp_path: Path) -> None:
     assert int(heard.text.split()[1], 16) & ~(0b11 << 31) == 0
 
 
-def test_no_file_of_ours_is_open_in_the_job(tmp_path: Path) -> None:
-    _, heard, _ = run(job(tmp_path, "ls", "/proc/self/fd"), PROCESS)
+@pytest.mark.parametrize("ours", [0, 40])
+def test_no_file_of_ours_is_open_in_the_job(tmp_path: Path, ours: int) -> None:
+    """However many we have: the more, the higher the numbers of those it is given."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(ours):
+            stack.enter_context(open(os.devnull, "rb"))
+        _, heard, _ = run(job(tmp_path, "ls", "/proc/self/fd"), PROCESS)
     assert heard.text.split() == ["0", "1", "2", "3"]  # the last is the listing
 
 
