@@ -11,6 +11,8 @@ VENV ?= .venv
 PYTHON ?=
 PYTEST_ARGS ?=
 LOCK_ARGS ?=
+# Recorded traces for bench-scheduler; empty: ../shared/data.
+TRACES ?=
 # Debian packages that some tests use: network namespaces, containers, sandboxes.
 DEBIAN_PACKAGES := iproute2 podman runc busybox-static bubblewrap
 
@@ -96,6 +98,10 @@ bench-gateway: setup ## measure requests through the gateway beside direct ones
 .PHONY: bench-metrics
 bench-metrics: setup ## thirty days of readings: their size, and how fast charts are
 	@$(BIN)/python bench/metrics_history.py
+
+.PHONY: bench-scheduler
+bench-scheduler: setup-dev ## packing, serving and decisions on recorded traces (TRACES=)
+	@TRACES="$(TRACES)" $(BIN)/python bench/scheduler.py
 
 .PHONY: bench-nodes
 bench-nodes: setup ## what the heartbeats of 200 nodes cost (NODES_SECONDS=30: shorter)

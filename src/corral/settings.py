@@ -173,6 +173,8 @@ class Settings(NodeSettings):
     model_manager_url: alias.HttpUrl | None = setting(None, "MODEL_MANAGER_URL")
     model_manager_path: Place | None = setting(None, "MODEL_MANAGER_PATH")
     model_cache_size: int = setting(5, "MODEL_CACHE_SIZE", span=_COUNT)
+    model_idle_s: Seconds = setting(0.0, span=(0, _KEEP[1]))
+    model_load_timeout_s: Seconds = setting(300.0, "MODEL_LOAD_TIMEOUT", span=_WAIT)
     gpu_devices: alias.Devices = setting(None, "GPU_DEVICES")
     simulated_gpus: Annotated[
         str,
@@ -209,6 +211,8 @@ class Settings(NodeSettings):
     keep_audit_s: Seconds = setting(365.0 * _DAY_S, span=_KEEP)
     keep_objects_s: Seconds = setting(7.0 * _DAY_S, span=_KEEP)
     log_limit_mb: float = setting(8.0, span=(0.01, 10_000))
+    preemption: bool = setting(False)
+    journal_events: int = setting(100_000, span=(0, 10_000_000))
     log_format: Literal["json", "text"] = setting("json", "LOG_FORMAT")
     debug: bool = setting(False, "DEBUG")
     log_level: alias.Level = setting(made.log_level, "LOG_LEVEL")

@@ -24,6 +24,7 @@ class JobTypeOut(Struct):
     output_schema: Raw | None
     queue_order: str
     waiting: int
+    paused: bool = False
 
 
 class JobTypeListOut(Struct):

@@ -16,10 +16,12 @@ from corral.api.deps import wrong_field
 from corral.api.model import BatchIn, TaskIn
 from corral.api.salvage import split_rows
 from corral.core.constraint import labels_for
-from corral.core.job_type import check_name
+from corral.core.job_type import check_name, check_not_own
+from corral.core.model import MODEL_TASK
 from corral.core.notice import OWN, label_of
 from corral.core.script import JOB_TYPE as SCRIPT
 from corral.core.script import read_script
+from corral.core.share import labels_of
 from corral.core.task import Overlap, TaskSpec, parse_priority
 from corral.errors import CorralError, InvalidField, InvalidJson, TooLarge
 from corral.manager.clock import new_task_id
@@ -74,6 +76,8 @@ class Intake:
 
     def _spec(self, task: TaskIn) -> TaskSpec:
         job_type = check_name(task.task_type or task.job_type or "", "task_type")
+        if job_type == MODEL_TASK:
+            check_not_own(job_type, "task_type")
         task_id = check_name(task.task_id, "task_id") if task.task_id else ""
         if task.idempotency_key is not None:
             check_name(task.idempotency_key, "idempotency_key")
@@ -181,11 +185,17 @@ def _overlap(value: str) -> Overlap:
 
 def _all_labels(task: TaskIn) -> dict[str, str]:
     """The caller's labels, and those of Corral's own that hold what else was said."""
-    if not task.notify and not task.node_labels and not task.tolerates:
+    if not (task.notify or task.node_labels or task.tolerates or _is_bounded(task)):
         return task.labels
     urls = [task.notify] if isinstance(task.notify, str) else task.notify
     own = {**label_of(urls), **labels_for(task.node_labels, task.tolerates)}
-    return {**task.labels, **own}
+    limits = labels_of(task.group, task.group_limit, task.preemptible)
+    return {**task.labels, **own, **limits}
+
+
+def _is_bounded(task: TaskIn) -> bool:
+    is_in_group = task.group is not None or task.group_limit is not None
+    return is_in_group or task.preemptible
 
 
 def _check_labels(labels: dict[str, str]) -> None:

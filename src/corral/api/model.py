@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from corral.api.hold_model import HoldOut, WindowOut
+from corral.api.shelf_model import LoadedModel
 from corral.core.breaker import BreakerReport
 from corral.core.gpu import Gpu
 
@@ -32,6 +33,9 @@ class TaskIn(Struct, forbid_unknown_fields=True):
     notify: str | list[str] = []
     node_labels: dict[str, str] = {}
     tolerates: list[str] = []
+    group: str | None = None
+    group_limit: int | None = None
+    preemptible: bool = False
 
 
 class BatchIn(Struct, forbid_unknown_fields=True):
@@ -49,12 +53,23 @@ class ErrorOut(Struct, omit_defaults=True):
     traceback: str | None = None
 
 
-class TaskAccepted(Struct):
+class StartOut(Struct):
+    """When a task should start; four of five such tasks do from `low` to `high`."""
+
+    at: datetime
+    low: datetime
+    high: datetime
+    in_s: float
+
+
+class TaskAccepted(Struct, omit_defaults=True):
     task_id: str
     status: str
     estimated_wait_time: float | None
     assigned_worker: str | None
     created_at: datetime
+    estimated_duration: float | None = None
+    estimated_start: StartOut | None = None
 
 
 class Refusal(Struct):
@@ -124,10 +139,15 @@ class TaskOut(TaskBrief, kw_only=True):
     notify: list[str]
     node_labels: dict[str, str]
     tolerates: list[str]
+    group: str | None
+    group_limit: int | None
+    preemptible: bool
     node_id: str | None
     assigned_worker: str | None
     progress: ProgressOut | None
     waiting: WaitingOut | None
+    estimated_duration: float | None
+    estimated_start: StartOut | None
     dead_letter: str | None
     attempts: list[AttemptOut]
 
@@ -230,6 +250,7 @@ class WorkerMetrics(Struct):
 
 
 class WorkerDetail(WorkerOut, kw_only=True):
+    loaded_models: list[LoadedModel]  # type: ignore[assignment]
     system_info: SystemInfo
     task_history: TaskHistory
     metrics: WorkerMetrics

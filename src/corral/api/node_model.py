@@ -85,6 +85,7 @@ class EngineOut(Struct):
 class LimitsOut(Struct):
     no_overlap_kill_s: float
     overrun_s: float
+    model_load_s: float
 
 
 class RegisterOut(Struct):
@@ -175,6 +176,7 @@ class OutcomeIn(Struct):
     error: ErrorIn | None = None
     started_at: float | None = None
     duration_s: float = 0.0
+    load_s: float = 0.0
 
 
 class LogIn(Struct):
@@ -182,6 +184,20 @@ class LogIn(Struct):
     attempt: int
     seq: int
     lines: list[tuple[float, str, str]]
+
+
+class HeldIn(Struct):
+    name: str
+    size_mb: float | None = None
+    load_s: float | None = None
+    loaded_at: float = 0.0
+    copies: int = 1
+
+
+class ModelsIn(Struct):
+    number: int
+    held: list[HeldIn] = []
+    sizes: dict[str, float] = {}
 
 
 class ReportIn(Struct):
@@ -194,3 +210,4 @@ class ReportIn(Struct):
     wants_order: bool = False
     state: str | None = None
     error: str | None = None
+    models: ModelsIn | None = None

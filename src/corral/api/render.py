@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from msgspec import Raw
@@ -15,6 +15,7 @@ from corral.api.model import (
     ErrorOut,
     NodeOut,
     ProgressOut,
+    StartOut,
     SystemInfo,
     TaskAccepted,
     TaskBrief,
@@ -25,20 +26,24 @@ from corral.api.model import (
     WorkerMetrics,
     WorkerOut,
 )
+from corral.api.shelf_model import LoadedModel
 from corral.core.constraint import ANYWHERE, constraint_of
 from corral.core.environment import to_plain
 from corral.core.gpu import Gpu
 from corral.core.node import Hold, Node, Sample, Window
 from corral.core.notice import public, urls_of
+from corral.core.share import PREEMPTIBLE, group_of
 from corral.core.task import Attempt, State, Task, TaskError
 from corral.core.version import fit
 from corral.core.worker import REST_STATE
 from corral.manager import gpus
+from corral.manager.explaining import expected_s, expected_start
 from corral.manager.holding import scheduling
 from corral.manager.manager import Manager
 from corral.manager.state import Cluster, NodeLink, WorkerLink
 from corral.manager.submitting import Accepted
 from corral.manager.windows import next_start
+from corral.scheduler.forecast import Start
 
 
 def status_of(state: State) -> str:
@@ -61,14 +66,29 @@ def _duration(task: Task) -> float | None:
 
 
 def accepted(manager: Manager, answer: Accepted) -> TaskAccepted:
-    task = answer.task
+    task, cluster = answer.task, manager.cluster
+    now = manager.clock.now().timestamp()
+    start = expected_start(cluster, task, now)
     return TaskAccepted(
         task.id,
         status_of(task.state),
-        manager.cluster.scheduler.estimated_wait_s(task.spec.job_type),
+        max(0.0, start.at - now)
+        if start is not None
+        else cluster.scheduler.estimated_wait_s(task.spec.job_type),
         task.worker_id,
         task.created_at,
+        expected_s(cluster, task),
+        start_out(start, now),
     )
+
+
+def start_out(start: Start | None, now: float) -> StartOut | None:
+    if start is None:
+        return None
+    at, low, high = (
+        datetime.fromtimestamp(t, UTC) for t in (start.at, start.low, start.high)
+    )
+    return StartOut(at, low, high, round(max(0.0, start.at - now), 3))
 
 
 def brief(task: Task) -> TaskBrief:
@@ -95,6 +115,9 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
     reason = manager.why(task)
     progress = manager.cluster.progress.get(task.id)
     constraint = constraint_of(spec.labels) or ANYWHERE
+    group, group_limit = group_of(spec.labels)
+    now = manager.clock.now().timestamp()
+    start = None if task.is_terminal else expected_start(manager.cluster, task, now)
     short = brief(task)
     return TaskOut(
         **{name: getattr(short, name) for name in short.__struct_fields__},
@@ -113,6 +136,9 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
         notify=urls_of(spec.labels),
         node_labels=dict(constraint.labels),
         tolerates=sorted(constraint.tolerates),
+        group=group,
+        group_limit=group_limit or None,
+        preemptible=PREEMPTIBLE in spec.labels,
         node_id=task.node_id,
         assigned_worker=task.worker_id,
         progress=ProgressOut(*progress) if progress else None,
@@ -121,6 +147,10 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
             if reason
             else None
         ),
+        estimated_duration=(
+            None if task.is_terminal else expected_s(manager.cluster, task)
+        ),
+        estimated_start=start_out(start, now),
         dead_letter=task.dead_letter,
         attempts=[attempt(a) for a in attempts],
     )
@@ -152,7 +182,7 @@ def worker(cluster: Cluster, link: WorkerLink) -> WorkerOut:
         job_types=list(row.spec.job_types),
         concurrency=row.spec.concurrency,
         current_tasks=sum(len(order.left) for order in link.orders.values()),
-        loaded_models=[],
+        loaded_models=sorted(link.shelf.held),
         gpu_info=[gpu_info(card) for card in gpus.of_worker(cluster, link)],
         memory_usage={"rss_mb": link.memory_mb} if link.memory_mb else {},
         performance_metrics={
@@ -160,6 +190,8 @@ def worker(cluster: Cluster, link: WorkerLink) -> WorkerOut:
             "tasks_failed": link.failed,
             "average_duration_s": link.busy_s / link.ran if link.ran else 0.0,
             "error_rate": link.failed / done if done else 0.0,
+            "model_loads": link.loads,
+            "model_load_s": link.load_s,
         },
         error=row.error,
         pid=row.pid,
@@ -196,8 +228,10 @@ def worker_detail(manager: Manager, link: WorkerLink) -> WorkerDetail:
     done = link.ran + link.failed
     errors = link.failed / done if done else 0.0
     average_s = link.busy_s / link.ran if link.ran else 0.0
+    shown = {name: getattr(short, name) for name in short.__struct_fields__}
+    shown["loaded_models"] = _loaded(link)
     return WorkerDetail(
-        **{name: getattr(short, name) for name in short.__struct_fields__},
+        **shown,
         system_info=_system(manager.cluster.nodes.get(link.worker.node_id)),
         task_history=TaskHistory(
             link.ran_on(now.date()), link.ran, link.failed, average_s, 1.0 - errors
@@ -205,6 +239,13 @@ def worker_detail(manager: Manager, link: WorkerLink) -> WorkerDetail:
         # In the first hour: those of that hour.
         metrics=WorkerMetrics(link.ran / max(hours, 1.0), average_s, errors),
     )
+
+
+def _loaded(link: WorkerLink) -> list[LoadedModel]:
+    return [
+        LoadedModel(name, link.shelf.takes_mb(model), model.load_s, model.last_used)
+        for name, model in sorted(link.shelf.held.items())
+    ]
 
 
 def _system(link: NodeLink | None) -> SystemInfo:

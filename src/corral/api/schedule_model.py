@@ -31,6 +31,9 @@ class ScheduledTask(Struct):
     notify: list[str]
     node_labels: dict[str, str]
     tolerates: list[str]
+    group: str | None
+    group_limit: int | None
+    preemptible: bool
 
 
 class ScheduleOut(Struct):

@@ -84,6 +84,20 @@ Tolerate = Annotated[
 ]
 
 
+Group = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Its group, for --group-limit."),
+]
+GroupLimit = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="At most N of its group at once."),
+]
+Preemptible = Annotated[
+    bool,
+    typer.Option("--preemptible", help="May be stopped for a critical task."),
+]
+
+
 def task_options(
     *,
     priority: str | None = None,
@@ -190,6 +204,9 @@ def task_group(
     notify: Notify = None,
     node_label: NodeLabels = None,
     tolerate: Tolerate = None,
+    group: Group = None,
+    group_limit: GroupLimit = None,
+    preemptible: Preemptible = False,
 ) -> TaskOptions:
     """The options of a task, for `group.takes`."""
     return task_options(
@@ -205,4 +222,7 @@ def task_group(
         notify=notify or None,
         node_label=node_label,
         tolerates=tolerate or None,
+        group=group,
+        group_limit=group_limit,
+        preemptible=preemptible or None,
     )

@@ -25,7 +25,7 @@ _SHOWN = 20
 Array = Annotated[
     str | None,
     typer.Option(
-        metavar="0-99[:STEP]",
+        metavar="0-99[:STEP][%MOST]",
         help="One task a number; {index} in the JSON is that number.",
     ),
 ]
@@ -58,18 +58,24 @@ class Many:
         return self.array is not None or self.sweep is not None
 
     def rows(self) -> list[Row]:
-        from corral.client.array import read_range, read_sweep
+        from corral.client.array import read_limit, read_range, read_sweep
 
         if self.array is not None and self.sweep is not None:
             raise typer.BadParameter("give --array or --sweep, not both")
         try:
             if self.sweep is not None:
                 return read_sweep(self.sweep)
-            return read_range(self.array or "")
+            return read_range(read_limit(self.array or "")[0])
         except InvalidField as error:
             raise typer.BadParameter(
                 error.message, param_hint=f"--{error.field}"
             ) from None
+
+    def limit(self) -> int | None:
+        """How many may run at once, where the range says so."""
+        from corral.client.array import read_limit
+
+        return read_limit(self.array)[1] if self.array is not None else None
 
 
 def many(array: Array = None, sweep: Sweep = None, dry_run: DryRun = False) -> Many:
@@ -95,11 +101,14 @@ def make(asked: Many, task_type: str, parameters: Any, options: dict[str, Any]) 
 
     rows = asked.rows()
     own = {k: v for k, v in options.items() if k != "idempotency_key"}
+    limit = asked.limit()
     columns = set(rows[0].cells) if asked.sweep else set()
     if columns and parameters is not None and not columns & names_in(parameters):
         names = ", ".join(f"{{{name}}}" for name in sorted(columns - {"index"}))
         raise typer.BadParameter(f"nothing holds any of {names}", param_hint="--sweep")
     array_id = options.get("idempotency_key") or new_array_id()
+    if limit is not None:
+        own |= {"group": array_id, "group_limit": limit}
     tasks = make_tasks(
         array_id, task_type, parameters, rows, own, is_sweep=asked.sweep is not None
     )

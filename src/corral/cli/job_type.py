@@ -1,4 +1,4 @@
-"""`corral job-type list | add`: the kinds of work the cluster knows."""
+"""`corral job-type list | add | pause | resume`: the kinds of work there are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from corral.cli import show
 from corral.cli.argument import read_json
 from corral.cli.connect import connect
 
-app = typer.Typer(no_args_is_help=True, help="List or add job types.")
+app = typer.Typer(no_args_is_help=True, help="The kinds of work the cluster knows.")
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 
 Schema = Annotated[
     str | None, typer.Option(metavar="JSON|@FILE", help="A JSON schema to check it by.")
@@ -32,12 +33,14 @@ def list_(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
         )
         return
     show.table(
-        ("JOB TYPE", "INPUT SCHEMA", "OUTPUT SCHEMA"),
+        ("JOB TYPE", "INPUT SCHEMA", "OUTPUT SCHEMA", "WAITING", "STATE"),
         [
             (
                 kind.name,
                 "yes" if kind.input_schema else "no",
                 "yes" if kind.output_schema else "no",
+                kind.waiting,
+                "paused" if kind.paused else "open",
             )
             for kind in found
         ],
@@ -47,7 +50,7 @@ def list_(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
 @app.command()
 def add(
     ctx: typer.Context,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name.")],
+    name: Name,
     input_schema: Schema = None,
     output_schema: Schema = None,
 ) -> None:
@@ -59,3 +62,19 @@ def add(
             output_schema=read_json(output_schema, "--output-schema"),
         )
     typer.echo(f"added {name}")
+
+
+@app.command()
+def pause(ctx: typer.Context, name: Name) -> None:
+    """Let its tasks wait; what runs goes on."""
+    with connect(ctx) as client:
+        client.pause_job_type(name)
+    typer.echo(f"paused {name}")
+
+
+@app.command()
+def resume(ctx: typer.Context, name: Name) -> None:
+    """Let its tasks start again."""
+    with connect(ctx) as client:
+        client.resume_job_type(name)
+    typer.echo(f"resumed {name}")

@@ -57,10 +57,13 @@ class Root(LazyGroup):
         "breaker": Entry(
             "corral.cli.breaker:app", "Workers that keep failing.", _CLUSTER
         ),
+        "models": Entry("corral.cli.models:models", "List models.", _CLUSTER),
+        "model": Entry("corral.cli.model:app", "Load, pin, unload models.", _CLUSTER),
         "run": Entry("corral.cli.run:run", "Run a task, print its result.", _WORK),
         "submit": Entry("corral.cli.submit:submit", "Submit one or many tasks.", _WORK),
         "tasks": Entry("corral.cli.tasks:tasks", "List tasks.", _WORK),
         "task": Entry("corral.cli.task:task", "Show all about one task.", _WORK),
+        "explain": Entry("corral.cli.explain:explain", "Say why a task waits.", _WORK),
         "logs": Entry("corral.cli.logs:logs", "Show what a task printed.", _WORK),
         "artifacts": Entry(
             "corral.cli.artifacts:app", "List and fetch files of tasks.", _WORK
@@ -75,7 +78,8 @@ class Root(LazyGroup):
             "corral.cli.schedule:app", "Submit tasks by the clock.", _WORK
         ),
         "job": Entry("corral.cli.job:app", "Tasks, as the job API has them.", _WORK),
-        "job-type": Entry("corral.cli.job_type:app", "List or add job types.", _MORE),
+        "job-type": Entry("corral.cli.job_type:app", "Kinds of work.", _MORE),
+        "share": Entry("corral.cli.share:app", "Who may have how much.", _MORE),
         "worker-type": Entry(
             "corral.cli.worker_type:app", "Name classes to launch.", _MORE
         ),
@@ -85,6 +89,12 @@ class Root(LazyGroup):
             "corral.cli.ingress:ingress", "Take tasks of plain Celery clients.", _MORE
         ),
         "token": Entry("corral.cli.token:app", "Make join tokens for nodes.", _MORE),
+        "record": Entry(
+            "corral.cli.record:record", "Write down what was decided.", _MORE
+        ),
+        "simulate": Entry(
+            "corral.cli.simulate:simulate", "What would be, in virtual time.", _MORE
+        ),
         "config": Entry("corral.cli.config:config", "Show every setting.", _MORE),
         "version": Entry("corral.cli.version:version", "Show the version.", _MORE),
         "manager": Entry(

@@ -27,6 +27,7 @@ def code_policy(config: Settings) -> dict[str, Any]:
         "artifact_limit_bytes": int(config.artifact_limit_gb * (1 << 30)),
         "checkpoint_s": config.checkpoint_s,
         "log_limit_bytes": int(config.log_limit_mb * (1 << 20)),
+        "model_room": config.model_cache_size,
     }
 
 

@@ -202,6 +202,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
     from corral.core.retry import RetryPolicy
     from corral.manager.access import Limits
     from corral.manager.config import ManagerConfig
+    from corral.manager.models import ModelConfig
     from corral.scheduler.scheduler import Policy
     from corral.store.base import Retention
 
@@ -211,6 +212,8 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
         policy=Policy(
             order_max_tasks=config.order_max_tasks,
             order_budget_s=config.order_budget_ms / 1000,
+            most_models=config.model_cache_size,
+            preempts=config.preemption,
         ),
         retry=RetryPolicy(
             base_s=config.retry_base_s,
@@ -236,11 +239,17 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
         overrun_s=config.overrun_ms / 1000,
         sample_s=config.heartbeat_interval_s,
         stale_node_after_s=config.stale_node_after_s,
+        journal_events=config.journal_events,
         default_timeout_s=config.task_timeout_s,
         is_open=config.insecure,
         worker_ports=_ports(config.worker_ports),
         gateway=gateway_config(config),
         alerts=alert_config(config),
+        models=ModelConfig(
+            config.gpu_memory_threshold,
+            config.model_idle_s,
+            config.model_load_timeout_s,
+        ),
         neighbour=neighbour_config(config),
         master=master_config(config),
     )

@@ -57,18 +57,29 @@ def new_array_id() -> str:
     return f"a-{secrets.token_hex(6)}"
 
 
+def read_limit(text: str) -> tuple[str, int | None]:
+    """The range of `0-99%10`, and how many of it may run at once.
+
+    Raises:
+        InvalidField: the limit is no number, or nothing could run.
+    """
+    numbers, sign, limit = text.partition("%")
+    if not sign:
+        return text, None
+    if not re.fullmatch(r"[1-9]\d{0,5}", limit.strip()):
+        raise InvalidField(
+            f"{limit.strip()[:40]!r} is no limit: 0-99%10 runs ten at once",
+            field="array",
+        )
+    return numbers, int(limit)
+
+
 def read_range(text: str) -> list[Row]:
     """The rows of `0-99`, `0-99:10` or `1,4,7-9`; each has its `index`.
 
     Raises:
         InvalidField: it is none of these, or too many.
     """
-    if "%" in text:
-        raise InvalidField(
-            "a limit (%N) is not known: a task runs as soon as a worker is free for "
-            "it, so as many run at once as there are workers of its type",
-            field="array",
-        )
     numbers: list[int] = []
     for part in text.split(","):
         found = _RANGE.fullmatch(part.strip())

@@ -5,9 +5,13 @@ from __future__ import annotations
 from corral.client import alerts as alert_calls
 from corral.client import artifacts as artifact_calls
 from corral.client import breaker, bulk, cluster, execs, log, objects, secrets, task
+from corral.client import explain as explain_calls
+from corral.client import journal as journal_calls
 from corral.client import metrics as metric_calls
+from corral.client import models as model_calls
 from corral.client import nodes as node_calls
 from corral.client import schedule as schedule_calls
+from corral.client import shares as share_calls
 from corral.client.driver import AwaitingDriver, BlockingDriver
 from corral.client.endpoint import Endpoint, StreamEndpoint
 
@@ -20,6 +24,7 @@ class Calls:
     cluster_metrics = Endpoint(metric_calls.cluster_metrics)
     node_metrics = Endpoint(metric_calls.node_metrics)
     drain = Endpoint(cluster.drain)
+    journal = Endpoint(journal_calls.journal)
     events = Endpoint(alert_calls.events)
     follow_events = StreamEndpoint(alert_calls.follow_events)
     alerts = Endpoint(alert_calls.alerts)
@@ -29,6 +34,7 @@ class Calls:
 
     submit = Endpoint(task.submit)
     get_task = Endpoint(task.get_task)
+    explain = Endpoint(explain_calls.explain)
     job_status = Endpoint(task.job_status)
     wait = Endpoint(task.wait)
     result = Endpoint(task.result)
@@ -59,6 +65,9 @@ class Calls:
     stop_worker = Endpoint(cluster.stop_worker)
     restart_worker = Endpoint(cluster.restart_worker)
     reset_breakers = Endpoint(breaker.reset_breakers)
+    models = Endpoint(model_calls.models)
+    assign_model = Endpoint(model_calls.assign_model)
+    unload_model = Endpoint(model_calls.unload_model)
     find_node = Endpoint(node_calls.find_node)
     cordon_node = Endpoint(node_calls.cordon_node)
     drain_node = Endpoint(node_calls.drain_node)
@@ -71,6 +80,11 @@ class Calls:
     job_types = Endpoint(cluster.job_types)
     register_job_type = Endpoint(cluster.register_job_type)
     target_job_type = Endpoint(cluster.target_job_type)
+    pause_job_type = Endpoint(share_calls.pause_job_type)
+    resume_job_type = Endpoint(share_calls.resume_job_type)
+    shares = Endpoint(share_calls.shares)
+    set_share = Endpoint(share_calls.set_share)
+    remove_share = Endpoint(share_calls.remove_share)
     clear_databases = Endpoint(cluster.clear_databases)
 
     apps = Endpoint(cluster.apps)

@@ -26,7 +26,9 @@ class TaskOptions(TypedDict, total=False):
 
     `run_after` and `deadline` are a time or seconds from now, `timeout` is seconds.
     `notify` names URLs that are told when the task has ended. `node_labels` are those
-    its node must have, `tolerates` taints (or their keys) it does not mind.
+    its node must have, `tolerates` taints (or their keys) it does not mind. Of a
+    `group` at most `group_limit` are with workers at once. A `preemptible` task may be
+    stopped for a critical one, and begins again.
     """
 
     task_id: str
@@ -43,6 +45,9 @@ class TaskOptions(TypedDict, total=False):
     notify: str | Sequence[str]
     node_labels: Mapping[str, str]
     tolerates: Sequence[str]
+    group: str
+    group_limit: int
+    preemptible: bool
 
 
 def id_of(task: TaskRef) -> str:

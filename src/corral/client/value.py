@@ -30,6 +30,15 @@ class Health(Value, frozen=True, kw_only=True):
     timestamp: datetime | None = None
 
 
+class Start(Value, frozen=True, kw_only=True):
+    """When a task should start; four of five such tasks do from `low` to `high`."""
+
+    at: datetime | None = None
+    low: datetime | None = None
+    high: datetime | None = None
+    in_s: float = 0.0
+
+
 class Submitted(Value, frozen=True, kw_only=True):
     """A task the manager has accepted; its `task_id` is what to wait for."""
 
@@ -38,6 +47,8 @@ class Submitted(Value, frozen=True, kw_only=True):
     estimated_wait_time: float | None = None
     assigned_worker: str | None = None
     created_at: datetime | None = None
+    estimated_duration: float | None = None
+    estimated_start: Start | None = None
 
 
 class Refusal(Value, frozen=True, kw_only=True):
@@ -133,10 +144,15 @@ class TaskDetail(TaskInfo, frozen=True, kw_only=True):
     notify: list[str] = []
     node_labels: dict[str, str] = {}
     tolerates: list[str] = []
+    group: str | None = None
+    group_limit: int | None = None
+    preemptible: bool = False
     node_id: str | None = None
     assigned_worker: str | None = None
     progress: Progress | None = None
     waiting: Waiting | None = None
+    estimated_duration: float | None = None
+    estimated_start: Start | None = None
     dead_letter: str | None = None
     attempts: list[AttemptInfo] = []
 
@@ -265,6 +281,8 @@ class JobTypeInfo(Value, frozen=True, kw_only=True):
     input_schema: Any = None
     output_schema: Any = None
     created_at: datetime | None = None
+    waiting: int = 0
+    paused: bool = False
 
 
 class RouteInfo(Value, frozen=True, kw_only=True):

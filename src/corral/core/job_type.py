@@ -8,10 +8,13 @@ from datetime import datetime
 from enum import StrEnum
 
 from corral.core.canary import CANARY
+from corral.core.model import MODEL_TASK
 from corral.errors import InvalidField
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 ORCHESTRATOR = "@orchestrator"
+OWN_TYPES = frozenset({CANARY, MODEL_TASK})
+"""What Corral asks of workers for itself: in no figure, and in no dead letter."""
 
 
 def check_name(value: str, field: str) -> str:
@@ -23,6 +26,11 @@ def check_name(value: str, field: str) -> str:
             field=field,
         )
     return value
+
+
+def check_not_own(name: str, field: str) -> None:
+    if name in OWN_TYPES:
+        raise InvalidField(f"the job type {name} is Corral's own", field=field)
 
 
 def job_type_of(worker_class: str) -> str:
@@ -56,10 +64,11 @@ class JobType:
     output_schema: str | None = None
     created_at: datetime | None = None
     queue_order: QueueOrder = QueueOrder.PRIORITY
+    is_paused: bool = False
+    """While it is, its tasks are accepted and wait."""
 
     def __post_init__(self) -> None:
-        if self.name == CANARY:
-            raise InvalidField(f"the job type {CANARY} is Corral's own", field="name")
+        check_not_own(self.name, "name")
 
     @property
     def app(self) -> str | None:

@@ -25,7 +25,10 @@ class OrderItem:
 
 @dataclass(frozen=True, slots=True)
 class Order:
+    """`unload` names the models that the worker drops before it begins."""
+
     id: str
     worker_id: str
     incarnation: str
     items: tuple[OrderItem, ...]
+    unload: tuple[str, ...] = ()

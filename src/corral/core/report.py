@@ -24,7 +24,8 @@ class OutcomeKind(StrEnum):
 class Outcome:
     """How an attempt ended. `result` is JSON text.
 
-    A final failure is not tried again, whatever tries are left.
+    A final failure is not tried again, whatever tries are left. `load_s` is what its
+    model took to load, which is no part of `duration_s`.
     """
 
     task_id: str
@@ -35,3 +36,4 @@ class Outcome:
     started_at: datetime | None = None
     duration_s: float = 0.0
     is_final: bool = False
+    load_s: float = 0.0

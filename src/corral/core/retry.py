@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from corral.core.canary import CANARY
+from corral.core.job_type import OWN_TYPES
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import State, Task, TaskError, advance
 
@@ -72,10 +72,10 @@ def settle(
             state = State.QUEUED
             run_after = now + timedelta(seconds=policy.delay_s(tries, luck))
         else:
-            dead = None if task.spec.job_type == CANARY else str(outcome.kind)
+            dead = None if task.spec.job_type in OWN_TYPES else str(outcome.kind)
     elif outcome.kind is OutcomeKind.LOST:
         losses += 1
-        if task.spec.job_type == CANARY:
+        if task.spec.job_type in OWN_TYPES:
             state = State.FAILED
         elif losses >= policy.max_losses:
             state, dead = State.FAILED, "poison"

@@ -38,15 +38,15 @@ def verify(signed: Mapping[str, Any], secret: str) -> str | None:
 
 def signed_order(order: Order, secret: str) -> dict[str, str]:
     """The order as wire object: `{"body": text, "signature": hex}`."""
-    items = [_item(i) for i in order.items]
-    body = msgspec.json.encode(
-        {
-            "id": order.id,
-            "worker_id": order.worker_id,
-            "incarnation": order.incarnation,
-            "items": items,
-        }
-    ).decode()
+    told: dict[str, Any] = {
+        "id": order.id,
+        "worker_id": order.worker_id,
+        "incarnation": order.incarnation,
+        "items": [_item(i) for i in order.items],
+    }
+    if order.unload:
+        told["unload"] = order.unload
+    body = msgspec.json.encode(told).decode()
     return {"body": body, "signature": sign(body, secret)}
 
 

@@ -9,6 +9,7 @@ from corral.manager.access import Limits
 from corral.manager.alerting import AlertConfig
 from corral.manager.liveness import Liveness
 from corral.manager.master import MasterConfig
+from corral.manager.models import ModelConfig
 from corral.manager.neighbour import NeighbourConfig
 from corral.manager.target import GatewayConfig
 from corral.scheduler.scheduler import Policy
@@ -35,10 +36,12 @@ class ManagerConfig:
     overrun_s: float = 0.05
     sample_s: float = 30.0
     stale_node_after_s: float = 7 * 86400.0
+    journal_events: int = 100_000
     default_timeout_s: float | None = 300.0
     is_open: bool = False
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
     worker_ports: tuple[int, ...] = tuple(range(8092, 8112))
     alerts: AlertConfig = field(default_factory=AlertConfig)
+    models: ModelConfig = field(default_factory=ModelConfig)
     neighbour: NeighbourConfig | None = None
     master: MasterConfig | None = None

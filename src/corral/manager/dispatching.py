@@ -11,10 +11,11 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from corral.core.model import models_to_drop
 from corral.core.notice import public
 from corral.core.order import Order, OrderItem
 from corral.core.report import Outcome, OutcomeKind
@@ -24,14 +25,23 @@ from corral.engine.envelope import signed_order
 from corral.engine.factory import queue_name
 from corral.errors import CorralError, EngineUnavailable, StoreUnavailable
 from corral.manager.clock import Clock
+from corral.manager.explaining import expected_s
+from corral.manager.preempting import preempt
 from corral.manager.secret import worker_secret
 from corral.manager.settling import Settling
 from corral.manager.state import Cluster, OpenOrder, WorkerLink
-from corral.scheduler.value import OrderClosed, Plan, PlannedOrder, TasksQueued
+from corral.scheduler.value import (
+    OrderClosed,
+    Plan,
+    PlannedOrder,
+    Stop,
+    TasksQueued,
+)
 from corral.store.base import Placement, Store
 
 log = logging.getLogger(__name__)
 _RETRY_S = 0.5
+_FOLLOWED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,7 @@ class Ready:
     link: WorkerLink
     tasks: tuple[Task, ...]
     payloads: Mapping[str, str]
+    unload: tuple[str, ...] = ()
 
 
 class Dispatching:
@@ -114,6 +125,8 @@ class Dispatching:
         now = self._clock.now().timestamp()
         plan = self._cluster.scheduler.plan(now, can_send=self.is_engine_up)
         self.in_hand.update(w.task_id for order in plan.orders for w in order.tasks)
+        if plan.preempt:
+            self._stray(self._preempt(plan.preempt))
         if plan.expired:
             self._stray(self._settling.expire([w.task_id for w in plan.expired]))
         if self._timer is not None:
@@ -124,6 +137,10 @@ class Dispatching:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(min(delay, 3600.0), self.kick)
         return plan
+
+    async def _preempt(self, stops: Sequence[Stop]) -> None:
+        await preempt(self._cluster, self._settling, self._engine, stops)
+        self.kick()
 
     def let_go(self, orders: Sequence[PlannedOrder]) -> None:
         """These orders are open now, or their tasks wait again."""
@@ -172,7 +189,7 @@ class Dispatching:
             if link is None:
                 self._stray(self.give_up(tasks))
             if link is not None and tasks:
-                ready.append(Ready(link, tuple(tasks), payloads))
+                ready.append(Ready(link, tuple(tasks), payloads, order.unload))
             else:
                 self._cluster.scheduler.apply(OrderClosed(order.worker_id))
         return ready
@@ -227,6 +244,7 @@ class Dispatching:
         if not ready.tasks:
             self._cluster.scheduler.apply(OrderClosed(link.id))
             return
+        self._tell(link, ready.tasks)
         order_id = uuid.uuid4().hex
         left = {t.id for t in ready.tasks}
         opened = OpenOrder(order_id, self._clock.monotonic(), left)
@@ -237,7 +255,8 @@ class Dispatching:
         except StoreUnavailable:
             self._stray(self.give_up(ready.tasks))
             return
-        order = Order(order_id, link.id, incarnation, items)
+        unload = ready.unload + models_to_drop(items)
+        order = Order(order_id, link.id, incarnation, items, unload)
         if link.deliver is not None:
             link.deliver(order)
             return
@@ -259,6 +278,22 @@ class Dispatching:
             self.is_engine_up = False
             self._stray(self.give_up(ready.tasks))
 
+    def _tell(self, link: WorkerLink, tasks: Sequence[Task]) -> None:
+        """Say where tasks go; of those too short for anybody to follow, quietly."""
+        level = logging.DEBUG if len(tasks) > 1 else logging.INFO
+        if not log.isEnabledFor(level):
+            return
+        for task in tasks:
+            expects_s = expected_s(self._cluster, task)
+            if expects_s is not None and expects_s < _FOLLOWED_S:
+                level = logging.DEBUG
+            told = {
+                "task_id": task.id,
+                "worker_id": link.id,
+                "estimated_duration": expects_s,
+            }
+            log.log(level, "task_scheduled", extra=told)
+
     def _still_due(self, ready: Ready) -> Ready:
         """Leave out what was cancelled or taken away while the commit was under way."""
         incarnation = ready.link.worker.incarnation
@@ -271,7 +306,7 @@ class Dispatching:
             (due if now.incarnation == incarnation else homeless).append(task)
         if homeless:
             self._stray(self.give_up(homeless))
-        return Ready(ready.link, tuple(due), ready.payloads)
+        return replace(ready, tasks=tuple(due))
 
     async def forget(self, link: WorkerLink) -> None:
         """What still lies in the queue of a worker that is gone is nobody's."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from corral.core.job_type import NAME, ORCHESTRATOR, JobType, check_name
 from corral.core.report import Outcome, OutcomeKind
@@ -43,19 +44,22 @@ class JobTypes:
             raise NotFound(f"no job type {name[:200]!r}", job_type=name[:200])
         return found
 
-    async def save(self, job_type: JobType) -> None:
-        """Register a type, or replace the one of that name.
+    async def save(self, job_type: JobType) -> JobType:
+        """Register a type, or replace the one of that name; a paused one stays so.
 
         Raises:
             InvalidField: a name, target or schema that cannot be used.
         """
         check_name(job_type.name, "name")
         self._check_target(job_type)
+        if (known := self._cluster.job_types.get(job_type.name)) is not None:
+            job_type = replace(job_type, is_paused=known.is_paused)
         for field in ("input_schema", "output_schema"):
             if (text := getattr(job_type, field)) is not None:
                 check_schema(text, field)
         await self._registry.save_job_type(job_type)
         self._dispatching.kick()
+        return job_type
 
     def _check_target(self, job_type: JobType) -> None:
         if job_type.target == ORCHESTRATOR:
@@ -71,6 +75,13 @@ class JobTypes:
                 f"target names app '{parts[1]}', which is not registered",
                 field="target",
             )
+
+    async def pause(self, name: str, is_paused: bool = True) -> JobType:
+        """Let its tasks wait, or go on; what runs is not touched."""
+        job_type = replace(self.get(name), is_paused=is_paused)
+        await self._registry.save_job_type(job_type)
+        self._dispatching.kick()
+        return job_type
 
     async def clear(self, name: str) -> int:
         """Cancel every waiting task of a type; how many there were."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Coroutine
 from datetime import datetime
 from typing import Any
@@ -27,6 +26,7 @@ from corral.manager.clock import Clock, new_id
 from corral.manager.config import ManagerConfig
 from corral.manager.dispatching import Dispatching
 from corral.manager.exec import Execs
+from corral.manager.explaining import ENGINE_DOWN
 from corral.manager.feed import EVENTS, Feed
 from corral.manager.following import Bells, Following
 from corral.manager.garbage import Garbage
@@ -35,13 +35,17 @@ from corral.manager.history import THIN_PERIOD_S, History
 from corral.manager.holding import PERIOD_S as HOLD_S
 from corral.manager.holding import Holding
 from corral.manager.job_types import JobTypes
+from corral.manager.journal import scheduler_of
 from corral.manager.keeping import Keeping
 from corral.manager.leaving import PERIOD_S as LEAVE_S
 from corral.manager.leaving import Leaving
 from corral.manager.liveness import WATCH_S, NodeWatch
+from corral.manager.loading import load
 from corral.manager.loop import Loop
 from corral.manager.marking import Marking
 from corral.manager.master import STEP_S, Master
+from corral.manager.models import PERIOD_S as MODELS_S
+from corral.manager.models import Models
 from corral.manager.monitor import Monitor, Prune
 from corral.manager.neighbour import PERIOD_S, Neighbour
 from corral.manager.notifying import Notifying
@@ -56,17 +60,17 @@ from corral.manager.schedules import Schedules
 from corral.manager.secret import webhook_secret
 from corral.manager.secrets_vault import Vault
 from corral.manager.settling import Settling
-from corral.manager.state import Cluster, NodeLink
+from corral.manager.sharing import PERIOD_S as SHARES_S
+from corral.manager.sharing import Sharing
+from corral.manager.state import Cluster
 from corral.manager.stopping import Stopping
 from corral.manager.submitting import Submitting
 from corral.manager.webhook import NotifyConfig
 from corral.manager.worker_types import WorkerTypes
-from corral.scheduler.scheduler import Scheduler
 from corral.scheduler.value import Paused, Reason
 from corral.store.base import Store
 from corral.store.objects import ObjectStore, in_memory
 
-log = logging.getLogger(__name__)
 _CANCEL_TRIES = 5
 
 
@@ -87,7 +91,8 @@ class Manager:
         self.engine = engine
         self.config = config
         self.clock = clock or Clock()
-        self.cluster = Cluster(Scheduler(config.policy), bells=bells)
+        scheduler = scheduler_of(config.policy, config.journal_events)
+        self.cluster = Cluster(scheduler, bells=bells)
         self.access = Access(store, self.clock, config.limits, config.is_open)
         self.settling = Settling(self.cluster, store, self.clock, config.retry)
         self.dispatching = Dispatching(
@@ -153,6 +158,17 @@ class Manager:
         )
         parts = (self.cluster, self.store, self.registry, self.dispatching, self.clock)
         self.holding, self.marking = Holding(*parts), Marking(*parts)
+        self.sharing = Sharing(self.cluster, self.store, self.dispatching)
+        self.models = Models(
+            self.cluster,
+            self.store,
+            self.registry,
+            self.submitting,
+            self.dispatching,
+            self.clock,
+            self.config.models,
+            self.cancel,
+        )
         self.leaving = Leaving(
             self.cluster,
             self.store,
@@ -260,7 +276,7 @@ class Manager:
         self.cluster.term = await self.store.take_lead(new_id("m"), now)
         await self.access.load()
         await self.vault.load()
-        await self._load()
+        await load(self)
         self._spawn(self._schedule())
         deposed = self.deposed.set
         self._spawn(Loop("rescue", 1.0, self.rescue.step, deposed).run())
@@ -268,6 +284,8 @@ class Manager:
         self._spawn(Loop("master", STEP_S, self.master.step, deposed).run())
         self._spawn(Loop("holding", HOLD_S, self.holding.step, deposed).run())
         self._spawn(Loop("leaving", LEAVE_S, self.leaving.step, deposed).run())
+        self._spawn(Loop("models", MODELS_S, self.models.step, deposed).run())
+        self._spawn(Loop("shares", SHARES_S, self.sharing.step, deposed).run())
         self._spawn(Loop("monitor", 1.0, self.monitor.step, deposed).run())
         self._spawn(Loop("thin", THIN_PERIOD_S, self.history.step, deposed).run())
         self._spawn(Loop("prune", 600.0, self.prune.step, deposed).run())
@@ -310,28 +328,6 @@ class Manager:
         await self.access.flush_audit()
         await self.engine.close()
         await self.store.close()
-
-    async def _load(self) -> None:
-        cluster, now = self.cluster, self.clock.monotonic()
-        for job_type in await self.store.job_types():
-            cluster.set_job_type(job_type)
-        await self.gateway.load()
-        cluster.worker_types = {t.name: t for t in await self.store.worker_types()}
-        for node in await self.store.nodes():
-            # Every lease gets a fresh grace: silence was ours, not theirs.
-            # The former self's versions must not come again for another wish.
-            version = cluster.term << 20
-            cluster.nodes[node.id] = NodeLink(node, now, desired_version=version)
-        for worker in await self.store.workers():
-            cluster.add_worker(worker)
-        live = await self.store.live_tasks()
-        cluster.tasks = {t.id: t for t in live}
-        homeless = [task for task in live if not self.rescue.take_over(task)]
-        # Before anything is planned: what was held stays so.
-        self.holding.load()
-        await self.dispatching.give_up(homeless)
-        await self.rescue.resolve()
-        log.info("loaded %d live tasks, term %d", len(live), cluster.term)
 
     # verbs on one task -------------------------------------------------------
     async def cancel(self, task_id: str) -> None:
@@ -383,7 +379,7 @@ class Manager:
             return None
         now = self.clock.now().timestamp()
         if not self.dispatching.is_engine_up:
-            return Reason("engine_down", "Redis does not answer: orders cannot be sent")
+            return ENGINE_DOWN
         return self.cluster.scheduler.why(task.id, now)
 
     def drain(self, is_paused: bool = True) -> int:

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 import msgspec
 
-from corral.core.canary import CANARY
+from corral.core.job_type import OWN_TYPES
 from corral.core.retry import RetryPolicy
 from corral.core.task import State, Task
 from corral.manager.clock import Clock
@@ -201,7 +201,7 @@ class Neighbour:
 
     def _is_theirs(self, task: Task) -> bool:
         label = self._config.label
-        if task.spec.job_type == CANARY:
+        if task.spec.job_type in OWN_TYPES:
             return False
         return label is None or task.spec.labels.get(label[0]) == label[1]
 

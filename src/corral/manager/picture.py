@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from corral.core.canary import CANARY
 from corral.core.health import Ended, NodeReading, OpenBreaker, Snapshot
+from corral.core.job_type import OWN_TYPES
 from corral.core.worker import WorkerState
 from corral.manager.clock import Clock
 from corral.manager.state import Cluster, NodeLink
@@ -62,7 +62,7 @@ class Picture:
         }
         for link in cluster.inside.values():
             served |= cluster.types_for(link.worker.spec.name)
-        served.add(CANARY)
+        served |= OWN_TYPES
         waiting = cluster.scheduler.waiting_by_type()
         return {name: n for name, n in waiting.items() if n and name not in served}
 

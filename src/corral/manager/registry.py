@@ -23,7 +23,7 @@ from corral.manager.dispatching import Dispatching
 from corral.manager.orphan import homeless, orphan
 from corral.manager.settling import Settling
 from corral.manager.state import Cluster, NodeLink, OpenOrder, WorkerLink
-from corral.scheduler.value import WorkerGone
+from corral.scheduler.value import TypesServed, WorkerGone
 from corral.store.base import Event, Store
 
 log = logging.getLogger(__name__)
@@ -178,7 +178,8 @@ class Registry:
         spec = replace(spec, job_types=(*spec.job_types, job_type))
         await self._save(replace(link.worker, spec=spec))
         if self._cluster.is_serving(link.worker) and not link.is_leaving:
-            self._cluster.scheduler.apply(serving.ready(link))
+            served = frozenset(spec.job_types)
+            self._cluster.scheduler.apply(TypesServed(link.id, served))
             self._dispatching.kick()
 
     async def stop(self, worker_id: str) -> None:
@@ -270,6 +271,7 @@ class Registry:
         self.set_serving(link, state, link.worker.error)
         link.orders.clear()
         link.drops.clear()
+        link.shelf.clear()
         lost = [t for t in self._cluster.tasks.values() if t.incarnation == dead]
         await self._settling.settle(
             orphan(t, is_charged=is_charged and not link.is_leaving)

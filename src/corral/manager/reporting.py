@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from corral.core.canary import CANARY
+from corral.core.job_type import OWN_TYPES
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import State, advance
 from corral.errors import Conflict, StoreUnavailable
@@ -16,7 +16,7 @@ from corral.manager.clock import Clock
 from corral.manager.commit import GroupCommit
 from corral.manager.dispatching import Dispatching
 from corral.manager.settling import Settling
-from corral.manager.state import Cluster, WorkerLink
+from corral.manager.state import Cluster, Kind, WorkerLink, units_of
 from corral.store.base import LogChunk, Store
 
 Started = tuple[str, int, datetime]
@@ -155,11 +155,16 @@ class Reporting:
         return [None] * len(batch)
 
     def _learn(self, link: WorkerLink, outcomes: Sequence[Outcome]) -> None:
-        ran: dict[tuple[str, str], tuple[int, float]] = {}
+        ran: dict[Kind, tuple[int, float]] = {}
         before = link.ran
         for outcome in outcomes:
-            job_type = self._cluster.tasks[outcome.task_id].spec.job_type
-            if job_type == CANARY:
+            spec = self._cluster.tasks[outcome.task_id].spec
+            if outcome.load_s:
+                link.loads += 1
+                link.load_s += outcome.load_s
+            if spec.model is not None and outcome.started_at is not None:
+                link.shelf.use(spec.model, self._clock.now())
+            if spec.job_type in OWN_TYPES:
                 continue
             if outcome.kind is OutcomeKind.FAILED:
                 link.failed += 1
@@ -167,13 +172,13 @@ class Reporting:
                 continue
             link.ran += 1
             link.busy_s += outcome.duration_s
-            key = (job_type, link.id)
+            key = (spec.job_type, spec.model, units_of(spec))
             count, seconds = ran.get(key, (0, 0.0))
             ran[key] = (count + 1, seconds + outcome.duration_s)
         if link.ran > before:
             today = self._clock.now().date()
             link.ran_at = (today, link.ran_on(today) + link.ran - before)
-        self._cluster.learn(ran)
+        self._cluster.learn(link.id, ran)
 
     async def _next_order(self, link: WorkerLink) -> dict[str, str] | None:
         reply: asyncio.Future[dict[str, str] | None] = (

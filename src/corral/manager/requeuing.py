@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from corral.core.task import State, Task
 from corral.errors import Conflict, TaskNotFound
 from corral.manager.clock import Clock
@@ -52,6 +54,8 @@ class Requeuing:
             self._cluster.scheduler.apply(TasksGone((task.id,)))
         self._cluster.tasks[task.id] = task
         waiting = self._cluster.waiting(task, frozenset(task.spec.depends_on))
+        # Its run waits from now on: it must not pass all that came since its first.
+        waiting = replace(waiting, arrived=self._clock.now().timestamp())
         self._cluster.scheduler.apply(TasksQueued((waiting,)))
         await self._settling.resolve(task.spec.depends_on)
         self._dispatching.kick()

@@ -194,6 +194,7 @@ class Rescue:
         if link is None or link.worker.incarnation != task.incarnation:
             return False
         self._registry.restore_order(link, task)
+        self._cluster.taken(task)
         return True
 
     def _keep(self, task: Task, seen: float) -> bool:

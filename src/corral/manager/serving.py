@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from corral.core.gpu_binding import read_wish
 from corral.core.worker import WorkerState
 from corral.manager.state import WorkerLink
 from corral.scheduler.value import WorkerAway, WorkerBroken, WorkerGone, WorkerReady
@@ -15,7 +16,18 @@ def ready(link: WorkerLink) -> WorkerReady:
         frozenset(worker.spec.job_types),
         worker.spec.concurrency,
         len(link.orders),
+        memory_mb=room_mb(link),
+        models=frozenset(link.shelf.held),
+        others_mb=link.shelf.others_mb,
+        gpus=float(read_wish(worker.spec.gpus).count),
+        is_telling=True,
     )
+
+
+def room_mb(link: WorkerLink) -> float | None:
+    """What its models may take; nothing while it is not known which cards it has."""
+    wants_cards = bool(read_wish(link.worker.spec.gpus))
+    return 0.0 if wants_cards and link.shelf.room_mb is None else link.shelf.room_mb
 
 
 def out(link: WorkerLink) -> WorkerAway | WorkerBroken | WorkerGone:
@@ -28,4 +40,4 @@ def out(link: WorkerLink) -> WorkerAway | WorkerBroken | WorkerGone:
         return WorkerGone(worker.id)
     text = worker.error or "it did not say why"
     reason = "breaker_open" if link.breaker else "worker_error"
-    return WorkerBroken(worker.id, types, text, reason)
+    return WorkerBroken(worker.id, types, text, reason, worker.node_id)

@@ -85,7 +85,7 @@ class Settling:
             elif row.state is State.QUEUED:
                 again.append(self._back(task, row))
             else:
-                doomed |= self._end(task, row.state)
+                doomed |= self._end(task, row.state, _worked_s(task, row))
         if again:
             waiting = tuple(self._cluster.waiting(t) for t in again)
             self._cluster.scheduler.apply(TasksQueued(waiting))
@@ -93,7 +93,7 @@ class Settling:
         await self._doom(doomed)
 
     def _back(self, task: Task, row: Settlement) -> Task:
-        self._cluster.close_attempt(task)
+        self._cluster.close_attempt(task, _worked_s(task, row))
         spec = task.spec
         if row.run_after is not None:
             spec = replace(spec, run_after=row.run_after)
@@ -115,14 +115,14 @@ class Settling:
         self._cluster.tasks[task.id] = back
         return back
 
-    def _end(self, task: Task, state: State) -> dict[str, str]:
+    def _end(self, task: Task, state: State, worked_s: float) -> dict[str, str]:
         """Forget an ended task; who falls with it, and through whom."""
         scheduler = self._cluster.scheduler
         doomed: dict[str, str] = {}
         if task.state is State.QUEUED:
             scheduler.apply(TasksGone((task.id,)))
         else:
-            self._cluster.close_attempt(task)
+            self._cluster.close_attempt(task, worked_s)
         if state is State.COMPLETED:
             scheduler.apply(DependencyMet(task.id))
         else:
@@ -175,7 +175,7 @@ class Settling:
         for row in stored:
             task = self._cluster.tasks.get(row.id)
             if task is not None and row.is_terminal:
-                doomed |= self._end(task, row.state)
+                doomed |= self._end(task, row.state, _worked_s(task, row))
         await self._doom(doomed)
 
     async def resolve(self, needs: Iterable[str]) -> None:
@@ -196,6 +196,14 @@ class Settling:
             elif need not in self._cluster.tasks:
                 doomed |= dict.fromkeys(scheduler.dependents(need), need)
         await self._doom(doomed)
+
+
+def _worked_s(task: Task, ended: Settlement | Task) -> float:
+    """How long its worker had been at it."""
+    began = ended.started_at or task.started_at
+    if began is None or ended.finished_at is None:
+        return 0.0
+    return max(0.0, (ended.finished_at - began).total_seconds())
 
 
 def _failure(task: Task, kind: str, message: str, now: datetime) -> Settlement:

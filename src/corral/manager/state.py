@@ -16,27 +16,35 @@ from corral.core.breaker import BreakerReport
 from corral.core.clock_skew import ClockSkew
 from corral.core.constraint import constraint_of
 from corral.core.gpu import Gpu
+from corral.core.gpu_binding import read_wish
 from corral.core.job import ONLY_ON
 from corral.core.job_type import JobType
 from corral.core.node import Hold, Node, Sample, held_words
-from corral.core.notice import NOTIFY
+from corral.core.notice import NOTIFY, public
 from corral.core.order import Order
-from corral.core.task import Task
+from corral.core.share import PREEMPTIBLE, group_of
+from corral.core.task import Overlap, Task, TaskSpec
 from corral.core.worker import Worker, WorkerState
 from corral.core.worker_type import WorkerType
 from corral.errors import Conflict
 from corral.manager.following import Bells
+from corral.manager.shelf import WorkerShelf
 from corral.manager.wait import Waiters
 from corral.scheduler.scheduler import Scheduler
 from corral.scheduler.value import (
+    AttemptEnded,
     NodeMarked,
     OrderClosed,
     TasksRan,
+    TasksTaken,
     TypeOrdered,
+    TypePaused,
     TypesServed,
     Waiting,
 )
 
+Kind = tuple[str, str | None, int]
+"""Job type, model and size of input: tasks that take about as long."""
 KEEP_PAYLOAD_BYTES = 2048
 STRIPPED_BYTES = 256 * 1024
 _ANSWERS_KEPT = 16
@@ -83,6 +91,10 @@ class WorkerLink:
     ran: int = 0
     failed: int = 0
     busy_s: float = 0.0
+    loads: int = 0
+    load_s: float = 0.0
+    """How often it loaded a model, and what that took, since the manager started."""
+    shelf: WorkerShelf = field(default_factory=WorkerShelf)
     deliver: Callable[[Order], None] | None = None
     """Takes its orders inside this process; without it they travel by the engine."""
 
@@ -247,11 +259,18 @@ class Cluster:
 
     def set_job_type(self, job_type: JobType) -> None:
         """Tasks of this type are accepted, and go where and as it says."""
+        self._pause(job_type.name, job_type.is_paused)
         self.job_types[job_type.name] = job_type
         self.scheduler.apply(TypeOrdered(job_type.name, job_type.queue_order))
         self._serve_inside()
 
+    def _pause(self, name: str, is_paused: bool) -> None:
+        known = self.job_types.get(name)
+        if is_paused != (known is not None and known.is_paused):
+            self.scheduler.apply(TypePaused(name, is_paused))
+
     def drop_job_type(self, name: str) -> None:
+        self._pause(name, is_paused=False)
         self.job_types.pop(name, None)
         self._serve_inside()
 
@@ -279,8 +298,10 @@ class Cluster:
     def open_order(self, link: WorkerLink, order: OpenOrder) -> None:
         link.orders[order.id] = order
 
-    def close_attempt(self, task: Task) -> None:
+    def close_attempt(self, task: Task, worked_s: float = 0.0) -> None:
         """This attempt is no longer with its worker; free the slot when it was last."""
+        if self.scheduler.counts(task.id):
+            self.scheduler.apply(AttemptEnded(task.id, worked_s))
         link = self.link_of(task)
         if link is None:
             return
@@ -301,12 +322,15 @@ class Cluster:
         self.waiters.ended(task_id)
         self.bells.ring(task_id)
 
-    def learn(self, ran: Mapping[tuple[str, str], tuple[int, float]]) -> None:
-        for (job_type, worker_id), (count, seconds) in ran.items():
-            self.scheduler.apply(TasksRan(job_type, worker_id, count, seconds))
+    def learn(self, worker_id: str, ran: Mapping[Kind, tuple[int, float]]) -> None:
+        for (job_type, model, units), (count, seconds) in ran.items():
+            self.scheduler.apply(
+                TasksRan(job_type, worker_id, count, seconds, model, units)
+            )
 
     def waiting(self, task: Task, needs: frozenset[str] = frozenset()) -> Waiting:
         spec = task.spec
+        group, group_limit = group_of(spec.labels)
         return Waiting(
             task_id=spec.id,
             attempt=task.attempt,
@@ -319,13 +343,34 @@ class Cluster:
             size=len(spec.payload) or STRIPPED_BYTES,
             worker_id=spec.labels.get(ONLY_ON),
             constraint=constraint_of(spec.labels),
+            model=spec.model,
+            arrived=task.created_at.timestamp() if task.created_at else 0.0,
+            units=units_of(spec),
+            owner=spec.owner,
+            labels=public(spec.labels) or None,
+            group=group,
+            group_limit=group_limit,
+            preemptible=PREEMPTIBLE in spec.labels
+            and spec.overlap is not Overlap.NEVER,
         )
+
+    def taken(self, task: Task) -> None:
+        """Let shares count a task that came to its worker without a plan."""
+        link = self.link_of(task)
+        gpus = read_wish(link.worker.spec.gpus).count if link else 0
+        event = TasksTaken(task.worker_id or "", (self.waiting(task),), float(gpus))
+        self.scheduler.apply(event)
 
     def is_serving(self, worker: Worker) -> bool:
         return worker.incarnation is not None and worker.state in (
             WorkerState.READY,
             WorkerState.BUSY,
         )
+
+
+def units_of(spec: TaskSpec) -> int:
+    """How large a task's input is, in steps of two; what was stripped is large."""
+    return (len(spec.payload) or STRIPPED_BYTES).bit_length()
 
 
 def slim(task: Task) -> Task:

@@ -243,7 +243,7 @@ class Submitting:
             if link is None or not tasks:
                 self._cluster.scheduler.apply(OrderClosed(order.worker_id))
                 continue
-            await self._dispatching.send(Ready(link, tasks, {}))
+            await self._dispatching.send(Ready(link, tasks, {}, order.unload))
 
 
 def _is_new(answer: Answer | None) -> bool:

@@ -8,9 +8,14 @@ from typing import Any
 
 from corral.core.constraint import Constraint
 from corral.core.job_type import QueueOrder
+from corral.core.share import Share
 
 PRIVATE = "@"
-"""Begins the name of a queue that not every worker of a type serves, and of no type."""
+"""Begins the name of one worker's own line, and of no job type."""
+BOUND = "&"
+"""Begins the name of the line of tasks that a strategy has given to one worker."""
+WITH = "\x1f"
+"""Stands between the parts of the name of a line."""
 
 
 def private_queue(worker_id: str) -> str:
@@ -18,17 +23,16 @@ def private_queue(worker_id: str) -> str:
     return PRIVATE + worker_id
 
 
-def strict_queue(job_type: str, constraint: Constraint) -> str:
-    """The queue of a type's tasks that only some nodes may run."""
-    return f"{PRIVATE}{PRIVATE}{job_type} {constraint.text}"
-
-
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """A queued attempt as the scheduler sees it.
 
     With a `worker_id` it waits for that worker alone, whatever types that one serves;
-    with a `constraint` for a worker on a node that meets it.
+    with a `constraint` for a worker on a node that meets it. `arrived` is when it was
+    submitted; `units` is how much work it says it is, in whatever its type counts
+    (images, steps), 0 where it does not say. `owner` and `labels` say whose share it
+    counts against; of a `group` at most `group_limit` are with workers at once. A
+    `preemptible` one may be stopped for a critical one, and begins again.
     """
 
     task_id: str
@@ -42,15 +46,24 @@ class Waiting:
     size: int = 0
     worker_id: str | None = None
     constraint: Constraint | None = None
+    model: str | None = None
+    arrived: float = 0.0
+    units: int = 0
+    owner: str = ""
+    labels: Mapping[str, str] | None = None
+    group: str | None = None
+    group_limit: int = 0
+    preemptible: bool = False
 
     @property
     def queue(self) -> str:
-        """Where it stands in line."""
+        """Where it stands in line: with those that need the same."""
         if self.worker_id:
             return private_queue(self.worker_id)
-        if self.constraint is not None:
-            return strict_queue(self.job_type, self.constraint)
-        return self.job_type
+        if self.model is None and self.constraint is None:
+            return self.job_type
+        where = self.constraint.text if self.constraint is not None else ""
+        return WITH.join((self.job_type, self.model or "", where))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +85,25 @@ class DependencyMet:
 
 @dataclass(frozen=True, slots=True)
 class WorkerReady:
-    """A worker incarnation can take orders; `open_orders` it already has."""
+    """A worker incarnation can take orders; `open_orders` it already has.
+
+    `memory_mb` is what models may take of its card; None where nobody knows. Of the
+    rest, `others_mb` is used by others. `gpus` is how many cards it has for itself.
+    One that `is_telling` says itself what it loads and drops; of others it is believed
+    that they do what they are told.
+    """
 
     worker_id: str
     node_id: str
     job_types: frozenset[str]
     slots: int = 1
     open_orders: int = 0
+    speed: float = 1.0
+    memory_mb: float | None = None
+    models: frozenset[str] = frozenset()
+    others_mb: float = 0.0
+    gpus: float = 0.0
+    is_telling: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +117,7 @@ class WorkerBroken:
     job_types: frozenset[str]
     error: str
     reason: str = "worker_error"
+    node_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +166,45 @@ class TasksRan:
     worker_id: str
     count: int
     seconds: float
+    model: str | None = None
+    units: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelKnown:
+    """What a model takes: memory, and the time to load it, where known."""
+
+    model: str
+    size_mb: float | None = None
+    load_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsHeld:
+    """What a worker has in memory, by its own word."""
+
+    worker_id: str
+    models: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsPinned:
+    """The models a worker must not drop, all of them."""
+
+    worker_id: str
+    models: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryChanged:
+    """What models may take of a worker's card from now on; None: nobody knows.
+
+    `others_mb` is what others use of it: without them there would be so much more.
+    """
+
+    worker_id: str
+    memory_mb: float | None
+    others_mb: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +212,52 @@ class Paused:
     """While paused nothing is handed out (drain)."""
 
     is_paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TypePaused:
+    """While a type is paused none of its tasks is handed out."""
+
+    job_type: str
+    is_paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShareSet:
+    """How much of the cluster one owner, or all with one label, may have."""
+
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class ShareGone:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShareUsed:
+    """What a share has used of a day (days since epoch) before this scheduler began."""
+
+    name: str
+    day: int
+    gpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TasksTaken:
+    """Attempts that are with a worker already, by other means than a plan."""
+
+    worker_id: str
+    tasks: tuple[Waiting, ...]
+    gpus: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnded:
+    """A task is no longer with its worker, which worked on it for so long."""
+
+    task_id: str
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,16 +290,40 @@ SchedulerEvent = (
     | TasksRan
     | Paused
     | TypeOrdered
+    | TypePaused
+    | ShareSet
+    | ShareGone
+    | ShareUsed
+    | TasksTaken
+    | AttemptEnded
     | TypesServed
+    | ModelKnown
+    | ModelsHeld
+    | ModelsPinned
+    | MemoryChanged
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedOrder:
-    """These waiting attempts go to this worker in one message."""
+    """These waiting attempts go to this worker in one message.
+
+    Before them it drops the models of `unload` and loads `load`, if they say so.
+    """
 
     worker_id: str
     tasks: tuple[Waiting, ...]
+    load: str | None = None
+    unload: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Take this attempt from its worker, uncharged: a critical task needs the room."""
+
+    worker_id: str
+    task_id: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +333,7 @@ class Plan:
     orders: tuple[PlannedOrder, ...] = ()
     expired: tuple[Waiting, ...] = ()
     next_wake: float | None = None
+    preempt: tuple[Stop, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

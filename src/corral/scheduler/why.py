@@ -2,32 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from corral.core.constraint import ANYWHERE
-from corral.scheduler.fleet import Fleet, FleetWorker
+from corral.scheduler.explanation import Obstacle
+from corral.scheduler.fleet import Fleet, Worker
 from corral.scheduler.value import Reason, Waiting, WorkerAway, WorkerBroken
+from corral.scheduler.verdict import Bench
+
+_LOOK_AT = 64
 
 
-def why_no_worker(task: Waiting, fleet: Fleet, ahead: int) -> Reason:
-    """`ahead` is how many tasks stand before it in its queue."""
-    if task.worker_id is not None:
-        return _why_not_on(task.worker_id, fleet, ahead)
+def why_no_worker(bench: Bench) -> Reason:
+    task, family, fleet = bench.task, bench.family, bench.fleet
+    ahead = family.queue.position(task)
+    if family.only is not None:
+        return _why_not_on(family.only, fleet, ahead)
     workers, job_type = fleet.workers.values(), task.job_type
-    serving = [w for w in workers if task.queue in w.job_types]
+    serving = [
+        worker
+        for group in family.groups
+        for worker in group.workers.values()
+        if not worker.is_held
+    ]
     if serving:
-        return _busy(task, serving, ahead)
+        return _why_not_now(bench, serving) or _busy(task, serving, ahead)
     able = [w for w in workers if job_type in w.types]
     out = [a for a in fleet.away.values() if job_type in a.job_types]
     return (
         _why_held(task, fleet, (*able, *out))
         or _why_not_there(task, fleet, able)
+        or _why_too_large(bench, able)
         or _why_broken(task, fleet.broken.values())
         or _no_worker(job_type)
     )
 
 
-def _busy(task: Waiting, serving: Iterable[FleetWorker], ahead: int) -> Reason:
+def _why_not_now(bench: Bench, serving: Sequence[Worker]) -> Reason | None:
+    """There are workers with room, but none of them takes it."""
+    free = list(islice((w for w in serving if w.has_room), _LOOK_AT))
+    first: Obstacle | None = None
+    for worker in free:
+        found = bench.obstacles(worker)
+        if not found:
+            return None
+        if first is None or found[0].word == "waits_for_holder":
+            first = found[0]
+    if first is None:
+        return None
+    names = [w.worker_id for w in free]
+    details = {**first.details, "workers": names}
+    words = f"{len(names)} worker(s) have room, but {first.message}"
+    return Reason(first.word, words, details)
+
+
+def _why_too_large(bench: Bench, workers: Iterable[Worker]) -> Reason | None:
+    """Its model fits into no worker's memory."""
+    found = [
+        (worker.worker_id, obstacle)
+        for worker in workers
+        for obstacle in bench.obstacles(worker)[:1]
+        if obstacle.word in ("model_too_large", "foreign_memory")
+    ]
+    if not found:
+        return None
+    # The one that lacks least; memory that others use may come back.
+    worker_id, least = min(
+        found, key=lambda f: (f[1].word == "model_too_large", f[1].details["short_mb"])
+    )
+    words = f"{least.message} on worker {worker_id}"
+    return Reason(least.word, words, {**least.details, "worker_id": worker_id})
+
+
+def _busy(task: Waiting, serving: Iterable[Worker], ahead: int) -> Reason:
     names = sorted(w.worker_id for w in serving)
     return Reason(
         "workers_busy",
@@ -38,7 +86,7 @@ def _busy(task: Waiting, serving: Iterable[FleetWorker], ahead: int) -> Reason:
 
 
 def _why_held(
-    task: Waiting, fleet: Fleet, workers: Iterable[FleetWorker | WorkerAway]
+    task: Waiting, fleet: Fleet, workers: Iterable[Worker | WorkerAway]
 ) -> Reason | None:
     """Its workers are on nodes that get nothing new now."""
     constraint = task.constraint or ANYWHERE
@@ -59,12 +107,14 @@ def _held(nodes: dict[str, str]) -> Reason:
 
 
 def _why_not_there(
-    task: Waiting, fleet: Fleet, workers: Iterable[FleetWorker]
+    task: Waiting, fleet: Fleet, workers: Iterable[Worker]
 ) -> Reason | None:
     """Those who serve its type are on nodes it may not go to."""
     constraint = task.constraint or ANYWHERE
     places = {w.node_id: fleet.place(w.node_id) for w in workers}
     if not places:
+        return None
+    if any(place.admits(constraint) for place in places.values()):
         return None
     lacking = {n: constraint.missing(p.labels) for n, p in sorted(places.items())}
     if all(lacking.values()):

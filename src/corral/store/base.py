@@ -28,6 +28,8 @@ from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
 from corral.store.event import Event as Event
 from corral.store.event import EventStore
+from corral.store.model import ModelStore
+from corral.store.share import ShareStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,7 @@ class Retention:
     hours_s: float = 365 * 86_400.0
 
 
-class Store(EventStore, Protocol):
+class Store(EventStore, ModelStore, ShareStore, Protocol):
     """PostgreSQL or its in-memory twin; `tests/contract/` holds both to this."""
 
     async def open(self) -> None:

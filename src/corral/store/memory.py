@@ -16,13 +16,22 @@ from corral.store.event import ALERT, Event
 from corral.store.memory_history import MemoryHistory
 from corral.store.memory_kept import MemoryKept
 from corral.store.memory_metrics import MemoryMetrics
+from corral.store.memory_model import MemoryModels
 from corral.store.memory_read import MemoryRead
 from corral.store.memory_registry import MemoryRegistry
+from corral.store.memory_share import MemoryShares
 from corral.store.memory_write import MemoryWrite
 
 
 class MemoryStore(
-    MemoryWrite, MemoryRead, MemoryKept, MemoryRegistry, MemoryMetrics, MemoryHistory
+    MemoryWrite,
+    MemoryRead,
+    MemoryKept,
+    MemoryRegistry,
+    MemoryModels,
+    MemoryShares,
+    MemoryMetrics,
+    MemoryHistory,
 ):
     async def open(self) -> None: ...
 

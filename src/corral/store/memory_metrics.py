@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from corral.core.canary import CANARY
 from corral.core.gpu import Gpu
+from corral.core.job_type import OWN_TYPES
 from corral.core.metric import (
     HOURS_S,
     MINUTES_S,
@@ -126,7 +126,7 @@ class MemoryMetrics(MemoryShelf):
 
     def _count(self, task_id: str, state: State, at: datetime) -> None:
         task = self._tasks.get(task_id)
-        if task is not None and task.spec.job_type == CANARY:
+        if task is not None and task.spec.job_type in OWN_TYPES:
             return
         took_s = 0.0
         if task is not None and task.finished_at is not None and task.created_at:

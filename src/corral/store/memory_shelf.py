@@ -10,10 +10,12 @@ from typing import Any
 from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
+from corral.core.model import KnownModel, Pin
 from corral.core.node import Node
 from corral.core.notice import Notice
 from corral.core.schedule import Schedule
 from corral.core.secret import Secret
+from corral.core.share import Share, ShareUse
 from corral.core.task import Attempt, Task
 from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
@@ -38,6 +40,10 @@ class MemoryShelf:
         self._worker_types: dict[str, WorkerType] = {}
         self._keys: dict[str, Key] = {}
         self._secrets: dict[str, Secret] = {}
+        self._models: dict[str, KnownModel] = {}
+        self._pins: dict[tuple[str, str], Pin] = {}
+        self._shares: dict[str, Share] = {}
+        self._share_uses: dict[str, ShareUse] = {}
         self._events: list[Event] = []
         self._event_seq = 0
         self._cursors: dict[str, int] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from corral.core.canary import CANARY
+from corral.core.job_type import OWN_TYPES
 from corral.core.metric import (
     CLUSTER_METRICS,
     GPU_METRICS,
@@ -163,6 +163,7 @@ select max(seq) from (
     ) as next
 ) as numbered where at < :until and (load <= 20000 or place = 1)
 """
+_OWN = ", ".join(f"'{name}'" for name in sorted(OWN_TYPES))
 COUNT_TASKS = f"""
 insert into task_counts as known (at, ended, completed, failed, response_s)
 select date_bin(interval '{MINUTES_S} seconds', coalesce(tasks.finished_at, event.at),
@@ -178,7 +179,7 @@ from cluster_events as event,
 left join tasks on tasks.id = ended.id and tasks.finished_at is not null
 where event.seq > :after and event.seq <= :upto
     and event.event_type = 'tasks_settled' and ended.state <> 'queued'
-    and tasks.job_type is distinct from '{CANARY}'
+    and coalesce(tasks.job_type, '') not in ({_OWN})
 group by 1
 on conflict (at) do update set ended = known.ended + excluded.ended,
     completed = known.completed + excluded.completed,

@@ -17,10 +17,12 @@ from corral.store.log_folder import LogFolder
 from corral.store.log_store import LogStore
 from corral.store.metrics import MetricStore
 from corral.store.migrate import upgrade
+from corral.store.model import Models
 from corral.store.objects import ObjectStore
 from corral.store.registry import Registry
 from corral.store.schedule import ScheduleStore
 from corral.store.schema import leadership
+from corral.store.share import Shares
 from corral.store.task_read import TaskRead
 from corral.store.task_write import TaskWrite
 
@@ -31,6 +33,8 @@ class PostgresStore(
     LogStore,
     Kept,
     Registry,
+    Models,
+    Shares,
     ScheduleStore,
     History,
     Clear,

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-HEAD = "0012"
+HEAD = "0014"
 """The newest migration; a database that already has it needs no Alembic at all."""
 
 # A task has ended exactly when it has this time. The index on live tasks asks for it
@@ -139,6 +139,24 @@ job_types = Table(
     Column("output_schema", Text),
     Column("created_at", Time),
     Column("queue_order", Text, nullable=False, server_default="priority"),
+    Column("is_paused", Boolean, nullable=False, server_default="false"),
+)
+
+shares = Table(
+    "shares",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("weight", Double),
+    Column("max_running", Integer),
+    Column("gpu_seconds_per_day", Double),
+)
+
+share_uses = Table(
+    "share_uses",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("day", Integer, nullable=False),
+    Column("gpu_seconds", Double, nullable=False),
 )
 
 apps = Table(
@@ -203,6 +221,17 @@ models = Table(
     Column("requirements", Text, nullable=False, server_default="{}"),
     Column("created_at", Time),
     Column("last_used_at", Time),
+    Column("load_s", Double),
+)
+
+model_pins = Table(
+    "model_pins",
+    metadata,
+    Column("worker_id", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("preload", Boolean, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("created_at", Time),
 )
 
 cluster_nodes = Table(

@@ -25,17 +25,20 @@ class Code(msgspec.Struct):
     artifact_limit_bytes: int = 10 << 30
     checkpoint_s: float = 30.0
     log_limit_bytes: int = 8 << 20
+    model_room: int = 5
 
 
 class Limits(msgspec.Struct):
     """The manager's word on time, told at the node's registration.
 
     Cut off for `no_overlap_kill_s`, a worker stops what must not run twice at a time.
-    An order that takes longer than `overrun_s` hands back its unstarted tasks.
+    An order that takes longer than `overrun_s` hands back its unstarted tasks. A model
+    may take `model_load_s` to load, which is no part of its task's own time.
     """
 
     no_overlap_kill_s: float = 15.0
     overrun_s: float = 0.05
+    model_load_s: float = 300.0
 
 
 class Containers(msgspec.Struct):

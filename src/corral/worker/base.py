@@ -228,5 +228,12 @@ class Worker:
         """Free what `load_model` took."""
 
     def model_memory_mb(self, name: str) -> float | None:
-        """The GPU memory a model takes, where that is known."""
+        """The GPU memory a model takes, where that is known; asked once it is there."""
         return None
+
+    def model_sizes(self) -> Mapping[str, float]:
+        """MB of GPU memory by model, for those known before they are loaded.
+
+        A model whose size nobody knows gets a card to itself the first time.
+        """
+        return {}

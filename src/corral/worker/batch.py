@@ -14,8 +14,10 @@ Key = tuple[str, int]
 class Batch:
     """Shared between the thread that executes it and those that drop from it."""
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(self, items: Sequence[Item], unload: Sequence[str] = ()) -> None:
         self.items = list(items)
+        self.unload = list(unload)
+        """Models to drop before the first of them."""
         self.later: list[Item] = []
         """Items that need other code than `items`: their turn comes after these."""
         self.dropped: set[Key] = set()
@@ -48,6 +50,10 @@ class Batch:
         self.items = [item for bundle, item in found if bundle == first]
         self.later += [item for bundle, item in found if bundle != first]
         return first
+
+    def take_unload(self) -> list[str]:
+        unload, self.unload = self.unload, []
+        return unload
 
     def take_later(self) -> list[Item]:
         later, self.later = self.later, []

@@ -12,6 +12,7 @@ import msgspec
 
 from corral.core.worker import WorkerState
 from corral.worker.desk import Desk
+from corral.worker.holding import Holdings
 from corral.worker.runner_pool import RunnerPool
 
 EVERY_S = 1.0
@@ -22,10 +23,13 @@ AT_MOST_EVERY_S = 0.1
 class Beacon:
     """Writes to `fd` from a thread of its own."""
 
-    def __init__(self, fd: int, pool: RunnerPool, desk: Desk) -> None:
+    def __init__(
+        self, fd: int, pool: RunnerPool, desk: Desk, holdings: Holdings
+    ) -> None:
         self._fd = fd
         self._pool = pool
         self._desk = desk
+        self._holdings = holdings
         self._touched = threading.Event()
         self._write_lock = threading.Lock()
         self.incarnation: str | None = None
@@ -63,6 +67,10 @@ class Beacon:
             return WorkerState.STARTING
         return WorkerState.BUSY if is_holding else WorkerState.READY
 
+    def _models(self) -> dict[str, Any]:
+        word = self._holdings.word()
+        return {} if word is None else {"models": word}
+
     def _write(self, state: WorkerState, held: list[tuple[str, int]]) -> None:
         line: dict[str, Any] = {
             "incarnation": self.incarnation,
@@ -70,7 +78,7 @@ class Beacon:
             "error": self._pool.error,
             "held": held,
             "runners": self._pool.pids,
-            "facts": self._facts,
+            "facts": self._facts | self._models(),
             "failures": self._pool.failures,
             "fault": self._pool.fault,
             "finished": self._pool.finished,

@@ -26,7 +26,27 @@ class SleepWorker(Worker):
 
     `{"exit": code}` ends the runner process, `{"fail": message}` raises,
     `{"hang": true}` never returns.
+
+    Made with `{"models": {"m1": {"size_mb": 4000, "load_s": 2}}}` it takes so long to
+    load a model, which then takes so much of a simulated card.
     """
+
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
+        self._models = {
+            str(name): {key: float(value) for key, value in told.items()}
+            for name, told in dict(params.get("models") or {}).items()
+        }
+
+    def load_model(self, name: str) -> None:
+        time.sleep(self._models.get(name, {}).get("load_s", 0.0))
+
+    def model_memory_mb(self, name: str) -> float | None:
+        return self._models.get(name, {}).get("size_mb")
+
+    def model_sizes(self) -> dict[str, float]:
+        known = self._models.items()
+        return {name: told["size_mb"] for name, told in known if "size_mb" in told}
 
     def run(self, payload: Any) -> dict[str, Any]:
         if not isinstance(payload, dict):

@@ -93,13 +93,13 @@ class BundlePool(RunnerPool):
         return None if item.job_type in self._plain_types else bundle_of(item)
 
     @property
-    def pids(self) -> list[int]:
-        with self._guard:
-            seats = list(self._seats)
-        own = super().pids
-        return sorted([*own, *(pid for seat in seats for pid in seat.pool.pids)])
+    def runners(self) -> list[RunnerProcess]:
+        seats = self._all_seats()
+        return [*super().runners, *(r for seat in seats for r in seat.pool.runners)]
 
-    def acquire(self, bundle: Bundle | None = None) -> RunnerProcess:
+    def acquire(
+        self, bundle: Bundle | None = None, model: str | None = None
+    ) -> RunnerProcess:
         """A ready runner that has seen this bundle only, or none.
 
         Raises:
@@ -110,7 +110,7 @@ class BundlePool(RunnerPool):
             shop = self._enter(bundle, undo) if bundle else None
             self._slots.acquire()
             undo.callback(self._slots.release)
-            runner = self._sit(shop, undo) if shop else super().acquire()
+            runner = self._sit(shop, undo) if shop else super().acquire(model=model)
             undo.pop_all()
         return runner
 

@@ -27,12 +27,13 @@ MEMORY = 100_000
 
 
 class Order(msgspec.Struct):
-    """The signed body, payloads undecoded."""
+    """The signed body, payloads undecoded; `unload` names models to drop first."""
 
     id: str
     worker_id: str
     incarnation: str
     items: list[Item]
+    unload: list[str] = []
 
 
 class _Loose(msgspec.Struct):
@@ -42,6 +43,7 @@ class _Loose(msgspec.Struct):
     worker_id: str
     incarnation: str
     items: list[dict[str, Any]]
+    unload: list[str] = []
 
 
 _decode = msgspec.json.Decoder(Order).decode
@@ -182,7 +184,7 @@ class Desk:
                 log.warning("dropped %d repeated items of order %s", count, order.id)
             if not fresh:
                 return None
-            batch = Batch(fresh)
+            batch = Batch(fresh, order.unload)
             for item in fresh:
                 self._remember(item.key)
                 self._held[item.key] = batch
@@ -218,7 +220,7 @@ class Desk:
         if self._pool.takes_bundles:
             bundle = batch.set_apart(self._pool.bundle_of)
         try:
-            runner = self._pool.acquire(bundle)
+            runner = self._pool.acquire(bundle, batch.items[0].model)
         except Unrunnable as error:
             unwanted.outcomes += [failed(item, error) for item in batch.items]
             return unwanted
@@ -226,12 +228,14 @@ class Desk:
             unwanted.outcomes += [returned(item) for item in batch.items]
             return unwanted
         try:
+            self._pool.unload(batch.unload, besides=runner)
             execution = Execution(
                 batch,
                 runner,
                 self._reporter.tell,
                 solo=solo,
                 overrun_s=self._limits.overrun_s,
+                model_load_s=self._limits.model_load_s,
             )
             notes = execution.run()
         finally:
@@ -268,4 +272,5 @@ def _read(body: str) -> tuple[Order | None, list[Outcome]]:
             bad.append(
                 Outcome(str(raw["task_id"]), int(raw["attempt"]), "failed", error=fault)
             )
-    return Order(loose.id, loose.worker_id, loose.incarnation, good), bad
+    told = (loose.id, loose.worker_id, loose.incarnation)
+    return Order(*told, good, loose.unload), bad

@@ -17,7 +17,9 @@ from corral.worker.frame import (
     End,
     Fault,
     Item,
+    Loading,
     Log,
+    Models,
     Outcome,
     Patience,
     Progress,
@@ -30,6 +32,7 @@ from corral.worker.runner_process import Event, Exited, RunnerProcess
 OVERRUN_S = 0.05
 STARTED_S = 0.1
 CANCEL_GRACE_S = 0.5
+MODEL_LOAD_S = 300.0
 LONGEST_GRACE_S = 630.0
 START_LIMIT_S = 30.0
 NOTES_S = 0.2
@@ -50,6 +53,7 @@ class Execution:
         *,
         solo: bool = False,
         overrun_s: float = OVERRUN_S,
+        model_load_s: float = MODEL_LOAD_S,
     ) -> None:
         self._batch = batch
         self._items = batch.items
@@ -57,6 +61,9 @@ class Execution:
         self._tell = tell
         self._solo = solo
         self._overrun_s = overrun_s
+        self._model_load_s = model_load_s
+        self._loading: tuple[str, float] | None = None
+        self._load_s = 0.0
         self._index = {item.key: i for i, item in enumerate(batch.items)}
         self._outcomes: dict[int, Outcome] = {}
         self._handed_back: set[int] = set()
@@ -80,7 +87,7 @@ class Execution:
         """Everything that is left to report; never raises for what user code does."""
         self._runner.cells.reset()
         self._batch.attach(self._runner)
-        self._runner.send(Run(self._items, self._solo))
+        self._runner.send(Run(self._items, self._solo, self._batch.take_unload()))
         self._began = self._noted = _now()
         try:
             while not self._take(self._runner.next_event(self._patience())):
@@ -122,7 +129,25 @@ class Execution:
             self._keep_lines(event)
         elif isinstance(event, Patience):
             self._grant(event)
+        elif isinstance(event, Loading | Models):
+            self._note_load(event, _now())
         return False
+
+    def _note_load(self, event: Loading | Models, now: float) -> None:
+        """A load is no part of its task's time, nor of its order's."""
+        self._observe(now)
+        if isinstance(event, Loading):
+            self._loading = (event.model, now)
+        elif self._loading is not None:
+            took_s = now - self._loading[1]
+            self._load_s += took_s
+            self._began += took_s
+            self._loading = None
+
+    def _ran_s(self, now: float) -> float:
+        """How long what runs now has had, without loads."""
+        until = now if self._loading is None else self._loading[1]
+        return until - self._since - self._load_s
 
     def _keep(self, outcome: Outcome) -> None:
         key = (outcome.task_id, outcome.attempt)
@@ -131,8 +156,8 @@ class Execution:
             return
         if key in self._batch.dropped and outcome.kind != "cancelled":
             outcome = Outcome(
-                *key, "cancelled",
-                started_at=outcome.started_at, duration_s=outcome.duration_s,
+                *key, "cancelled", started_at=outcome.started_at,
+                duration_s=outcome.duration_s, load_s=outcome.load_s,
             )  # fmt: skip
         if index in self._late_at:
             # It stopped when asked to; what it has to show is kept.
@@ -180,7 +205,9 @@ class Execution:
         if self._current == NONE:
             return LOOK_S
         wakes = [now + IDLE_S]
-        if not self._is_limited and 0 <= self._current < len(self._items) - 1:
+        if self._loading is not None:
+            wakes.append(self._loading[1] + self._model_load_s)
+        elif not self._is_limited and 0 <= self._current < len(self._items) - 1:
             wakes.append(self._began + self._overrun_s)
         if self._current not in self._told:
             wakes.append(self._since + STARTED_S)
@@ -189,8 +216,9 @@ class Execution:
         done = self._outcomes
         wakes += [at for i, at in self._late_at.items() if i not in done]
         timeout = self._timeout()
-        if self._kill_at is None and not self._late_at and timeout is not None:
-            wakes.append(self._since + timeout)
+        is_timed = self._kill_at is None and not self._late_at and not self._loading
+        if is_timed and timeout is not None:
+            wakes.append(self._since + self._load_s + timeout)
         if self._notes:
             wakes.append(self._noted + NOTES_S)
         return max(min(wakes) - now, 0.001)
@@ -201,7 +229,8 @@ class Execution:
             return
         self._check_drops(now)
         self._check_limits(now)
-        if self._batch.is_recalled or now - self._began >= self._overrun_s:
+        is_over = not self._loading and now - self._began >= self._overrun_s
+        if self._batch.is_recalled or is_over:
             self._hand_back()
         if now - self._since >= STARTED_S:
             self._note_started()
@@ -212,6 +241,7 @@ class Execution:
         current = self._runner.cells.current
         if current != self._current:
             self._current, self._since = current, now
+            self._loading, self._load_s = None, 0.0
 
     def _running(self) -> list[int]:
         """Indices that user code has in hand right now."""
@@ -256,10 +286,13 @@ class Execution:
             self._kill()
 
     def _check_limits(self, now: float) -> None:
-        ran = now - self._since
+        ran = self._ran_s(now)
         if self._current == NONE:
             if ran > START_LIMIT_S:
                 self._kill()
+            return
+        if self._loading and now - self._loading[1] >= self._model_load_s:
+            self._end_load(self._loading[0])
             return
         late = [
             i
@@ -271,6 +304,13 @@ class Execution:
                 self._ask_to_end(index, now)
         if any(now >= self._late_at[index] for index in late):
             self._kill()
+
+    def _end_load(self, model: str) -> None:
+        limit_s = self._model_load_s
+        text = f"the model {model} took longer than {limit_s:g} s to load"
+        for index in self._running():
+            self._judge(index, "timed_out", Fault("model_load_timeout", text))
+        self._kill()
 
     def _ask_to_end(self, index: int, now: float) -> None:
         """Its time is up: judged now, it may have a moment to clean up."""
@@ -317,11 +357,11 @@ class Execution:
             self._tell(notes)
 
     def _judge(self, index: int, kind: str, fault: Fault | None) -> None:
-        ran = _now() - self._since
+        ran = self._ran_s(_now())
         item = self._items[index]
         self._verdicts[index] = Outcome(
-            item.task_id, item.attempt, kind,
-            error=fault, started_at=time.time() - ran, duration_s=ran,
+            item.task_id, item.attempt, kind, error=fault,
+            started_at=time.time() - ran, duration_s=ran, load_s=self._load_s,
         )  # fmt: skip
 
     def _kill(self) -> None:

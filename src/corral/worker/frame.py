@@ -40,7 +40,10 @@ class Fault(Struct, omit_defaults=True):
 
 
 class Outcome(Struct, omit_defaults=True):
-    """How an attempt ended, as it travels from the runner to the manager."""
+    """How an attempt ended, as it travels from the runner to the manager.
+
+    `load_s` is what its model took to load; it is no part of `duration_s`.
+    """
 
     task_id: str
     attempt: int
@@ -49,6 +52,16 @@ class Outcome(Struct, omit_defaults=True):
     error: Fault | None = None
     started_at: float | None = None
     duration_s: float = 0.0
+    load_s: float = 0.0
+
+
+class Held(Struct, omit_defaults=True):
+    """A model in memory; `loaded_at` is epoch seconds."""
+
+    name: str
+    size_mb: float | None = None
+    load_s: float | None = None
+    loaded_at: float = 0.0
 
 
 class Frame(Struct, tag_field="op", omit_defaults=True):
@@ -56,18 +69,32 @@ class Frame(Struct, tag_field="op", omit_defaults=True):
 
 
 class Init(Frame, tag="init"):
-    """`log_limit` is how many bytes of a task's output are kept, beside the last."""
+    """`log_limit` is how many bytes of a task's output are kept, beside the last.
+
+    `model_room` is how many models are held at most.
+    """
 
     worker_class: str
     params: dict[str, Any]
     log_limit: int | None = None
+    model_room: int | None = None
 
 
 class Run(Frame, tag="run"):
-    """`solo` keeps a class with run_batch from taking the items all at once."""
+    """`solo` keeps a class with run_batch from taking the items all at once.
+
+    The models of `unload` are dropped first.
+    """
 
     items: list[Item]
     solo: bool = False
+    unload: list[str] = []
+
+
+class Unload(Frame, tag="unload"):
+    """Drop these models, once what runs now is through."""
+
+    models: list[str]
 
 
 class Cancel(Frame, tag="cancel"):
@@ -87,7 +114,9 @@ class Exec(Frame, tag="exec"):
 
 
 class Ready(Frame, tag="ready"):
-    pass
+    """`sizes` are MB of models, as far as the class knows them before any load."""
+
+    sizes: dict[str, float] = {}
 
 
 class Broken(Frame, tag="error"):
@@ -132,8 +161,20 @@ class Patience(Frame, tag="patience"):
     seconds: float
 
 
-ToRunner = Init | Run | Cancel | Exec
-FromRunner = Ready | Broken | Done | End | Progress | Log | Patience
+class Loading(Frame, tag="loading"):
+    """A model is being loaded, until `Models` tells of it or its task ends."""
+
+    model: str
+
+
+class Models(Frame, tag="models"):
+    """All models in this runner's memory."""
+
+    held: list[Held]
+
+
+ToRunner = Init | Run | Cancel | Exec | Unload
+FromRunner = Ready | Broken | Done | End | Progress | Log | Patience | Loading | Models
 
 _encoder = msgspec.json.Encoder()
 decode_to_runner = msgspec.json.Decoder(ToRunner).decode

@@ -28,6 +28,7 @@ _OURS = frozenset(
         "corral.worker.base",
         "corral.worker.function",
         "corral.worker.load",
+        "corral.worker.shelf",
     }
 )
 
@@ -177,19 +178,31 @@ def _only(outputs: Any) -> Any:
     return outputs[0]
 
 
-def run_one(call: Callable[[Any], Any], item: Item) -> tuple[Outcome, int]:
-    """Do one task; its outcome and the size of its result."""
+def run_one(
+    call: Callable[[Any], Any],
+    item: Item,
+    prepare: Callable[[], float] | None = None,
+) -> tuple[Outcome, int]:
+    """Do one task; its outcome and the size of its result.
+
+    `prepare` comes first, and its seconds are not the task's.
+    """
+    load_s = 0.0
     started, begin = time.time(), _clock()
     try:
+        if prepare is not None:
+            load_s = prepare()
+            started, begin = time.time(), _clock()
         raw = encode_result(call(decode_payload(item.payload)))
     except BaseException as error:  # SystemExit too: it ends a task, not the runner
         outcome = failed(item, fault_of(error), started, _clock() - begin)
+        outcome.load_s = load_s
         if isinstance(error, Lost):
             outcome.kind = "lost"
         return _with_output(outcome, error)
     outcome = Outcome(
         item.task_id, item.attempt, "completed", Raw(raw), None, started,
-        _clock() - begin,
+        _clock() - begin, load_s,
     )  # fmt: skip
     return outcome, len(raw)
 
@@ -208,22 +221,24 @@ def _with_output(outcome: Outcome, error: BaseException) -> tuple[Outcome, int]:
 
 
 def run_whole(
-    worker: Any, items: list[Item], prepare: Callable[[], None] = lambda: None
+    worker: Any, items: list[Item], prepare: Callable[[], float] = lambda: 0.0
 ) -> list[tuple[Outcome, int]] | None:
     """Do all with `run_batch`; None when it failed and each must be tried alone."""
-    started, begin = time.time(), _clock()
     try:
-        prepare()
+        load_s = prepare()
+        started, begin = time.time(), _clock()
         outputs = worker.run_batch([decode_payload(item.payload) for item in items])
         if not isinstance(outputs, list | tuple) or len(outputs) != len(items):
             return None
     except BaseException:  # one by one, the culprit shows itself with its traceback
         return None
     each_s = (_clock() - begin) / len(items)
-    return [
+    settled = [
         _settle(item, output, started, each_s)
         for item, output in zip(items, outputs, strict=True)
     ]
+    settled[0][0].load_s = load_s
+    return settled
 
 
 def _settle(

@@ -68,7 +68,8 @@ class Recipe:
             spec = self._in_image(entry, entry.environment)
         else:
             spec = self._prepare(entry, entry.environment)
-        return replace(spec, log_limit=self._code.log_limit_bytes)
+        limits = (self._code.log_limit_bytes, self._code.model_room)
+        return replace(spec, log_limit=limits[0], model_room=limits[1])
 
     def _read(self) -> Entry:
         if self._entry is not None:

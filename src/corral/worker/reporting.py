@@ -18,6 +18,7 @@ from msgspec import UNSET, UnsetType
 
 from corral.errors import WorkerError
 from corral.worker.frame import Exec, Fault, Outcome
+from corral.worker.holding import Holdings, ModelsWord
 from corral.worker.manager_link import Away, Fenced, ManagerLink, Refused
 from corral.worker.notes import Key, LogLines, Notes
 
@@ -61,6 +62,7 @@ class Report(msgspec.Struct):
     wants_order: bool = False
     state: str | UnsetType = UNSET
     error: str | UnsetType | None = UNSET
+    models: ModelsWord | UnsetType = UNSET
 
 
 _encode = msgspec.json.Encoder().encode
@@ -86,6 +88,7 @@ class Reporter:
         on_answer: Callable[[list[Outcome], Drops], None],
         on_fenced: Callable[[str], None],
         on_exec: Callable[[Exec], None] = lambda _: None,
+        holdings: Holdings | None = None,
     ) -> None:
         self._link = link
         self._base = f"/workers/{worker_id}"
@@ -94,6 +97,7 @@ class Reporter:
         self._on_answer = on_answer
         self._on_fenced = on_fenced
         self._on_exec = on_exec
+        self._holdings = holdings or Holdings(tuple)
         self._stopped = threading.Event()
         lock = threading.Lock()
         self._waiting = threading.Condition(lock)
@@ -151,6 +155,11 @@ class Reporter:
             self._state = (state, error)
             self._waiting.notify()
 
+    def tell_models(self) -> None:
+        """Report soon what is in memory, if that is news."""
+        if self._holdings.unsaid() is not None:
+            self.ring()
+
     def ring(self) -> None:
         """Send a report even if there is nothing to say: its answer may say drop."""
         with self._waiting:
@@ -197,6 +206,7 @@ class Reporter:
         wants_order: bool,
         state: tuple[str, str | None] | None = None,
     ) -> Answer:
+        models, told = self._holdings.unsaid(), state or (UNSET, UNSET)
         report = Report(
             self._incarnation,
             str(next(self._numbers)),
@@ -205,7 +215,9 @@ class Reporter:
             [(*key, *said) for key, said in notes.progress.items()],
             notes.logs,
             wants_order,
-            *(state or (UNSET, UNSET)),
+            told[0],
+            told[1],
+            models or UNSET,
         )
         try:
             answer = _decode_answer(self._send("/reports", _encode(report)))
@@ -215,6 +227,8 @@ class Reporter:
             self.stop()
             self._on_fenced(error.message)
             raise WorkerError(error.message) from error
+        if models is not None:
+            self._holdings.said(models.number)
         notes.deliver()
         self._on_answer(notes.outcomes, answer.drop)
         for command in answer.execs:
@@ -261,4 +275,5 @@ def _refused(outcome: Outcome, message: str) -> Outcome:
         error=Fault("bad_result", f"the manager refused the result: {message}"),
         started_at=outcome.started_at,
         duration_s=outcome.duration_s,
+        load_s=outcome.load_s,
     )

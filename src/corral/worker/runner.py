@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from corral.core.canary import CANARY
+from corral.core.model import MODEL_TASK
 from corral.errors import WorkerError
 from corral.worker import canary, invoke, running
 from corral.worker.base import Context
@@ -33,6 +34,7 @@ from corral.worker.frame import (
     Progress,
     Ready,
     Run,
+    Unload,
     decode_to_runner,
     read_frame,
 )
@@ -42,6 +44,7 @@ from corral.worker.shelf import Shelf
 from corral.worker.text import clean
 
 INIT_FAILED = 3
+_OWN = frozenset({CANARY, MODEL_TASK})
 
 
 class Runner:
@@ -51,7 +54,7 @@ class Runner:
         self._words = cells.words
         self._capture = Capture()
         self._emit = Emitter(frames_out, self._capture)
-        self._inbox: SimpleQueue[Init | Run] = SimpleQueue()
+        self._inbox: SimpleQueue[Init | Run | Unload] = SimpleQueue()
         self._cancelled: dict[str, str] = {}
         self._on_stop: dict[str, Callable[[str], None]] = {}
         self._stop_lock = threading.Lock()
@@ -59,6 +62,7 @@ class Runner:
         self._call: Any = None
         self._takes_batches = False
         self._shelf = Shelf(None)
+        self._unload: list[str] = []
         reader = threading.Thread(target=self._read, args=(frames_in,), daemon=True)
         reader.start()
 
@@ -69,6 +73,8 @@ class Runner:
             frame = self._inbox.get()
             if isinstance(frame, Run):
                 self._run(frame)
+            elif isinstance(frame, Unload):
+                self._drop(frame.models)
             elif not self._start(frame):
                 return INIT_FAILED
 
@@ -111,22 +117,31 @@ class Runner:
             self._worker = load_worker_class(init.worker_class)(**init.params)
             self._call = invoke.bind(self._worker)
             self._takes_batches = invoke.has_batch(self._worker)
-            self._shelf = Shelf(self._worker)
+            self._shelf = Shelf(self._worker, init.model_room, tell=self._emit.send)
             if callable(start := getattr(self._worker, "start", None)):
                 start()
+            sizes = self._shelf.sizes()
         except BaseException as error:  # user code: whatever it is, it is reported
             ours = isinstance(error, WorkerError)
             message = str(error) if ours else invoke.describe(error)
             self._emit.send(Broken(clean(message), invoke.trace(error)))
             return False
-        self._emit.send(Ready())
+        self._emit.send(Ready(sizes))
         return True
+
+    def _drop(self, models: list[str]) -> None:
+        try:
+            self._shelf.drop(models)
+        except Exception as error:  # user code, and no task that could fail of it
+            text = invoke.trace(error) or invoke.describe(error)
+            sys.stderr.write(f"cannot unload a model: {text}\n")
 
     def _run(self, batch: Run) -> None:
         self._emit.begin()
         items = batch.items
         whole = self._takes_batches and len(items) > 1 and not batch.solo
-        whole = whole and not any(item.job_type == CANARY for item in items)
+        whole = whole and not any(item.job_type in _OWN for item in items)
+        self._unload = batch.unload
         if not (whole and self._run_whole(items)):
             self._run_each(items, flush_each=batch.solo)
         self._words[CURRENT] = NONE
@@ -143,10 +158,10 @@ class Runner:
                 continue
             self._show(item)
             emit.open_task(item.task_id, item.attempt)
-            does = partial(self._with_model, item.model) if item.model else call
-            if item.job_type == CANARY:
-                does = partial(canary.answer, self._worker)
-            outcome, size = invoke.run_one(does, item)
+            does = call if item.job_type not in _OWN else partial(self._answer, item)
+            has_models = item.model or self._unload
+            prepare = partial(self._have, item.model) if has_models else None
+            outcome, size = invoke.run_one(does, item, prepare)
             emit.close_task()
             emit.add(outcome, size)
             if flush_each:  # one of these has killed a runner before
@@ -167,13 +182,20 @@ class Runner:
             self._emit.add(outcome, size)
         return done is not None
 
-    def _have(self, model: str | None) -> None:
-        if model:
-            self._shelf.need(model)
+    def _have(self, model: str | None) -> float:
+        """Drop what the order says, and have this model; the seconds its load took.
 
-    def _with_model(self, model: str, payload: Any) -> Any:
-        self._have(model)
-        return self._call(payload)
+        Inside a task: what the hooks of a class raise fails it.
+        """
+        unload, self._unload = self._unload, []
+        self._shelf.drop(name for name in unload if name != model)
+        return self._shelf.need(model) if model else 0.0
+
+    def _answer(self, item: Item, payload: Any) -> dict[str, Any]:
+        """What is asked of every worker, whatever its class."""
+        if item.job_type == CANARY:
+            return canary.answer(self._worker, payload)
+        return {"models": self._shelf.names}
 
     def _show(self, item: Item) -> None:
         context = Context(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from corral.errors import CorralError, WorkerError
 from corral.worker.bundle import Bundle
-from corral.worker.frame import Item
+from corral.worker.frame import Item, Unload
 from corral.worker.process import say_exit
 from corral.worker.runner_process import RunnerProcess, RunnerSpec
 
@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 
 FIRST_DELAY_S = 0.5
 LONGEST_DELAY_S = 30.0
+UNLOAD_S = 30.0
 
 
 class Unrunnable(CorralError):
@@ -77,15 +78,24 @@ class RunnerPool:
 
     @property
     def pids(self) -> list[int]:
+        return sorted(runner.pid for runner in self.runners)
+
+    @property
+    def runners(self) -> list[RunnerProcess]:
+        """Those that live, busy or not."""
         with self._changed:
-            return sorted(runner.pid for runner in self._live)
+            return [runner for runner in self._live if not runner.is_dead]
 
     def bundle_of(self, item: Item) -> Bundle | None:
         """The code a task brings along; here that is nothing to look at."""
         return None
 
-    def acquire(self, bundle: Bundle | None = None) -> RunnerProcess:
+    def acquire(
+        self, bundle: Bundle | None = None, model: str | None = None
+    ) -> RunnerProcess:
         """A ready runner of one's own; waits for a turn while they are busy.
+
+        Of several that are free, one that has the model in memory.
 
         Raises:
             Unrunnable: the bundle is the reason why there is none.
@@ -98,7 +108,7 @@ class RunnerPool:
                 while True:
                     self._refuse_if_hopeless()
                     if self._idle and self._line[0] is ticket:
-                        return self._hand_out()
+                        return self._hand_out(model)
                     self._changed.wait()
             finally:
                 self._line.remove(ticket)
@@ -131,10 +141,37 @@ class RunnerPool:
         for keeper in self._keepers:
             keeper.join()
 
-    def _hand_out(self) -> RunnerProcess:
-        runner = self._idle.popleft()
+    def _hand_out(self, model: str | None) -> RunnerProcess:
+        has_it = (runner for runner in self._idle if model in runner.models)
+        runner = next(has_it, self._idle[0])
+        self._idle.remove(runner)
         runner.was_used = True
         return runner
+
+    def unload(self, models: Collection[str], besides: RunnerProcess) -> None:
+        """Have other runners drop these; those that are free have done it on return.
+
+        One that is busy does it when it is through.
+        """
+        if not models:
+            return
+        holding = [
+            runner
+            for runner in self.runners
+            if runner is not besides and not runner.models.keys().isdisjoint(models)
+        ]
+        for runner in holding:
+            runner.send(Unload(list(models)))
+        with self._changed:
+            free = [runner for runner in holding if runner in self._idle]
+            self._changed.wait_for(
+                lambda: all(_is_rid(runner, models) for runner in free), UNLOAD_S
+            )
+
+    def _on_models(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+        self._on_change()
 
     def _refuse_if_hopeless(self) -> None:
         if self._closing.is_set():
@@ -158,7 +195,7 @@ class RunnerPool:
     def _live_once(self) -> str | None:
         """Run one runner to its end; why its life was of no use, if it was of none."""
         try:
-            runner = RunnerProcess(self._spec, self._welcome)
+            runner = RunnerProcess(self._spec, self._welcome, self._on_models)
         except OSError as error:
             return self.fail(f"no runner process can be started: {error}")
         except WorkerError as error:
@@ -233,3 +270,7 @@ class RunnerPool:
             log.error("the worker class cannot start: %s", trace or message)
         self._on_change()
         return message
+
+
+def _is_rid(runner: RunnerProcess, models: Collection[str]) -> bool:
+    return runner.is_dead or runner.models.keys().isdisjoint(models)

@@ -18,8 +18,11 @@ from corral.worker.frame import (
     Done,
     End,
     Frame,
+    Held,
     Init,
+    Loading,
     Log,
+    Models,
     Patience,
     Progress,
     Ready,
@@ -50,15 +53,18 @@ class Poke:
     """Something changed outside: look again."""
 
 
-Event = Done | End | Progress | Log | Patience | Exited | Poke
+Event = Done | End | Progress | Log | Patience | Loading | Models | Exited | Poke
 POKE = Poke()
 
 
 class RunnerProcess:
-    """Started at once; `on_ready` is called from the reader thread."""
+    """Started at once; `on_ready` and `on_models` are called from the reader thread."""
 
     def __init__(
-        self, spec: RunnerSpec, on_ready: Callable[[RunnerProcess], None]
+        self,
+        spec: RunnerSpec,
+        on_ready: Callable[[RunnerProcess], None],
+        on_models: Callable[[], None] = lambda: None,
     ) -> None:
         self.cells = Cells.create()
         self.events: SimpleQueue[Event] = SimpleQueue()
@@ -71,7 +77,11 @@ class RunnerProcess:
         self.was_used = False
         self.was_stopped = False
         """Killed on purpose: by a cancel, a timeout, a limit."""
+        self.models: dict[str, Held] = {}
+        """What it has in memory, by its last word."""
+        self.sizes: dict[str, float] = {}
         self._on_ready = on_ready
+        self._on_models = on_models
         self._kill_lock = threading.Lock()
         self._send_lock = threading.Lock()
         self._is_reaped = False
@@ -83,7 +93,7 @@ class RunnerProcess:
         self.pid = self._vessel.pid
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.send(Init(spec.worker_class, spec.params, spec.log_limit))
+        self.send(Init(spec.worker_class, spec.params, spec.log_limit, spec.model_room))
 
     def send(self, frame: Frame) -> None:
         """Pass a frame on; a runner that cannot take it is killed.
@@ -144,10 +154,14 @@ class RunnerProcess:
         if isinstance(frame, Ready):
             self.cells.unlink()
             self.is_ready = True
+            self.sizes = frame.sizes
             self._on_ready(self)
         elif isinstance(frame, Broken):
             self.fault, self.trace = frame.message, frame.traceback
         else:
+            if isinstance(frame, Models):
+                self.models = {model.name: model for model in frame.held}
+                self._on_models()
             if isinstance(frame, Log):
                 # Not read on: its pipe fills, and in the end who prints waits.
                 self.gate.enter(len(memoryview(frame.lines)))

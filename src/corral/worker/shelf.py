@@ -1,40 +1,101 @@
-"""The models one runner keeps in memory: loaded before use, the least used unloaded."""
+"""The models one runner keeps in memory: loaded before use, dropped when told to.
+
+What to drop for which model is decided where orders are made; only a shelf that is full
+all the same drops what was not used for longest.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from corral.worker.frame import Frame, Held, Loading, Models
 from corral.worker.gpu_memory import GpuMemory
 
 ROOM = 5
 
 
 class Shelf:
-    """Calls a worker's model hooks, so that at most `room` models are held."""
+    """Calls a worker's model hooks, so that at most `room` models are held.
+
+    `tell` gets a frame when a load begins, and when what is held has changed.
+    """
 
     def __init__(
-        self, worker: Any, room: int = ROOM, memory: GpuMemory | None = None
+        self,
+        worker: Any,
+        room: int | None = None,
+        memory: GpuMemory | None = None,
+        tell: Callable[[Frame], None] = lambda frame: None,
     ) -> None:
         self._worker = worker
-        self._room = room
+        self._room = ROOM if room is None else room
         self._memory = memory or GpuMemory()
-        self._held: OrderedDict[str, None] = OrderedDict()
+        self._tell = tell
+        self._held: OrderedDict[str, Held] = OrderedDict()
 
-    def need(self, name: str) -> None:
-        """Have `name` loaded; what the hooks raise fails the task that needs it."""
+    def need(self, name: str) -> float:
+        """Have `name` loaded; the seconds its load took, 0 when it was there.
+
+        What the hooks raise fails the task that needs it.
+        """
         if name in self._held:
             self._held.move_to_end(name)
-            return
-        while len(self._held) >= self._room:
-            oldest, _ = self._held.popitem(last=False)
-            self._worker.unload_model(oldest)
-            self._memory.give_back(oldest)
-        self._worker.load_model(name)
-        self._memory.take(name, self._size_mb(name))
-        self._held[name] = None
+            return 0.0
+        self._tell(Loading(name))
+        try:
+            while len(self._held) >= self._room:
+                self._drop(next(iter(self._held)))
+            return self._load(name)
+        finally:
+            self._say()
 
-    def _size_mb(self, name: str) -> float | None:
-        """What the worker says a model takes; it may be a class without that hook."""
-        ask = getattr(self._worker, "model_memory_mb", None)
-        return ask(name) if callable(ask) else None
+    @property
+    def names(self) -> list[str]:
+        return list(self._held)
+
+    def drop(self, names: Iterable[str]) -> None:
+        """Have none of these in memory any more."""
+        held = [name for name in names if name in self._held]
+        try:
+            for name in held:
+                self._drop(name)
+        finally:
+            if held:
+                self._say()
+
+    def sizes(self) -> dict[str, float]:
+        """MB of the models that the class can name before it has loaded them."""
+        ask = getattr(self._worker, "model_sizes", None)
+        told = ask() if callable(ask) else None
+        if not isinstance(told, Mapping):
+            return {}
+        return {str(name): float(size) for name, size in told.items()}
+
+    def _load(self, name: str) -> float:
+        began_at, began = time.time(), time.perf_counter()
+        self._call("load_model", name)
+        took_s = time.perf_counter() - began
+        told = self._call("model_memory_mb", name)
+        size_mb = float(told) if told is not None else None
+        self._memory.take(name, size_mb)
+        self._held[name] = Held(name, size_mb, took_s, began_at + took_s)
+        return took_s
+
+    def _drop(self, name: str) -> None:
+        # Whatever its hook does, it is not used again without another load.
+        del self._held[name]
+        try:
+            self._call("unload_model", name)
+        finally:
+            self._memory.give_back(name)
+
+    def _call(self, hook: str, name: str) -> Any:
+        """A class need not have every hook."""
+        call = getattr(self._worker, hook, None)
+        return call(name) if callable(call) else None
+
+    def _say(self) -> None:
+        self._tell(Models(list(self._held.values())))

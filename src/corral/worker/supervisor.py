@@ -21,11 +21,12 @@ from typing import IO, Any
 import msgspec
 
 from corral.errors import AlreadyRunning, CorralError
-from corral.worker.allowance import Code, Containers, Limits
+from corral.worker.assignment import Assignment, Word
 from corral.worker.beacon import Beacon
 from corral.worker.bundle import FUNCTION_WORKER, PLAIN_TYPES, Bundle
 from corral.worker.bundle_pool import BundlePool
 from corral.worker.desk import Desk
+from corral.worker.holding import Holdings
 from corral.worker.manager_link import Away, Fenced, ManagerLink, Refused
 from corral.worker.recipe import Recipe
 from corral.worker.reporting import Registration, Reporter
@@ -44,41 +45,6 @@ PREPARE_AGAIN_S = (5.0, 15.0, 30.0, 60.0, 120.0)
 THREADS_PER_RUNNER = 2
 
 
-class Spec(msgspec.Struct):
-    worker_class: str
-    name: str = ""
-    job_types: list[str] = msgspec.field(default_factory=list)
-    params: dict[str, Any] = msgspec.field(default_factory=dict)
-    concurrency: int = 1
-    environment: dict[str, Any] | None = None
-    entry: str | None = None
-    url: str | None = None
-
-
-class Assignment(msgspec.Struct):
-    """The agent's first line: whom to work for, and as what."""
-
-    worker_id: str
-    node_id: str
-    manager_url: str
-    key: str
-    epoch: int
-    redis_url: str
-    spec: Spec
-    ca_file: str | None = None
-    log_level: str = "INFO"
-    code: Code = msgspec.field(default_factory=Code)
-    containers: Containers = msgspec.field(default_factory=Containers)
-    limits: Limits = msgspec.field(default_factory=Limits)
-
-
-class Word(msgspec.Struct):
-    """Any later line of the agent."""
-
-    drop: list[tuple[str, int]] = msgspec.field(default_factory=list)
-    cut_off_s: float = 0.0
-
-
 class Supervisor:
     """Wires the parts of one worker together and owns their end."""
 
@@ -86,12 +52,14 @@ class Supervisor:
         self._given = given
         self._words = words
         link = ManagerLink(given.manager_url, given.key, given.ca_file)
+        holdings = Holdings(lambda: self._pool.runners)
         self._reporter = Reporter(
             link,
             given.worker_id,
             self._on_answer,
             lambda why: self._leave(why),
             lambda command: self._desk.run_beside(command),
+            holdings,
         )
         spec = given.spec
         self._recipe = Recipe(
@@ -112,7 +80,7 @@ class Supervisor:
             lambda: self._beacon.touch(),
             given.limits,
         )
-        self._beacon = Beacon(beacon_fd, self._pool, self._desk)
+        self._beacon = Beacon(beacon_fd, self._pool, self._desk, holdings)
         self._told: tuple[str, str | None] | None = None
         self._tell_lock = threading.Lock()
         self._is_stopping = threading.Event()
@@ -122,7 +90,10 @@ class Supervisor:
     def _make_pool(self, link: ManagerLink) -> RunnerPool:
         spec, code = self._given.spec, self._given.code
         plain = RunnerSpec(
-            spec.worker_class, spec.params, log_limit=code.log_limit_bytes
+            spec.worker_class,
+            spec.params,
+            log_limit=code.log_limit_bytes,
+            model_room=code.model_room,
         )
         plain = self._trusted(plain)
         size = spec.concurrency
@@ -345,6 +316,7 @@ class Supervisor:
 
     def _on_change(self) -> None:
         self._beacon.touch()
+        self._reporter.tell_models()
         with self._tell_lock:
             error = self._pool.error
             if error is None and not self._pool.is_ready:

@@ -62,7 +62,8 @@ class RunnerSpec:
     """Which class to run, made with which parameters, and how to start its runner.
 
     `python`, `folder` and `variables` are of the process, or, with `launch`, of
-    whatever that starts. `log_limit` is how many bytes of a task's output are kept.
+    whatever that starts. `log_limit` is how many bytes of a task's output are kept,
+    `model_room` how many models a runner holds at most.
     """
 
     worker_class: str
@@ -72,6 +73,7 @@ class RunnerSpec:
     variables: Mapping[str, str] = field(default_factory=dict)
     launch: Launch | None = None
     log_limit: int | None = None
+    model_room: int | None = None
 
 
 def child_environment() -> dict[str, str]:

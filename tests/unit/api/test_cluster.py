@@ -161,6 +161,8 @@ async def test_a_worker_is_described_as_the_documents_have_it(world: World) -> N
         "tasks_failed": 1,
         "average_duration_s": 0.5,
         "error_rate": 0.5,
+        "model_loads": 0,
+        "model_load_s": 0.0,
     }
 
 
@@ -178,6 +180,7 @@ async def test_job_types_are_listed_with_their_schemas(world: World) -> None:
             "output_schema": None,
             "queue_order": "priority",
             "waiting": 0,
+            "paused": False,
         }
     ]
 

@@ -96,7 +96,7 @@ def test_refused_tasks_are_told_by_their_number(
     "options",
     [
         ["--array", "x"],
-        ["--array", "0-9%3"],
+        ["--array", "0-9%0"],
         ["--array", "0-1", "--sweep", "p.csv"],
         ["--sweep", "bad.csv"],
         ["--dry-run"],

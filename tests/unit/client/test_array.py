@@ -58,13 +58,29 @@ def test_a_range_is_read_as_it_is_written(text: str, numbers: list[int]) -> None
         ("0-9:0", "no numbers"),
         ("0-3,2", "twice"),
         ("0-200000", "at most"),
-        ("0-9%2", "limit"),
+        ("0-9%2", "no range"),
     ],
 )
 def test_what_is_no_range_is_refused(text: str, why: str) -> None:
     with pytest.raises(InvalidField, match=why) as refusal:
         array.read_range(text)
     assert refusal.value.field == "array"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("0-9", ("0-9", None)), ("0-9%3", ("0-9", 3)), ("1,4 % 1", ("1,4 ", 1))],
+)
+def test_a_range_may_say_how_many_run_at_once(
+    text: str, found: tuple[str, int | None]
+) -> None:
+    assert array.read_limit(text) == found
+
+
+@pytest.mark.parametrize("text", ["0-9%", "0-9%0", "0-9%x", "0-9%-1", "0-9%2%3"])
+def test_what_is_no_limit_is_refused(text: str) -> None:
+    with pytest.raises(InvalidField, match="no limit"):
+        array.read_limit(text)
 
 
 def test_each_task_knows_its_number() -> None:

@@ -191,7 +191,11 @@ async def test_that_time_is_a_setting_and_agents_are_told_theirs() -> None:
     async with running(config) as world:
         worker = await world.worker("echo")
         told = await worker.node.register(declared("one", "echo"))
-        assert told["limits"] == {"no_overlap_kill_s": 40.0, "overrun_s": 0.2}
+        assert told["limits"] == {
+            "no_overlap_kill_s": 40.0,
+            "overrun_s": 0.2,
+            "model_load_s": 300.0,
+        }
         worker = await worker.node.workers["one"].start()
         never = await world.submit.submit(overlap=NEVER)
         worker.take_one()

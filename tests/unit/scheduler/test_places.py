@@ -220,7 +220,8 @@ def test_queues_of_constraints_that_are_done_with_do_not_pile_up() -> None:
         scheduler.apply(task(f"t{number}", number, constraint=constraint))
         assert placed(scheduler.plan(NOW)) == {f"t{number}": "w1"}
         scheduler.apply(OrderClosed("w1"))
-    assert len(scheduler._queues) <= 64
+    assert len(scheduler._picture.families) <= 64
+    assert len(scheduler._picture.fleet.groups) == 1
 
 
 def test_a_node_that_is_held_and_lacks_a_label_is_not_the_one_to_wait_for() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.scheduler.estimate import Durations
+from corral.scheduler.estimate import Estimates
 from corral.scheduler.scheduler import Policy, Scheduler
 from corral.scheduler.value import (
     DependencyMet,
@@ -180,27 +180,27 @@ def test_the_plan_says_when_time_alone_changes_it() -> None:
 
 
 def test_a_mean_moves_toward_what_was_measured_last() -> None:
-    durations = Durations()
-    assert durations.get("a") is None
+    durations = Estimates()
+    assert durations.recent_s("a") is None
     durations.learn("a", 2, 2.0)
-    assert durations.get("a") == 1.0
+    assert durations.recent_s("a") == 1.0
     durations.learn("a", 1, 0.0)
-    assert durations.get("a") == pytest.approx(0.7)
+    assert durations.recent_s("a") == pytest.approx(0.7)
 
 
 def test_a_type_that_turned_slow_is_believed_at_once() -> None:
-    durations = Durations()
+    durations = Estimates()
     durations.learn("a", 100, 0.01)
     durations.learn("a", 1, 30.0)
-    assert durations.get("a") == 30.0
+    assert durations.recent_s("a") == 30.0
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(0.0, 100.0)), min_size=1))
 def test_a_mean_stays_within_what_was_measured(ran: list[tuple[int, float]]) -> None:
-    durations = Durations()
+    durations = Estimates()
     for count, each_s in ran:
         durations.learn("a", count, count * each_s)
-    mean = durations.get("a")
+    mean = durations.recent_s("a")
     assert mean is not None
     slack = 1e-6
     assert min(s for _, s in ran) - slack <= mean <= max(s for _, s in ran) + slack

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.core.job_type import QueueOrder
-from corral.scheduler.queue import TypeQueue
+from corral.scheduler.queue import TaskQueue
 from corral.scheduler.scheduler import Scheduler
 from corral.scheduler.value import (
     OrderClosed,
@@ -85,7 +85,7 @@ def test_a_stack_is_not_starved_by_a_type_that_shares_its_worker() -> None:
 
 
 def test_the_place_told_to_a_waiting_task_is_that_of_its_order() -> None:
-    queue = TypeQueue(QueueOrder.STACK)
+    queue = TaskQueue(QueueOrder.STACK)
     for task in tasks():
         queue.push(task)
     assert [queue.position(task) for task in tasks()] == [4, 3, 2, 1, 0]
@@ -122,7 +122,7 @@ def test_a_worker_can_be_given_other_types_while_it_works() -> None:
 def test_every_order_hands_out_every_task_once(
     priorities: list[int], order: QueueOrder
 ) -> None:
-    queue = TypeQueue(order)
+    queue = TaskQueue(order)
     for seq, priority in enumerate(priorities):
         queue.push(Waiting(f"t{seq}", 1, "a", seq, priority))
     taken = [task.seq for task in queue.take(100, 1 << 20)]

@@ -258,3 +258,14 @@ class Singer(Worker):
         if not self.params["song"]:
             raise RuntimeError("it lost its voice")
         return {"song": self.params["song"]}
+
+
+class Weights(Worker):
+    """Loads any model but `bad`."""
+
+    def load_model(self, name: str) -> None:
+        if name == "bad":
+            raise OSError("no weights of bad")
+
+    def run(self, payload: Any) -> Any:
+        return self.context.model

@@ -8,6 +8,7 @@ import pytest
 
 from corral.agent.probe.simulated import SimulatedProbe
 from corral.worker import Worker
+from corral.worker.frame import Frame, Loading, Models
 from corral.worker.gpu_memory import GpuMemory
 from corral.worker.shelf import Shelf
 
@@ -42,6 +43,46 @@ def test_a_model_that_does_not_load_is_not_held() -> None:
             shelf.need("broken")
     shelf.need("a")
     assert worker.calls == ["+a"]
+
+
+def test_what_is_dropped_is_told_and_loaded_again_when_it_is_needed() -> None:
+    worker, told = Holder(), list[Frame]()
+    shelf = Shelf(worker, tell=told.append)
+    assert shelf.need("a") > 0.0
+    assert shelf.need("a") == 0.0
+    shelf.drop(["nobody", "a"])
+    shelf.drop(["a"])
+    shelf.need("a")
+    assert worker.calls == ["+a", "-a", "+a"]
+    held = [[m.name for m in f.held] for f in told if isinstance(f, Models)]
+    assert held == [["a"], [], ["a"]]
+    assert [f.model for f in told if isinstance(f, Loading)] == ["a", "a"]
+
+
+class Careless:
+    """A class without any of the hooks."""
+
+
+def test_a_class_without_hooks_may_be_given_tasks_with_models() -> None:
+    shelf = Shelf(Careless())
+    shelf.need("a")
+    assert (shelf.names, shelf.sizes()) == (["a"], {})
+    shelf.drop(["a"])
+    assert shelf.names == []
+
+
+class Clumsy(Holder):
+    def unload_model(self, name: str) -> None:
+        raise RuntimeError("it sticks")
+
+
+def test_a_model_whose_unload_fails_is_not_used_again() -> None:
+    worker = Clumsy()
+    shelf = Shelf(worker, room=1)
+    shelf.need("a")
+    with pytest.raises(RuntimeError, match="it sticks"):
+        shelf.need("b")
+    assert shelf.names == []
 
 
 class Sized(Holder):

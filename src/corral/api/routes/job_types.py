@@ -35,6 +35,7 @@ def _shown(row: JobType, waiting: int) -> model.JobTypeOut:
         Raw(row.output_schema.encode()) if row.output_schema else None,
         str(row.queue_order),
         waiting,
+        row.is_paused,
     )
 
 
@@ -59,7 +60,7 @@ async def add_job_type(request: Request, who: Operator) -> Response:
         created_at=who.manager.clock.now(),
         queue_order=_order(said.queue_order),
     )
-    await who.manager.job_types.save(row)
+    row = await who.manager.job_types.save(row)
     who.note("job_type.save", row.name)
     return answer(_shown(row, _waiting(who, row.name)), 201)
 
@@ -108,6 +109,30 @@ async def delete_job_type(name: str, who: Operator) -> Response:
     await who.manager.job_types.delete(name)
     who.note("job_type.delete", name)
     return answer(model.JobTypeGone("the job type is gone", name))
+
+
+@router.post(
+    "/{name}/pause",
+    summary="Let tasks of this kind wait; what runs goes on",
+    **described(model.JobTypeOut, errors=(404,)),
+)
+async def pause(name: str, who: Operator) -> Response:
+    return await _pause(name, who, is_paused=True)
+
+
+@router.post(
+    "/{name}/resume",
+    summary="Let tasks of this kind start again",
+    **described(model.JobTypeOut, errors=(404,)),
+)
+async def resume(name: str, who: Operator) -> Response:
+    return await _pause(name, who, is_paused=False)
+
+
+async def _pause(name: str, who: Caller, *, is_paused: bool) -> Response:
+    row = await who.manager.job_types.pause(name, is_paused)
+    who.note("job_type.pause" if is_paused else "job_type.resume", name)
+    return answer(_shown(row, _waiting(who, name)))
 
 
 @router.delete(

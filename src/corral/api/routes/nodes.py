@@ -10,6 +10,7 @@ from corral import __version__
 from corral.api import model, node_model, render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
+from corral.api.model_intake import models_in, models_word
 from corral.api.worker_intake import declared_specs, plain, worker_state
 from corral.core.constraint import check_taint
 from corral.core.environment import to_plain
@@ -18,6 +19,7 @@ from corral.core.node import Sample
 from corral.core.worker import Worker
 from corral.errors import InvalidField
 from corral.manager import breakers, gpus, owner, skew
+from corral.manager.manager import Manager
 from corral.manager.master import MACHINE
 from corral.manager.registry import WorkerBeat
 from corral.manager.secret import node_password
@@ -96,7 +98,9 @@ async def register(node_id: str, request: Request, who: OwnNode) -> Response:
             sample_s=config.sample_s,
             engine=await _engine(who, node_id),
             limits=node_model.LimitsOut(
-                config.liveness.no_overlap_kill_s, config.overrun_s
+                config.liveness.no_overlap_kill_s,
+                config.overrun_s,
+                config.models.load_s,
             ),
         )
     )
@@ -180,12 +184,28 @@ async def beat(node_id: str, request: Request, who: OwnNode) -> Response:
         said.breakers,
         manager.clock.now(),
     )
+    _note_models(manager, node_id, beats, has_reading=said.gpus is not None)
     link, word = manager.registry.node(node_id), said.owner
     await skew.note_clock(manager.store, manager.clock, link, said.clock)
     reason = (word.reason or "in use") if word is not None and word.active else None
     is_drain = word is not None and word.drain
     await owner.note(manager.store, manager.clock, link, reason, drain=is_drain)
     return answer(node_model.BeatOut(version, drop))
+
+
+def _note_models(
+    manager: Manager, node_id: str, beats: list[WorkerBeat], *, has_reading: bool
+) -> None:
+    """Beats repeat what workers say of their models, for a manager that began anew."""
+    lead_s = manager.registry.node(node_id).clock.correction_s
+    for told in beats:
+        link = manager.cluster.workers.get(told.worker_id)
+        if link is None or link.worker.node_id != node_id:
+            continue
+        said = models_in(told.facts)
+        if said and told.incarnation and told.incarnation == link.worker.incarnation:
+            manager.models.note(link, models_word(said, lead_s))
+    manager.models.look(node_id, has_reading=has_reading)
 
 
 def _beat(said: node_model.WorkerBeatIn) -> WorkerBeat:

@@ -19,6 +19,7 @@ from corral.core.job_type import check_name
 from corral.core.key import Scope
 from corral.core.notice import public, urls_of
 from corral.core.schedule import AT_LABEL, LABEL, Missed, Overlapping, Schedule
+from corral.core.share import PREEMPTIBLE, group_of
 from corral.errors import InvalidField
 from corral.manager.cron import Cron
 
@@ -101,6 +102,7 @@ def _word(text: str, kind: type[W], field: str) -> W:
 def _shown(row: Schedule) -> model.ScheduleOut:
     spec = row.task
     constraint = constraint_of(spec.labels) or ANYWHERE
+    group, group_limit = group_of(spec.labels)
     return model.ScheduleOut(
         name=row.name,
         cron=row.cron,
@@ -127,6 +129,9 @@ def _shown(row: Schedule) -> model.ScheduleOut:
             notify=urls_of(spec.labels),
             node_labels=dict(constraint.labels),
             tolerates=sorted(constraint.tolerates),
+            group=group,
+            group_limit=group_limit or None,
+            preemptible=PREEMPTIBLE in spec.labels,
         ),
     )
 

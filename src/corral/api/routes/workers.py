@@ -13,6 +13,7 @@ from msgspec import UNSET
 from corral.api import model, node_model, render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
+from corral.api.model_intake import models_word
 from corral.api.worker_intake import MAX_COUNT, worker_spec, worker_state
 from corral.core.key import Scope
 from corral.core.node import NodeState
@@ -180,9 +181,14 @@ async def report(worker_id: str, request: Request, who: OwnNode) -> Response:
     said = await read(request, node_model.ReportIn)
     node = who.manager.registry.node(link.worker.node_id)
     told = _report(said, node.clock.correction_s)
-    if said.state is not None and said.incarnation == link.worker.incarnation:
-        state = worker_state(said.state)
-        who.manager.registry.set_serving(link, state, said.error)
+    if said.incarnation == link.worker.incarnation:
+        if said.state is not None:
+            state = worker_state(said.state)
+            who.manager.registry.set_serving(link, state, said.error)
+        if said.models is not None:
+            # Before its outcomes: what an order left in memory is known when it closes.
+            word = models_word(said.models, node.clock.correction_s)
+            who.manager.models.note(link, word)
     return answer(await who.manager.reporting.report(link, told))
 
 
@@ -230,4 +236,5 @@ def _outcome(said: node_model.OutcomeIn, lead_s: float) -> Outcome:
         TaskError(error.kind, error.message, error.traceback) if error else None,
         _moment(said.started_at - lead_s) if said.started_at else None,
         said.duration_s,
+        load_s=said.load_s,
     )

@@ -1,0 +1,35 @@
+"""The product's placement behind the packing simulator's policy interface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from corral.scheduler.packing import Packing
+from corral.scheduler.room import Card, Need, Offer, Room
+
+_KEPT: dict[int, Packing] = {}
+
+
+def choose(cluster: Any, spec: Any, candidates: Any, rng: Any) -> tuple[int, list[int]]:
+    """Node and devices for a pod; one `Packing` a cluster."""
+    packing = _KEPT.get(id(cluster))
+    if packing is None:
+        _KEPT.clear()
+        packing = _KEPT[id(cluster)] = _of(cluster)
+    cpu, memory, share, gpus, kinds = spec
+    need = Need(cpu, memory, share, gpus, kinds=frozenset(kinds))
+    packing.expect(need)
+    fit = packing.choose(need)
+    assert fit is not None
+    packing.place(fit.room, fit.cards, need)
+    return int(fit.room.name), list(fit.cards)
+
+
+def _of(cluster: Any) -> Packing:
+    packing = Packing()
+    for index in range(cluster.n):
+        card = Card(cluster.models[cluster.model[index]])
+        count = int((cluster.gpu[index] >= 0).sum())
+        cpu, memory = int(cluster.cpu[index]), int(cluster.mem[index])
+        packing.add(Room.of(str(index), Offer(cpu, memory, (card,) * count)))
+    return packing

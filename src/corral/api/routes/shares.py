@@ -1,0 +1,92 @@
+"""/shares: how much of the cluster an owner, or all tasks with a label, may have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from msgspec import Struct
+
+from corral.api.deps import Caller, answer, caller, read
+from corral.api.describe import described
+from corral.core.key import Scope
+from corral.core.share import Share
+from corral.manager.sharing import ShareNow
+
+router = APIRouter(prefix="/shares", tags=["shares"])
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
+
+
+class ShareIn(Struct, forbid_unknown_fields=True):
+    """`name` reads KEY=VALUE; one limit at least, what is not said is not limited."""
+
+    name: str
+    weight: float | None = None
+    max_running: int | None = None
+    gpu_seconds_per_day: float | None = None
+
+
+class ShareOut(Struct):
+    """`gpu_seconds_today` counts what has ended, from midnight UTC."""
+
+    name: str
+    weight: float | None
+    max_running: int | None
+    gpu_seconds_per_day: float | None
+    running: int
+    waiting: int
+    gpu_seconds_today: float
+
+
+class ShareListOut(Struct):
+    shares: list[ShareOut]
+
+
+class ShareRemoved(Struct):
+    message: str
+    name: str
+
+
+def _shown(now: ShareNow) -> ShareOut:
+    share = now.share
+    return ShareOut(
+        share.name,
+        share.weight,
+        share.max_running,
+        share.gpu_seconds_per_day,
+        now.running,
+        now.waiting,
+        round(now.gpu_seconds_today, 3),
+    )
+
+
+@router.get("", summary="Shares, and how each stands", **described(ShareListOut))
+async def list_shares(who: Reader) -> Response:
+    return answer(ShareListOut([_shown(now) for now in who.manager.sharing.all()]))
+
+
+@router.put(
+    "",
+    summary="Set a share, or change it",
+    **described(
+        ShareOut,
+        body=ShareIn,
+        example={"name": "team=vision", "weight": 2.0, "max_running": 10},
+    ),
+)
+async def set_share(request: Request, who: Admin) -> Response:
+    said = await read(request, ShareIn)
+    share = Share(said.name, said.weight, said.max_running, said.gpu_seconds_per_day)
+    await who.manager.sharing.save(share)
+    who.note("share.set", share.name)
+    return answer(_shown(who.manager.sharing.get(share.name)))
+
+
+@router.delete(
+    "/{name}", summary="Remove a share", **described(ShareRemoved, errors=(404,))
+)
+async def remove_share(name: str, who: Admin) -> Response:
+    await who.manager.sharing.remove(name)
+    who.note("share.remove", name)
+    return answer(ShareRemoved("the share is removed", name))

@@ -1,0 +1,102 @@
+"""`corral explain ID`: why a task waits and what would start it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from corral.cli import argument, show
+from corral.cli.connect import connect
+
+if TYPE_CHECKING:
+    from corral.client.explain import Candidate, Cost, Explanation
+    from corral.client.value import Start
+
+_FEW = 8
+
+
+def explain(
+    ctx: typer.Context,
+    task_id: argument.TaskArgument,
+    is_all: Annotated[
+        bool, typer.Option("--all", help="List every worker, not the nearest few.")
+    ] = False,
+    as_json: show.JsonFlag = False,
+) -> None:
+    """Say why a task waits and what would start it, or why it ran where it did."""
+    with connect(ctx) as client:
+        found = client.explain(task_id, limit=0 if is_all else _FEW)
+    if as_json:
+        show.echo_json(found.to_dict())
+        return
+    typer.echo(show.cell(found.headline))
+    typer.echo()
+    show.facts(_facts(found))
+    _print_candidates(found.candidates)
+    left = found.candidates_total - len(found.candidates)
+    if left > 0:
+        show.hint(f"{left} more worker(s): --all lists them")
+
+
+def _facts(found: Explanation) -> Iterable[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = [("status", found.status)]
+    for number, change in enumerate(found.changes):
+        name = "change" if number == 0 else "or"
+        rows.append((name, change.message))
+        rows.append(("", f"$ {change.command}" if change.command else ""))
+    if found.reason is not None and found.line:
+        rows.append(("position", f"{found.ahead} before it, {found.line} in its line"))
+    if found.estimated_start is not None:
+        rows.append(("expected", _start(found.estimated_start)))
+    rows.append(("should take", show.took(found.estimated_duration)))
+    if (placed := found.placement) is not None:
+        rows += [
+            ("sent", placed.at),
+            ("cost", _cost(placed.cost)),
+            ("in one order", placed.together if placed.together > 1 else None),
+            ("passed over", ", ".join(placed.passed_over)),
+        ]
+    rows += [
+        ("attempt", f"{a.attempt}: {a.outcome} on {a.worker_id or 'no worker'}")
+        for a in found.attempts
+    ]
+    return rows
+
+
+def _start(start: Start) -> str:
+    if start.at is None or start.low is None or start.high is None:
+        return ""
+    low_s = start.in_s - (start.at - start.low).total_seconds()
+    high_s = start.in_s + (start.high - start.at).total_seconds()
+    about = f"in about {show.took(start.in_s)}"
+    return (
+        f"{about}; four of five such tasks: {show.took(low_s)} to {show.took(high_s)}"
+    )
+
+
+def _cost(cost: Cost | None) -> str:
+    if cost is None:
+        return ""
+    parts = [("wait", cost.wait_s), ("load", cost.load_s), ("drop", cost.drop_s)]
+    named = [f"{name} {show.took(part)}" for name, part in parts if part]
+    return ", ".join([*named, f"run {show.took(cost.run_s)}"])
+
+
+def _print_candidates(candidates: list[Candidate]) -> None:
+    if not candidates:
+        return
+    typer.echo()
+    rows = []
+    for candidate in candidates:
+        cost = candidate.cost
+        terms = [cost.wait_s, cost.load_s, cost.drop_s, cost.run_s] if cost else []
+        cells = [f"{term:.1f}" for term in terms] or [""] * 4
+        total = f"{cost.total_s:.1f}" if cost else ""
+        where = (candidate.worker_id, candidate.node_id, candidate.verdict)
+        rows.append((*where, *cells, total, candidate.message))
+    show.table(
+        ("WORKER", "NODE", "VERDICT", "WAIT", "LOAD", "DROP", "RUN", "SECONDS", "WHY"),
+        rows,
+    )

@@ -1,0 +1,73 @@
+"""The calls about shares of the cluster, and about paused job types."""
+
+from __future__ import annotations
+
+import msgspec
+
+from corral.client.exchange import Flow, Request, get, segment
+from corral.client.fault import decode
+from corral.client.payload import encode
+from corral.client.value import Value
+
+
+class ShareInfo(Value, frozen=True, kw_only=True):
+    """A share and how it stands; `name` reads KEY=VALUE, like `team=vision`."""
+
+    name: str
+    weight: float | None = None
+    max_running: int | None = None
+    gpu_seconds_per_day: float | None = None
+    running: int = 0
+    waiting: int = 0
+    gpu_seconds_today: float = 0.0
+
+
+class _Shares(msgspec.Struct):
+    shares: list[ShareInfo]
+
+
+def pause_job_type(name: str) -> Flow[None]:
+    """Let tasks of this kind wait; what runs goes on. Raises NotFound."""
+    yield Request("POST", f"/job-types/{segment(name)}/pause", is_repeatable=True)
+
+
+def resume_job_type(name: str) -> Flow[None]:
+    """Let tasks of this kind start again. Raises NotFound."""
+    yield Request("POST", f"/job-types/{segment(name)}/resume", is_repeatable=True)
+
+
+def shares() -> Flow[list[ShareInfo]]:
+    """Every share, by name."""
+    response = yield get("/shares")
+    return decode(response, _Shares).shares
+
+
+def set_share(
+    name: str,
+    *,
+    weight: float | None = None,
+    max_running: int | None = None,
+    gpu_seconds_per_day: float | None = None,
+) -> Flow[ShareInfo]:
+    """Say how much of the cluster an owner, or all tasks with a label, may have.
+
+    Args:
+        name: `owner=ID` or a label, `team=vision`; `team=*` is each other value.
+        weight: Its part where all of that key together want more than there is.
+        max_running: How many of its tasks may be with workers at once.
+        gpu_seconds_per_day: From midnight UTC; then what waits goes on next day.
+    """
+    limits = {
+        "name": name,
+        "weight": weight,
+        "max_running": max_running,
+        "gpu_seconds_per_day": gpu_seconds_per_day,
+    }
+    body = encode({key: value for key, value in limits.items() if value is not None})
+    response = yield Request("PUT", "/shares", body=body, is_repeatable=True)
+    return decode(response, ShareInfo)
+
+
+def remove_share(name: str) -> Flow[None]:
+    """Forget a share; its tasks go on without. Raises NotFound."""
+    yield Request("DELETE", f"/shares/{segment(name)}")

@@ -1,0 +1,62 @@
+"""Models as values: what a worker holds in memory, and what it was asked to keep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from corral.core.order import OrderItem
+
+MODEL_TASK = "corral.model"
+"""The type of tasks that bring a model into a worker's memory, or out of it."""
+_UNLOAD = "unload"
+
+
+def unload_payload(model: str) -> str:
+    """The payload of a task that takes a model out of memory."""
+    return json.dumps({_UNLOAD: model})
+
+
+def models_to_drop(items: Iterable[OrderItem]) -> tuple[str, ...]:
+    """What an order drops because a task of it says so."""
+    told = (json.loads(i.payload) for i in items if i.job_type == MODEL_TASK)
+    return tuple(str(word[_UNLOAD]) for word in told if _UNLOAD in word)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldModel:
+    """A model in a worker's memory.
+
+    `size_mb` is None where its class does not say; `load_s` is what the load took.
+    """
+
+    name: str
+    size_mb: float | None = None
+    load_s: float | None = None
+    loaded_at: datetime | None = None
+    last_used: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """A model that a worker is never to drop by itself.
+
+    With `preload` it is also loaded whenever it is not there.
+    """
+
+    worker_id: str
+    model: str
+    preload: bool = True
+    priority: int = 0
+    created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownModel:
+    """What was learned of a model, wherever it was loaded."""
+
+    name: str
+    size_mb: float | None = None
+    load_s: float | None = None

@@ -1,0 +1,23 @@
+"""How the scheduler is told to go about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+AHEAD = 2
+"""Orders a slot may have of tasks so short that a round trip would show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How large an order may be, and when a worker gets one ahead."""
+
+    order_max_tasks: int = 200
+    order_max_bytes: int = 1 << 20
+    order_budget_s: float = 0.020
+    ahead_below_s: float = 0.010
+    most_models: int = 1000
+    is_lru: bool = False
+    strategy: str = "smith"
+    preempts: bool = False
+    """May tasks that allow it be stopped for critical ones?"""

@@ -1,0 +1,88 @@
+"""Order on a running cluster: limits, pauses, and room made for critical tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from corral.client import Client, TaskDetail
+from tests.acceptance.cluster import SLEEP, Cluster, until
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    home = tmp_path_factory.mktemp("order")
+    running = Cluster.start(home, [f"{SLEEP}x3"], CORRAL_PREEMPTION="true")
+    running.serving("sleep")
+    yield running
+    running.stop()
+
+
+def most_at_once(tasks: list[TaskDetail]) -> int:
+    """How many of them ran at the same time."""
+    assert all(t.started_at and t.completed_at for t in tasks)
+    begins = [(t.started_at, 1) for t in tasks if t.started_at]
+    ends = [(t.completed_at, -1) for t in tasks if t.completed_at]
+    count = most = 0
+    for _, change in sorted([*begins, *ends], key=lambda step: (step[0], step[1])):
+        count += change
+        most = max(most, count)
+    return most
+
+
+def details(client: Client, label: str) -> list[TaskDetail]:
+    return [client.get_task(t.task_id) for t in client.list_tasks(label=label)]
+
+
+def test_an_array_with_a_limit_runs_so_many_at_once(cluster: Cluster) -> None:
+    made = cluster.corral("submit", "sleep", '{"seconds": 0.2}', "--array", "0-5%2")
+    assert made.code == 0, made
+    array_id = made.out.strip()
+    assert cluster.corral("wait", "--array", array_id).code == 0
+    tasks = details(cluster.client, f"array:{array_id}")
+    assert len(tasks) == 6
+    assert most_at_once(tasks) == 2, "though there are three workers"
+
+
+def test_a_paused_type_and_a_quota_hold_tasks_back(cluster: Cluster) -> None:
+    client = cluster.client
+    assert cluster.corral("job-type", "pause", "sleep").code == 0
+    assert cluster.corral("share", "set", "team=a", "--max-running", "1").code == 0
+    ids = client.submit_many(
+        [
+            {
+                "task_type": "sleep",
+                "parameters": {"seconds": 0.2},
+                "labels": {"team": t},
+            }
+            for t in ("a", "a", "a", "b")
+        ]
+    )
+    waiting = client.get_task(ids[0]).waiting
+    assert waiting is not None
+    assert waiting.reason == "type_paused"
+    assert cluster.corral("job-type", "resume", "sleep").code == 0
+    assert all(t.is_completed for t in client.wait_many(ids))
+    assert most_at_once([client.get_task(i) for i in ids[:3]]) == 1
+    assert cluster.corral("share", "remove", "team=a").code == 0
+
+
+def test_a_critical_task_takes_the_place_of_a_preemptible_one(
+    cluster: Cluster,
+) -> None:
+    client = cluster.client
+    long = [
+        client.submit("sleep", {"seconds": 600}, preemptible=True, timeout=900)
+        for _ in range(3)
+    ]
+    until(
+        "all are busy",
+        lambda: all(client.get_task(t).status == "running" for t in long),
+    )
+    urgent = client.submit("sleep", {"seconds": 0.1}, priority="critical")
+    assert client.wait(urgent, timeout=60).is_completed
+    (stopped,) = [t for t in map(client.get_task, long) if t.attempt > 1]
+    assert (stopped.tries, stopped.attempts[0].outcome) == (0, "returned")
+    for task in long:
+        client.cancel(task)

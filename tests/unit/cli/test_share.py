@@ -1,0 +1,87 @@
+"""Shares and paused job types on the command line, and arrays with a limit."""
+
+from __future__ import annotations
+
+import json
+
+from tests.unit.cli.conftest import Corral
+from tests.unit.client.stand_in import StandIn, fault
+
+SHARE = {
+    "name": "team=vision",
+    "weight": 2.0,
+    "max_running": 10,
+    "gpu_seconds_per_day": 3600.0,
+    "running": 3,
+    "waiting": 7,
+    "gpu_seconds_today": 120.4,
+}
+PUT = "PUT /shares"
+
+
+def test_a_share_is_set_with_what_was_given(manager: StandIn, corral: Corral) -> None:
+    manager.on(PUT, SHARE)
+    ran = corral("share", "set", "team=vision", "--weight", "2", "--max-running", "10")
+    assert (ran.code, ran.out) == (0, "set team=vision\n")
+    (seen,) = manager.asked(PUT)
+    assert seen.json == {"name": "team=vision", "weight": 2.0, "max_running": 10}
+
+
+def test_shares_are_listed_with_how_they_stand(
+    manager: StandIn, corral: Corral
+) -> None:
+    manager.on("GET /shares", {"shares": [SHARE, {"name": "owner=*", "weight": 1.0}]})
+    ran = corral("share", "list")
+    assert ran.code == 0
+    words = [line.split() for line in ran.out.splitlines()[1:]]
+    assert words[0] == ["team=vision", "2", "3", "of", "10", "7", "120", "of", "3600"]
+    assert words[1] == ["owner=*", "1", "0", "0", "0"]
+    ran = corral("share", "list", "--json")
+    assert json.loads(ran.out)[0]["max_running"] == 10
+
+
+def test_no_shares_says_how_to_set_one(manager: StandIn, corral: Corral) -> None:
+    manager.on("GET /shares", {"shares": []})
+    assert "corral share set" in corral("share", "list").err
+
+
+def test_a_share_is_removed(manager: StandIn, corral: Corral) -> None:
+    manager.on("DELETE /shares/team%3Dvision", {"message": "ok", "name": "x"})
+    assert corral("share", "remove", "team=vision").out == "removed team=vision\n"
+
+
+def test_an_unknown_share_is_said_so(manager: StandIn, corral: Corral) -> None:
+    manager.on("DELETE /shares/x%3Dy", fault("not_found", 404, "no share 'x=y'"))
+    ran = corral("share", "remove", "x=y")
+    assert ran.code == 1
+    assert "no share" in ran.err
+
+
+def test_a_job_type_is_paused_and_resumed(manager: StandIn, corral: Corral) -> None:
+    for verb, word in (("pause", "paused"), ("resume", "resumed")):
+        manager.on(f"POST /job-types/train/{verb}", {"name": "train"})
+        ran = corral("job-type", verb, "train")
+        assert (ran.code, ran.out) == (0, f"{word} train\n")
+
+
+def test_an_array_with_a_limit_is_a_group_of_its_own(
+    manager: StandIn, corral: Corral
+) -> None:
+    manager.on("POST /tasks/batch", {"task_ids": ["t0", "t1", "t2"], "errors": []})
+    ran = corral("submit", "echo", "--array", "0-2%2")
+    assert ran.code == 0, ran
+    (seen,) = manager.asked("POST /tasks/batch")
+    array_id = ran.out.strip()
+    told = [(t["group"], t["group_limit"]) for t in seen.json["tasks"]]
+    assert told == [(array_id, 2)] * 3
+
+
+def test_a_task_says_its_group_and_that_it_may_be_stopped(
+    manager: StandIn, corral: Corral
+) -> None:
+    manager.on("POST /tasks", {"task_id": "t", "status": "queued"})
+    options = ["--group", "g", "--group-limit", "3", "--preemptible"]
+    assert corral("submit", "echo", *options).code == 0
+    (seen,) = manager.asked("POST /tasks")
+    assert (seen.json["group"], seen.json["group_limit"]) == ("g", 3)
+    assert seen.json["preemptible"] is True
