@@ -82,7 +82,7 @@ check: lint ## lint, then house, unit and contract tests (under 90 s)
 .PHONY: test
 test: system check ## check, then the tests on real clusters
 	@$(PYTEST) $(BOXES) >$(BOX_LOG) 2>&1 & boxes=$$!; status=0; \
-	$(PYTEST) -n 2 --dist loadfile $(SLOW_TESTS) \
+	$(PYTEST) -n 3 --dist loadfile $(SLOW_TESTS) \
 		$(addprefix --ignore=,$(ALONE) $(BOXES)) || status=$$?; \
 	wait $$boxes || status=$$?; cat $(BOX_LOG); exit $$status
 	@$(PYTEST) $(ALONE)
