@@ -74,6 +74,7 @@ class Dispatching:
         self._secret = cluster_secret
         self._kicked = asyncio.Event()
         self._stored: list[PlannedOrder] = []
+        self._asking: dict[str, WorkerLink] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._strays: set[asyncio.Task[object]] = set()
         self.is_engine_up = True
@@ -82,6 +83,11 @@ class Dispatching:
 
     def kick(self) -> None:
         self._kicked.set()
+
+    def ask(self, link: WorkerLink) -> None:
+        """A worker waits for its next order in the answer to its report."""
+        self._asking[link.id] = link
+        self.kick()
 
     async def run(self) -> None:
         """The scheduling loop; sleeps until something changed."""
@@ -164,13 +170,14 @@ class Dispatching:
             self._cluster.is_dirty = True
 
     def _release_replies(self, orders: Sequence[PlannedOrder]) -> None:
+        """Who asked for an order and gets none now is answered at once."""
         planned = {order.worker_id for order in orders}
-        for link in self._cluster.workers.values():
-            if link.replies and link.id not in planned:
-                for reply in link.replies:
-                    if not reply.done():
-                        reply.set_result(None)
-                link.replies.clear()
+        for link in [w for w in self._asking.values() if w.id not in planned]:
+            del self._asking[link.id]
+            for reply in link.replies:
+                if not reply.done():
+                    reply.set_result(None)
+            link.replies.clear()
 
     async def _place(self, orders: Sequence[PlannedOrder]) -> list[Ready]:
         due, placements = self._still_served(orders)

@@ -185,7 +185,7 @@ class Reporting:
             asyncio.get_running_loop().create_future()
         )
         link.replies.append(reply)
-        self._dispatching.kick()
+        self._dispatching.ask(link)
         try:
             return await asyncio.wait_for(reply, 5.0)
         except TimeoutError:
