@@ -128,9 +128,13 @@ def test_children_of_a_killed_task_die_with_it(
     [outcome] = bench("Spawner").run(item({"file": str(note)}, timeout_s=0.5))
     assert outcome.kind == "timed_out"
     pid = int(note.read_text())
+    # The signal was sent; how soon the kernel has carried it out is not ours.
     # Where nobody collects orphans they stay as zombies, which is dead enough.
+    ends = time.monotonic() + 10
     with contextlib.suppress(psutil.NoSuchProcess):
-        assert psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < ends, "it lives on"
+            time.sleep(0.01)
 
 
 def test_dropped_running_task_is_killed_and_the_runner_comes_back(
