@@ -11,23 +11,31 @@ VENV ?= .venv
 PYTHON ?=
 PYTEST_ARGS ?=
 LOCK_ARGS ?=
-# Recorded traces for bench-scheduler; empty: ../shared/data.
+# Recorded traces for bench-scheduler and bench-live; empty: ../shared/data.
 TRACES ?=
 # Debian packages that some tests use: network namespaces, containers, sandboxes.
 DEBIAN_PACKAGES := iproute2 podman runc busybox-static bubblewrap
 
+# Who makes the environment may be at it, too.
+APT_INSTALL := apt-get install -y -qq -o DPkg::Lock::Timeout=300
+
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 QUICK_TESTS := tests/test_house.py tests/unit tests/contract
-SLOW_TESTS := tests/integration tests/acceptance tests/load
-# Those that look at the clock have the machine to themselves.
-ALONE := $(addprefix tests/acceptance/test_,faults.py tasks.py startup.py demo.py) tests/load
 # Two Podmans with storages of their own do not get on: one process has them all.
 BOXES := $(shell grep -l 'tests.containers import' tests/*/test_*.py)
 BOX_LOG := $(VENV)/boxes.log
+# The longest first: what is begun last should be over soon.
+LONG := $(addprefix tests/acceptance/test_,schedules.py examples.py faces.py \
+	script_files.py job_api.py startup.py faults.py demo.py celery_ingress.py)
+SLOW_TESTS := $(LONG) $(filter-out $(LONG) $(BOXES), \
+	$(wildcard $(addsuffix /test_*.py,tests/acceptance tests/integration tests/load)))
+LINT_LOG := $(VENV)/lint.log
 # They wait for processes more than they compute; a file stays with one of them.
 PARALLEL := -n 3 --dist loadfile
 TYPED := src tests $(sort $(dir $(wildcard examples/*.py bench/*.py)))
+LINT := $(BIN)/ruff format --check . && $(BIN)/ruff check . \
+	&& $(BIN)/mypy $(TYPED) && $(BIN)/lint-imports
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-annotate --no-header $(LOCK_ARGS) pyproject.toml
 
@@ -55,8 +63,8 @@ system: ## install Debian packages some tests need (as root, with apt)
 	elif [ "$$(id -u)" != 0 ]; then \
 		echo "skipping Debian packages:$$missing (not root)"; \
 	else \
-		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
-			apt-get install -y -qq --no-install-recommends $$missing; } \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(APT_INSTALL) \
+			--no-install-recommends $$missing; } \
 		|| echo "could not install Debian packages:$$missing; going on without"; \
 	fi
 
@@ -70,22 +78,23 @@ up: setup ## start Corral on this machine and stay with it (Ctrl-C stops it)
 
 .PHONY: lint
 lint: setup-dev ## formatting, lint, types and import rules
-	@$(BIN)/ruff format --check .
-	@$(BIN)/ruff check .
-	@$(BIN)/mypy $(TYPED)
-	@$(BIN)/lint-imports
+	@$(LINT)
 
 .PHONY: check
 check: lint ## lint, then house, unit and contract tests (under 90 s)
 	@$(PYTEST) $(PARALLEL) $(QUICK_TESTS)
 
+# Packages of both kinds are fetched at once. Linters use one processor, so tests run
+# beside them.
 .PHONY: test
-test: system check ## check, then the tests on real clusters
+test: ## what check does, then the tests on real clusters
+	@$(MAKE) -j 2 system setup-dev
+	@{ $(LINT); } >$(LINT_LOG) 2>&1 & lint=$$!; status=0; \
+	$(PYTEST) $(PARALLEL) $(QUICK_TESTS) || status=$$?; \
+	wait $$lint || status=$$?; cat $(LINT_LOG); exit $$status
 	@$(PYTEST) $(BOXES) >$(BOX_LOG) 2>&1 & boxes=$$!; status=0; \
-	$(PYTEST) -n 3 --dist loadfile $(SLOW_TESTS) \
-		$(addprefix --ignore=,$(ALONE) $(BOXES)) || status=$$?; \
+	$(PYTEST) $(PARALLEL) --no-loadscope-reorder $(SLOW_TESTS) || status=$$?; \
 	wait $$boxes || status=$$?; cat $(BOX_LOG); exit $$status
-	@$(PYTEST) $(ALONE)
 
 .PHONY: bench
 bench: setup ## measure throughput and cost per task, beside plain Celery
@@ -102,6 +111,10 @@ bench-metrics: setup ## thirty days of readings: their size, and how fast charts
 .PHONY: bench-scheduler
 bench-scheduler: setup-dev ## packing, serving and decisions on recorded traces (TRACES=)
 	@TRACES="$(TRACES)" $(BIN)/python bench/scheduler.py
+
+.PHONY: bench-live
+bench-live: setup ## strategies on a real cluster with simulated cards, 25 min (TRACES=)
+	@TRACES="$(TRACES)" $(BIN)/python bench/strategies_live.py
 
 .PHONY: bench-nodes
 bench-nodes: setup ## what the heartbeats of 200 nodes cost (NODES_SECONDS=30: shorter)

@@ -105,10 +105,10 @@ class CorralSide:
 
 
 @contextmanager
-def corral_side(home: Path, workers: int) -> Iterator[CorralSide]:
+def corral_side(home: Path, workers: int, **settings: str) -> Iterator[CorralSide]:
     """A cluster of one manager and one agent with `workers` echo workers.
 
-    For no workers there is no agent either.
+    For no workers there is no agent either. Settings are variables of theirs.
     """
     port = _free_port()
     url = f"http://127.0.0.1:{port}"
@@ -120,7 +120,7 @@ def corral_side(home: Path, workers: int) -> Iterator[CorralSide]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=_environment(),
+            env=_environment() | settings,
             start_new_session=True,
         )
     try:

@@ -8,6 +8,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.spec_report import unknown_marks
 
@@ -17,6 +18,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STRICT = os.environ.get("CORRAL_STRICT", "") not in ("", "0")
+
+# How long an example takes says something about this machine alone; and what CI finds
+# should be found again by running it again.
+settings.register_profile(
+    "corral",
+    deadline=None,
+    derandomize=STRICT,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("corral")
 
 
 def _why(longrepr: Any) -> str:

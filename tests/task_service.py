@@ -100,7 +100,7 @@ class TaskService:
         with self._news:
             return [body for id_, body in self.told if id_ == task_id][-1]
 
-    def await_status(self, status: str, *task_ids: str, timeout_s: float = 30) -> None:
+    def await_status(self, status: str, *task_ids: str, timeout_s: float = 60) -> None:
         """Until the last word on each of these tasks is `status`."""
 
         def is_so() -> bool:

@@ -44,7 +44,8 @@ make_venv() {
     # Debian keeps this part of Python in a package of its own.
     if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
         apt-get update -qq
-        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv >&2
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+            -o DPkg::Lock::Timeout=300 python3-venv >&2
         "$base" -m venv --clear "$folder" && return
     fi
     say "$base cannot make virtual environments;" \

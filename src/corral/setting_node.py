@@ -40,6 +40,10 @@ class NodeSettings(BaseSettings):
         "8092-8111", "MINDTRACE_CLUSTER__WORKER_PORTS_RANGE"
     )
     auto_scale_enabled: bool = setting(False, "AUTO_SCALE_ENABLED")
+    auto_scale_wait_s: Seconds = setting(30.0, span=_WAIT)
+    auto_scale_idle_s: Seconds = setting(300.0, span=_WAIT)
+    auto_scale_cooldown_s: Seconds = setting(30.0, span=(0, _DAY_S))
+    auto_scale_node_workers: int = setting(0, span=(0, 10_000))
     worker_registration_timeout_s: Seconds = setting(
         60.0, "WORKER_REGISTRATION_TIMEOUT", span=_WAIT
     )

@@ -43,6 +43,7 @@ _WAIT = (0.1, _DAY_S)
 _KEEP = (60, 3650 * _DAY_S)
 _SIZE = (1024, 1 << 30)
 _SHARE = (0.01, 1)
+Strategy = Literal["smith", "least_loaded", "weighted_round_robin", "affinity"]
 _DEPOT = r"^(s3://[^/\s]\S*|/.*|([A-Za-z]:)?[^:]*)$"
 
 _TLS = ("ssl_cert_path", "ssl_key_path")
@@ -169,7 +170,9 @@ class Settings(NodeSettings):
     allowed_devices: alias.Paths = setting(())
 
     # Models and GPUs
-    model_cache_dir: Place = setting(made.model_cache, "MODEL_CACHE_DIR")
+    model_cache_dir: Place = setting(
+        made.model_cache, "MODEL_CACHE_DIR", "CORRAL_MODEL_DIR"
+    )
     model_manager_url: alias.HttpUrl | None = setting(None, "MODEL_MANAGER_URL")
     model_manager_path: Place | None = setting(None, "MODEL_MANAGER_PATH")
     model_cache_size: int = setting(5, "MODEL_CACHE_SIZE", span=_COUNT)
@@ -211,7 +214,10 @@ class Settings(NodeSettings):
     keep_audit_s: Seconds = setting(365.0 * _DAY_S, span=_KEEP)
     keep_objects_s: Seconds = setting(7.0 * _DAY_S, span=_KEEP)
     log_limit_mb: float = setting(8.0, span=(0.01, 10_000))
+    strategy: Strategy = setting("smith")
+    eviction: Literal["gdsf", "lru"] = setting("gdsf")
     preemption: bool = setting(False)
+    prefetch: Literal["off", "rate", "pattern"] = setting("off")
     journal_events: int = setting(100_000, span=(0, 10_000_000))
     log_format: Literal["json", "text"] = setting("json", "LOG_FORMAT")
     debug: bool = setting(False, "DEBUG")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -24,16 +25,23 @@ ECHO = "corral.worker.builtin:EchoWorker=echo"
 SLEEP = "corral.worker.builtin:SleepWorker=sleep"
 ROOT = Path(__file__).resolve().parents[2]
 CORRAL = (sys.executable, "-m", "corral")
+# Below those that Linux and others give out by themselves.
+PORTS = (12_000, 32_000)
+_DICE = random.SystemRandom()
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody has, and that the system gives to no outgoing connection in
+    the time until it is used.
+    """
+    while True:
+        port = _DICE.randrange(*PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
-def until(what: str, check: Callable[[], Any], timeout_s: float = 30.0) -> Any:
+def until(what: str, check: Callable[[], Any], timeout_s: float = 60.0) -> Any:
     """The first true value of `check`; there is no signal to wait on from outside."""
     end = time.monotonic() + timeout_s
     while True:
@@ -42,6 +50,18 @@ def until(what: str, check: Callable[[], Any], timeout_s: float = 30.0) -> Any:
         if time.monotonic() > end:
             raise AssertionError(f"not within {timeout_s} s: {what}")
         time.sleep(0.02)
+
+
+def is_quick(act: Callable[[], Any], limit_s: float, tries: int = 5) -> bool:
+    """Whether `act` takes less than so long; others use this machine, and may spoil
+    a try.
+    """
+    for _ in range(tries):
+        began = time.monotonic()
+        act()
+        if time.monotonic() - began < limit_s:
+            return True
+    return False
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
@@ -75,13 +95,13 @@ class Agent:
         for member in family:
             with contextlib.suppress(psutil.NoSuchProcess):
                 member.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(20)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.kill_all()
 
@@ -220,7 +240,7 @@ class Cluster:
         if self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(30)
+                self.process.wait(60)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait(10)

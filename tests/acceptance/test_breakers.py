@@ -92,7 +92,7 @@ def test_a_class_that_cannot_start_is_left_alone_and_tried_until_it_is_repaired(
     assert key in cluster.corral("breaker", "list").out
     assert client.run("echo", {"message": "other workers go on"})
     file.write_text(WELL)
-    assert client.result(task_id, timeout=30) == "found"
+    assert client.result(task_id, timeout=60) == "found"
     until("the breaker is closed", lambda: not breakers(cluster, worker.node_id or ""))
     until("both are events", lambda: len(events(cluster, key)) == 2)
     told_of = set(events(cluster, key))
@@ -119,6 +119,6 @@ def test_a_reset_starts_it_at_once_however_long_the_cool_down_is(
     file.write_text(WELL)
     done = cluster.corral("breaker", "reset", node.node_id, "patient:Detector")
     assert done.out == "reset patient:Detector\n", done.err
-    assert client.result(task_id, timeout=30) == "found"
+    assert client.result(task_id, timeout=60) == "found"
     until("it is closed", lambda: not breakers(cluster, node.node_id))
     assert json.loads(cluster.corral("breaker", "list", "--json").out) == []

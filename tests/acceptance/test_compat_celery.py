@@ -13,7 +13,7 @@ from examples.celery_project import main as walk
 from examples.celery_project.tasks import add, app, divide, fetch, nap
 from tests.acceptance.cluster import Cluster, until
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 WHERE = "examples.celery_project.tasks"
 
 
@@ -34,9 +34,9 @@ def project(shared: Cluster) -> Iterator[Cluster]:
 
 def test_delay_returns_a_result_in_celerys_words(project: Cluster) -> None:
     result = add.delay(2, y=3)
-    assert result.get(timeout=30) == 5
+    assert result.get(timeout=60) == 5
     assert (result.state, result.successful(), result.result) == ("SUCCESS", True, 5)
-    assert app.AsyncResult(result.id).get(timeout=5) == 5
+    assert app.AsyncResult(result.id).get(timeout=60) == 5
     assert project.client.get_task(result.id).task_type == f"celery.{WHERE}.add"
 
 
@@ -48,7 +48,7 @@ def test_hundred_delays_all_come_back_in_order(project: Cluster) -> None:
 def test_failure_raises_the_error_with_the_tasks_traceback(project: Cluster) -> None:
     result = divide.delay(1, 0)
     with pytest.raises(ZeroDivisionError) as caught:
-        result.get(timeout=30)
+        result.get(timeout=60)
     error = caught.value
     assert isinstance(error, RemoteError)
     assert isinstance(error, TaskFailed)
@@ -87,17 +87,17 @@ def test_revoke_stops_a_running_task_and_frees_its_runner(project: Cluster) -> N
         result.revoke()
     for result in naps:
         with pytest.raises(TaskRevokedError) as caught:
-            result.get(timeout=30)
+            result.get(timeout=60)
         assert isinstance(caught.value, TaskRevoked)
         assert result.state == "REVOKED"
-    assert nap.delay(0).get(timeout=30) == 0
+    assert nap.delay(0).get(timeout=60) == 0
 
 
 def test_countdown_and_expiry_are_kept(project: Cluster) -> None:
     late = add.apply_async((1, 1), countdown=600)
     never = add.apply_async((1, 1), countdown=600, expires=0.2)
     with pytest.raises(TaskRevoked, match="deadline"):
-        never.get(timeout=30)
+        never.get(timeout=60)
     assert late.state == "PENDING"
     late.revoke()
 

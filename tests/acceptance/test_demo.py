@@ -15,7 +15,7 @@ import pytest
 
 from tests.acceptance.cluster import ROOT, clean_environment, until
 
-DEMO_S, STOP_S = 100.0, 45.0
+DEMO_S, STOP_S = 170.0, 90.0
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def demo(folder: Path) -> Iterator[subprocess.Popen[str]]:
         for process in remains(folder):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
-        started.wait(10)
+        started.wait(60)
 
 
 def remains(folder: Path) -> list[psutil.Process]:
@@ -48,14 +48,14 @@ def remains(folder: Path) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 def test_demo_loses_nothing_to_a_killed_worker_and_leaves_nothing(
     tmp_path: Path,
 ) -> None:
     with demo(tmp_path) as process:
         said = process.communicate(timeout=DEMO_S)[0]
         assert process.returncode == 0, said
-        assert not remains(tmp_path)
+        until("all ended", lambda: not remains(tmp_path))
     total, done = row(said, "tasks"), row(said, "completed")
     assert total.split()[0] == done
     assert int(done) >= 300
@@ -73,7 +73,7 @@ def row(said: str, name: str) -> str:
     return found[1]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_demo_ends_everything_it_started(
     tmp_path: Path, number: signal.Signals
@@ -83,5 +83,5 @@ def test_interrupted_demo_ends_everything_it_started(
         process.send_signal(number)
         said = process.communicate(timeout=STOP_S)[0]
         assert process.returncode == 130, said
-        assert not remains(tmp_path)
+        until("all ended", lambda: not remains(tmp_path))
     assert not list(tmp_path.iterdir())

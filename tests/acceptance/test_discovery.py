@@ -53,7 +53,7 @@ def join(island: Island, home: Path, token: str, *more: str) -> subprocess.Popen
 
 
 def end_of(process: subprocess.Popen[str]) -> Run:
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     return Run(process.returncode, "", said)
 
 
@@ -76,7 +76,7 @@ def another(island: Island) -> Iterator[None]:
         mouth.close()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.spec("A13")
 def test_a_machine_finds_the_manager_of_its_cluster_and_joins_with_a_token(
     island: Island, cluster: Cluster, tmp_path: Path

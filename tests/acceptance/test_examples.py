@@ -39,7 +39,7 @@ def test_example_says_what_it_promises(name: str, tmp_path: Path) -> None:
         env=clean_environment(CORRAL_HOME=str(tmp_path)),
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=200,
         check=False,
     )
     assert told.returncode == 0, told.stderr

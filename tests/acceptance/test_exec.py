@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +12,11 @@ import psutil
 import pytest
 
 from corral.client.execs import ExecEnd
-from tests.acceptance.cluster import CORRAL, SLEEP, Cluster, until
+from tests.acceptance.cluster import CORRAL, SLEEP, Cluster, is_quick, until
 from tests.containers import SHELL, engine, podman_files, settings
 
 __all__ = ["engine", "podman_files", "settings"]
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(240)
 
 WORKER = "corral.worker.script.worker:RunScriptWorker=run_script"
 IMAGE = ("--image", SHELL)
@@ -93,9 +92,9 @@ def test_output_comes_while_the_command_runs_and_ctrl_c_ends_it(
     assert running.poll() is None
     assert alive()
     running.send_signal(signal.SIGINT)
-    running.communicate(timeout=20)
+    running.communicate(timeout=60)
     assert running.returncode == 130
-    until("the command has ended", lambda: not alive(), 10)
+    until("the command has ended", lambda: not alive())
     assert cluster.client.get_task(task_id).status == "running"
     cluster.client.cancel(task_id)
     cluster.client.wait(task_id)
@@ -103,13 +102,14 @@ def test_output_comes_while_the_command_runs_and_ctrl_c_ends_it(
 
 def test_a_command_starts_within_a_second(cluster: Cluster) -> None:
     task_id = start(cluster)
-    cluster.client.start_exec(task_id, ["true"])
-    began = time.monotonic()
-    run = cluster.client.start_exec(task_id, ["echo", "hi"])
-    *said, end = cluster.client.exec_output(run)
-    assert time.monotonic() - began < 1.0
-    assert [x.data for x in said if not isinstance(x, ExecEnd)] == [b"hi\n"]
-    assert end == ExecEnd(exit_code=0)
+
+    def say_hi() -> None:
+        run = cluster.client.start_exec(task_id, ["echo", "hi"])
+        *said, end = cluster.client.exec_output(run)
+        assert [x.data for x in said if not isinstance(x, ExecEnd)] == [b"hi\n"]
+        assert end == ExecEnd(exit_code=0)
+
+    assert is_quick(say_hi, 1.0)
     cluster.client.cancel(task_id)
     cluster.client.wait(task_id)
 
@@ -150,10 +150,10 @@ def test_a_command_ends_with_its_job(cluster: Cluster, where: tuple[str, ...]) -
     assert running.stdout is not None
     assert running.stdout.readline() == "now\n"
     cluster.client.cancel(task_id)
-    _, err = running.communicate(timeout=30)
+    _, err = running.communicate(timeout=60)
     assert running.returncode not in (0, 130)
     assert "the job has ended, and the command with it" in err
-    assert not alive()
+    until("the command has ended", lambda: not alive())
 
 
 def test_a_manager_that_starts_again_ends_commands_and_says_so(
@@ -167,7 +167,7 @@ def test_a_manager_that_starts_again_ends_commands_and_says_so(
     _, err = running.communicate(timeout=60)
     assert running.returncode == 125
     assert "ended when Corral was started again" in err
-    until("the command has ended", lambda: not alive(), 20)
+    until("the command has ended", lambda: not alive())
     assert cluster.client.get_task(task_id).status == "running"
     assert cluster.corral("exec", task_id, "--", "true").code == 0
     cluster.client.cancel(task_id)

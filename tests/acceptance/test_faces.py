@@ -249,7 +249,7 @@ def test_a_worker_launched_by_itself_serves_a_type_once_it_is_connected(
 def ran(cluster: ClusterConnection, job_type: str, payload: Any) -> Any:
     job = job_from_schema(JobSchema(name=job_type), payload)
     cluster.submit_job(job)
-    task = cluster._client.wait(job.id, timeout=30)
+    task = cluster._client.wait(job.id, timeout=60)
     assert task.status == "completed", task
     return task.result
 
@@ -324,9 +324,12 @@ def test_a_node_shut_down_from_afar_ends_with_its_workers(
     worker = worker_of(here, "echo")
     assert here._process is not None
     Node.connect(here.url).shutdown()
-    assert here._process.running.wait(20) == 0
+    assert here._process.running.wait(60) == 0
     assert not answers(worker.url)
-    assert cluster.get_worker_status_by_url(worker.url).status == "nonexistent"
+    until(
+        "the manager knows",
+        lambda: cluster.get_worker_status_by_url(worker.url).status == "nonexistent",
+    )
 
 
 def test_a_worker_shut_down_from_afar_takes_its_own_node_along(
@@ -335,7 +338,7 @@ def test_a_worker_shut_down_from_afar_takes_its_own_node_along(
     here = keep(SleepWorker.launch(port=free_port()))
     assert here._process is not None
     SleepWorker.connect(here.url).shutdown()
-    assert here._process.running.wait(20) == 0
+    assert here._process.running.wait(60) == 0
 
 
 LAUNCHES = """
@@ -375,7 +378,13 @@ def test_what_was_launched_ends_with_its_parent_even_when_that_is_killed(
         family = [p for root in roots for p in (root, *root.children(recursive=True))]
         assert len(family) > 8
         parent.send_signal(signal.SIGKILL)
-        parent.wait(10)
-    _, alive = psutil.wait_procs(family, timeout=40)
-    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE], alive
+        parent.wait(60)
+    until("all have ended", lambda: not any(map(lives, family)))
     assert not any(answers(f"http://localhost:{port}") for port in ports)
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -12,7 +12,7 @@ from bench.nodes_watch import Fleet, Watch, fleet_of
 from tests.acceptance.cluster import Cluster
 
 NODES, WORKERS, CARDS = 10, 4, 2
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pytest
 from corral.agent.worker_option import DEFAULTS
 from tests.acceptance.cluster import ROOT, Cluster, until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(240)
 HEAD = "import os, sys, time, corral\n\n"
 
 
@@ -154,7 +154,7 @@ def test_cancel_stops_a_running_function(cluster: Cluster, tmp_path: Path) -> No
     seen: Any = until("its progress", lambda: client.get_task(task_id).progress)
     assert (seen.fraction, seen.message) == (0.75, "almost")
     client.cancel(task_id)
-    assert client.wait(task_id, timeout=30).status == "cancelled"
+    assert client.wait(task_id, timeout=60).status == "cancelled"
     assert client.get_task(task_id).labels["function"] == "__main__.forever"
 
 

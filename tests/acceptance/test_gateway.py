@@ -31,7 +31,7 @@ def target() -> Iterator[Target]:
 def http(shared: Cluster) -> Iterator[httpx.Client]:
     key = (shared.home / "admin.key").read_text().strip()
     headers = {"Authorization": f"Bearer {key}"}
-    with httpx.Client(base_url=shared.url, headers=headers, timeout=30) as made:
+    with httpx.Client(base_url=shared.url, headers=headers, timeout=60) as made:
         yield made
 
 
@@ -85,7 +85,7 @@ async def medians(urls: list[str], headers: dict[str, str]) -> list[float]:
     The URLs take turns, so that whatever else this machine does slows all of them.
     """
     limits = httpx.Limits(max_connections=AT_ONCE)
-    async with httpx.AsyncClient(headers=headers, timeout=30, limits=limits) as client:
+    async with httpx.AsyncClient(headers=headers, timeout=60, limits=limits) as client:
 
         async def call(url: str) -> float:
             begun = time.perf_counter()

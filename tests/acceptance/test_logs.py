@@ -102,7 +102,7 @@ def test_two_million_lines_cost_little_memory_and_keep_their_exact_end(
     with Memory(cluster) as memory:
         task_id = submit(cluster, NUMBERS % COUNT)
         followed = texts(cluster.client.logs(task_id, follow=True))
-        assert cluster.client.wait(task_id, 10).is_completed
+        assert cluster.client.wait(task_id, 60).is_completed
     assert memory.grown_mb < 50
     assert followed == texts(cluster.client.logs(task_id))
     [mark] = [i for i, line in enumerate(followed) if line.startswith("[")]
@@ -123,7 +123,7 @@ def test_a_flood_of_100_mb_neither_blocks_nor_fills_memory(cluster: Cluster) -> 
     for code in (flood, line):
         with Memory(cluster) as memory:
             task_id = submit(cluster, code)
-            assert cluster.client.wait(task_id, 30).is_completed
+            assert cluster.client.wait(task_id, 90).is_completed
         assert memory.grown_mb < 50
     [only] = texts(cluster.client.logs(task_id))
     assert re.fullmatch(r"y{16384} \[104841216 bytes of this line left out\]", only)
@@ -136,23 +136,34 @@ def test_output_is_seen_at_once_and_the_command_ends_with_the_script(
     (tmp_path / "script.py").write_text(f"{script}print(time.time())\n")
     env = {**cluster.environment, "CORRAL_MANAGER_URL": cluster.url}
     words = ["run", "--dir", str(tmp_path), "--", "python", "script.py"]
-    with subprocess.Popen([*CORRAL, *words], env=env, stdout=subprocess.PIPE) as run:
-        assert run.stdout is not None
-        seen = [(time.time(), float(line)) for line in run.stdout]
-        ended_at = time.time()
-    assert len(seen) == 5
-    assert max(at - printed for at, printed in seen) < 0.8
-    assert ended_at - seen[-1][1] < 1.5
+
+    def delays() -> tuple[float, float]:
+        """Until the slowest line was seen, and from the last one to the end."""
+        command = [*CORRAL, *words]
+        with subprocess.Popen(command, env=env, stdout=subprocess.PIPE) as run:
+            assert run.stdout is not None
+            seen = [(time.time(), float(line)) for line in run.stdout]
+            ended_at = time.time()
+        assert len(seen) == 5
+        return max(at - printed for at, printed in seen), ended_at - seen[-1][1]
+
+    # Others use this machine, and may spoil a try.
+    tries = (delays() for _ in range(5))
+    assert any(slowest < 0.8 and rest < 1.5 for slowest, rest in tries)
 
 
 def test_the_command_ends_at_once_when_nothing_is_printed(cluster: Cluster) -> None:
-    task_id = submit(cluster, "import time; time.sleep(1)")
-    heard = cluster.client.logs(task_id, follow=True)
-    assert texts(heard) == []
-    done = cluster.client.get_task(task_id)
-    assert done.is_terminal
-    assert done.completed_at is not None
-    assert time.time() - done.completed_at.timestamp() < 0.5
+    def delay() -> float:
+        task_id = submit(cluster, "import time; time.sleep(1)")
+        assert texts(cluster.client.logs(task_id, follow=True)) == []
+        ended_at = time.time()
+        done = cluster.client.get_task(task_id)
+        assert done.is_terminal
+        assert done.completed_at is not None
+        return ended_at - done.completed_at.timestamp()
+
+    # Others use this machine, and may spoil a try.
+    assert any(delay() < 0.5 for _ in range(5))
 
 
 class Stream:
@@ -224,7 +235,7 @@ def test_a_follower_lives_through_the_managers_death(cluster: Cluster) -> None:
     assert len(heard) > 500
     until("another manager", lambda: cluster.pid("manager") not in (0, dead))
     assert heard == numbered(0, 4000)
-    assert cluster.client.wait(task_id, 10).is_completed
+    assert cluster.client.wait(task_id, 60).is_completed
 
 
 def test_attempts_are_told_apart(cluster: Cluster) -> None:

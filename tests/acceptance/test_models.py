@@ -51,19 +51,19 @@ def holds(cluster: Cluster, *names: str) -> bool:
 
 
 def draw(cluster: Cluster, model: str) -> Any:
-    return cluster.client.run("draw", {"seconds": 0}, model_name=model, timeout=30)
+    return cluster.client.run("draw", {"seconds": 0}, model_name=model, timeout=60)
 
 
 @pytest.mark.spec("C27", "C29")
 def test_two_models_take_turns_on_a_card_too_small_for_both(cluster: Cluster) -> None:
     draw(cluster, "one")
-    until("the first is there", lambda: holds(cluster, "one"), 15)
+    until("the first is there", lambda: holds(cluster, "one"))
     draw(cluster, "small")
-    until("both fit", lambda: holds(cluster, "one", "small"), 15)
+    until("both fit", lambda: holds(cluster, "one", "small"))
     draw(cluster, "two")
     until("it took the room", lambda: "two" in drawer(cluster).loaded_models)
     until("one had to go", lambda: "one" not in drawer(cluster).loaded_models)
-    until("memory follows", lambda: used_mb(cluster) <= 0.8 * 8192, 15)
+    until("memory follows", lambda: used_mb(cluster) <= 0.8 * 8192)
     loads = drawer(cluster).performance_metrics["model_loads"]
     draw(cluster, "two")
     assert drawer(cluster).performance_metrics["model_loads"] == loads == 3
@@ -87,7 +87,7 @@ def test_a_pinned_model_stays_and_comes_back_after_a_restart(cluster: Cluster) -
         draw(cluster, model)
         assert "small" in drawer(cluster).loaded_models
     cluster.client.restart_worker(worker_id)
-    until("it is loaded again", lambda: holds(cluster, "small"), 30)
+    until("it is loaded again", lambda: holds(cluster, "small"))
     (told,) = json.loads(cluster.corral("models", "--json").out)
     (small,) = told["models"]
     assert (small["status"], small["pinned"]) == ("loaded", True)
@@ -98,7 +98,7 @@ def test_a_pinned_model_stays_and_comes_back_after_a_restart(cluster: Cluster) -
 def test_models_make_room_for_what_somebody_else_takes(cluster: Cluster) -> None:
     draw(cluster, "one")
     draw(cluster, "small")
-    assert drawer(cluster).loaded_models == ["one", "small"]
+    until("both are there", lambda: holds(cluster, "one", "small"))
     (ledger,) = (cluster.home / "agents").glob("*/simulated")
     (node,) = cluster.client.nodes()
     (card,) = [card["id"] for card in node.gpus if card["is_simulated"]]
@@ -114,5 +114,5 @@ def test_an_unloaded_model_is_gone_from_its_card(cluster: Cluster) -> None:
     assert done.out == f"unloading one from {worker_id}\n"
     done = cluster.corral("model", "unload", "small", "--force")
     assert done.out == f"unloading small from {worker_id}\n"
-    until("the card is empty", lambda: holds(cluster), 15)
+    until("the card is empty", lambda: holds(cluster))
     assert "No worker has a model" in cluster.corral("models").err

@@ -72,7 +72,7 @@ def test_a_task_service_sees_room_hands_over_tasks_and_learns_what_became_of_the
     client = cluster.client
     ids = [f"theirs-{number}" for number in range(2)]
     for task_id in ids:
-        client.submit("sleep", {"seconds": 1.5}, task_id=task_id)
+        client.submit("sleep", {"seconds": 3}, task_id=task_id)
     service.await_status("running", *ids)
     assert {service.last(task_id)["worker_id"] for task_id in ids} == set(room)
     bad = client.submit("sleep", {"seconds": "x"}).task_id
@@ -81,7 +81,7 @@ def test_a_task_service_sees_room_hands_over_tasks_and_learns_what_became_of_the
     assert service.last(bad)["error"]["kind"]
     for task_id in ids:
         assert service.statuses(task_id)[-2:] == ["running", "completed"]
-        assert service.last(task_id)["result"] == {"slept": 1.5}
+        assert service.last(task_id)["result"] == {"slept": 3.0}
     assert service.keys == {f"Bearer {KEY}"}
 
 

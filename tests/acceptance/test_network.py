@@ -17,7 +17,7 @@ def island() -> Iterator[Island]:
         yield made
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.spec("A3")
 def test_a_node_that_reaches_only_the_managers_port_does_its_share(
     island: Island, tmp_path: Path

@@ -52,7 +52,7 @@ def serving(cluster: Cluster) -> list[int]:
 
 def node_of(cluster: Cluster, **options: object) -> str | None:
     task = cluster.client.submit("sleep", {"seconds": 0.01}, **options)  # type: ignore[arg-type]
-    return cluster.client.wait(task, 20).node_id
+    return cluster.client.wait(task, 60).node_id
 
 
 def agent(cluster: Cluster) -> Agent:
@@ -73,8 +73,8 @@ def test_a_drain_under_load_loses_and_restarts_nothing(cluster: Cluster) -> None
 
     assert serving(cluster) == []
     assert there(cluster).running_tasks == 0
-    assert not any(psutil.pid_exists(pid) for pid in supervisors)
-    done: list[TaskDetail] = [client.wait(task_id, 30) for task_id in ids]
+    until("they end", lambda: not any(psutil.pid_exists(pid) for pid in supervisors))
+    done: list[TaskDetail] = [client.wait(task_id, 60) for task_id in ids]
     assert {t.status for t in done} == {"completed"}
     assert {(t.attempt, t.losses, t.tries) for t in done} == {(1, 0, 0)}
     assert {t.node_id for t in done if t.task_id in long} >= {node_id}
@@ -95,7 +95,7 @@ def test_a_drained_node_says_why_and_comes_back(cluster: Cluster) -> None:
     assert waiting.reason == "node_held"
     assert "new cables" in waiting.message
     assert cluster.corral("uncordon", THERE).code == 0
-    assert client.wait(task, 30).node_id == there(cluster).node_id
+    assert client.wait(task, 60).node_id == there(cluster).node_id
     assert there(cluster).scheduling == "open"
     until("all are back", lambda: len(serving(cluster)) == 2)
 
@@ -108,7 +108,7 @@ def test_a_cordon_ends_by_itself(cluster: Cluster) -> None:
         "operator",
     )
     assert len(serving(cluster)) == 2
-    until("it is open", lambda: there(cluster).scheduling == "open", 10)
+    until("it is open", lambda: there(cluster).scheduling == "open")
 
 
 def test_labels_and_taints_send_tasks_to_the_right_node(cluster: Cluster) -> None:
@@ -130,26 +130,26 @@ def test_labels_and_taints_send_tasks_to_the_right_node(cluster: Cluster) -> Non
 
 
 def test_a_window_begins_and_ends_by_the_clock(cluster: Cluster) -> None:
-    ran = cluster.corral("window", "add", THERE, "soon", "--at", "1", "--for", "2")
+    ran = cluster.corral("window", "add", THERE, "soon", "--at", "1", "--for", "5")
     assert ran.out == "soon\n", ran.err
-    held = until("it begins", lambda: there(cluster).holds, 10)
+    held = until("it begins", lambda: there(cluster).holds)
     assert held[0].source == "window"
     assert held[0].until == there(cluster).holds[0].until
-    until("its workers rest", lambda: serving(cluster) == [], 10)
-    until("it ends", lambda: there(cluster).scheduling == "open", 15)
+    until("its workers rest", lambda: serving(cluster) == [])
+    until("it ends", lambda: there(cluster).scheduling == "open")
     assert cluster.client.windows(THERE) == []
     until("they are back", lambda: len(serving(cluster)) == 2)
 
 
 def test_a_machine_leaves_and_forgets_who_it_was(cluster: Cluster) -> None:
-    task = cluster.client.submit("sleep", {"seconds": 1.5}, node_labels={"rack": "b"})
+    task = cluster.client.submit("sleep", {"seconds": 4}, node_labels={"rack": "b"})
     until("it runs", lambda: cluster.client.get_task(task).state == "running")
     with pytest.raises(Conflict, match="1 task"):
         cluster.client.remove_node(THERE)
-    assert cluster.client.wait(task, 20).is_completed
+    assert cluster.client.wait(task, 60).is_completed
     home = agent(cluster).home
     assert _leave(home).stdout == "left\n"
-    assert agent(cluster).process.wait(20) == 0
+    assert agent(cluster).process.wait(60) == 0
     until("it is gone", lambda: there(cluster).status == "left")
     assert not list((home / "agents").glob("*/credential.json"))
     workers = cluster.client.workers()

@@ -49,7 +49,7 @@ def places(cluster: Cluster) -> list[Path]:
     return [p for p in top.rglob("*") if p.is_file() and len(p.name) == 64]
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.spec("E23")
 def test_a_folder_travels_through_a_restart_and_is_sent_once(
     cluster: Cluster, tmp_path: Path
@@ -103,7 +103,7 @@ def _check_refusals(cluster: Cluster, tmp_path: Path) -> None:
     assert answer.status_code == 401
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_awaited_uploads_run_side_by_side(shared: Cluster) -> None:
     async def run() -> list[bytes]:
         async with AsyncClient(shared.url, home=shared.home) as client:

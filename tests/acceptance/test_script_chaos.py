@@ -195,7 +195,7 @@ def say(line: str) -> None:
 
 def clean(machine: Machine) -> None:
     with contextlib.suppress(AssertionError):
-        until("nothing is left", lambda: not machine.left(), 15)
+        until("nothing is left", lambda: not machine.left())
     assert not machine.left()
 
 
@@ -309,7 +309,7 @@ def test_a_full_disk_fails_what_needs_room_and_nothing_else(
         assert "No space left" in f"{ended.error.message} {ended.result}"
         fine = cluster.client.submit("small", {"command": "echo fine"})
         assert cluster.client.wait(fine, 60).result["stdout"] == "fine\n"
-        until("nothing is left", lambda: not list(in_cache(seen)), 10)
+        until("nothing is left", lambda: not list(in_cache(seen)))
     agent.stop()
 
 
@@ -317,7 +317,7 @@ def test_nothing_at_all_is_left_when_the_cluster_is_stopped(
     cluster: Cluster, machine: Machine
 ) -> None:
     cluster.stop()
-    until("all processes are gone", lambda: not machine.all_processes(), 10)
+    until("all processes are gone", lambda: not machine.all_processes())
     clean(machine)
     # Those who clear up go last.
-    until("no name is left", lambda: not any(machine.temporary.iterdir()), 30)
+    until("no name is left", lambda: not any(machine.temporary.iterdir()))

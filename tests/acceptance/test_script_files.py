@@ -39,7 +39,7 @@ def run(cluster: Cluster, text: str, **more: Any) -> TaskDetail:
     return cluster.client.wait(sent.task_id, 90)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_files_left_by_a_script_are_listed_and_fetched(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -94,7 +94,7 @@ def _check_whole_answer(cluster: Cluster, task_id: str, weights: bytes) -> None:
     assert (beyond.status_code, beyond.content) == (416, b"")
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_files_are_kept_of_a_script_that_failed_ran_too_long_or_was_cancelled(
     cluster: Cluster,
 ) -> None:
@@ -114,18 +114,21 @@ def test_files_are_kept_of_a_script_that_failed_ran_too_long_or_was_cancelled(
     assert client.get_task(sent.task_id).status == "cancelled"
 
 
+# Whoever begins at the beginning never comes to the end, however slow the others are.
 COUNT = """
 n=$(cat $CORRAL_CHECKPOINT/count 2>/dev/null || echo 0)
 echo "began at $n"
-while [ $n -lt 12 ]; do
+if [ $n = 0 ]; then last=8 pause=1; else last=12 pause=0.1; fi
+while [ $n -lt $last ]; do
   n=$((n + 1)); echo $n > $CORRAL_CHECKPOINT/next
   mv $CORRAL_CHECKPOINT/next $CORRAL_CHECKPOINT/count; echo "at $n"
-  sleep 1
+  sleep $pause
 done
+[ $last = 12 ] || sleep 600
 """
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_script_goes_on_from_its_checkpoint_after_its_worker_was_killed(
     cluster: Cluster,
 ) -> None:
@@ -135,7 +138,7 @@ def test_a_script_goes_on_from_its_checkpoint_after_its_worker_was_killed(
     def lines() -> list[str]:
         return [line.text for line in client.logs(sent.task_id)]
 
-    until("it counts", lambda: "at 4" in lines(), 60)
+    until("it counts", lambda: "at 6" in lines())
     (supervisor,) = cluster.worker_pids("run_script")
     os.kill(supervisor, 9)
     ended = client.wait(sent.task_id, 120)
@@ -148,7 +151,7 @@ def test_a_script_goes_on_from_its_checkpoint_after_its_worker_was_killed(
     cluster.serving("run_script")
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_a_checkpoint_follows_its_task_to_another_node(tmp_path: Path) -> None:
     cluster = Cluster.start(
         tmp_path / "home",
@@ -167,12 +170,12 @@ def test_a_checkpoint_follows_its_task_to_another_node(tmp_path: Path) -> None:
         def lines() -> list[str]:
             return [line.text for line in client.logs(sent.task_id)]
 
-        until("it counts", lambda: "at 4" in lines(), 60)
+        until("it counts", lambda: "at 6" in lines())
         first = client.get_task(sent.task_id).node_id
         cluster.join("heir", [SCRIPTS], *often)
         cluster.serving("run_script", 2)
         dying.kill_all()
-        ended = client.wait(sent.task_id, 90)
+        ended = client.wait(sent.task_id, 120)
         assert ended.is_completed, ended.error
         assert ended.node_id != first
         began = [int(x.split()[2]) for x in lines() if x.startswith("began at")]
@@ -182,7 +185,7 @@ def test_a_checkpoint_follows_its_task_to_another_node(tmp_path: Path) -> None:
         cluster.stop()
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_failed_attempt_leaves_its_checkpoint_to_the_next_and_to_a_requeue(
     cluster: Cluster,
 ) -> None:
@@ -202,7 +205,7 @@ def test_a_failed_attempt_leaves_its_checkpoint_to_the_next_and_to_a_requeue(
     assert again.result["stdout"].split() == ["0", "4"], "a completed task starts anew"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_changed_file_of_a_large_folder_is_sent_alone(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -232,7 +235,7 @@ def _stored(cluster: Cluster) -> set[tuple[str, int]]:
     return {(p.name, p.stat().st_size) for p in blobs if p.is_file()}
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_an_object_store_that_is_away_costs_the_files_and_not_the_outcome(
     tmp_path: Path,
 ) -> None:

@@ -20,7 +20,7 @@ from tests.acceptance.cluster import CORRAL, Cluster, until
 from tests.containers import SHELL, engine, podman_files, python_image, settings
 
 __all__ = ["engine", "podman_files", "python_image", "settings"]
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(240)
 
 WORKER = "corral.worker.script.worker:RunScriptWorker=run_script"
 TRAIN = """\
@@ -156,7 +156,7 @@ def test_every_job_has_a_fresh_folder_that_is_gone_afterwards(
     assert "mine" not in listed.split()
     assert second.result["stdout"].startswith(listed)
     assert not second.result["stdout"].endswith(f"{folder}\n")
-    until("the folders are gone", lambda: not left_over(cluster), 10)
+    until("the folders are gone", lambda: not left_over(cluster))
 
 
 @pytest.mark.parametrize("kind", ["git", "archive", "docker"])
@@ -173,10 +173,8 @@ def test_cancel_leaves_no_process_of_a_job(
     needles = [f"sleep {number}" for number in (98761, 98762, 98763, 98764)]
     until("the family runs", lambda: len(alive(*needles)) >= 4, 60)
     cluster.client.cancel(task)
-    began = time.monotonic()
-    until("no process of the job is left", lambda: not alive(*needles), 5)
-    assert time.monotonic() - began < 5
-    assert cluster.client.wait(task, 10).status == "cancelled"
+    until("no process of the job is left", lambda: not alive(*needles))
+    assert cluster.client.wait(task, 60).status == "cancelled"
 
 
 def test_a_script_out_of_time_may_clean_up(cluster: Cluster) -> None:
@@ -184,7 +182,7 @@ def test_a_script_out_of_time_may_clean_up(cluster: Cluster) -> None:
     task = cluster.client.submit(
         "run_script", {"command": ["sh", "-c", script]}, timeout=1
     )
-    ended = cluster.client.wait(task, 30)
+    ended = cluster.client.wait(task, 60)
     assert ended.status == "timed_out"
     assert ended.result["stdout"] == "up\ncleaned\n"
 
@@ -291,7 +289,7 @@ def test_what_cannot_be_run_fails_with_one_line_and_leaves_nothing(
     assert task.error.message
     assert "\n" not in task.error.message
     assert not task.error.traceback
-    until("nothing is left", lambda: not left_over(cluster), 10)
+    until("nothing is left", lambda: not left_over(cluster))
 
 
 def test_requirements_that_cannot_be_had_show_what_the_tool_said(
@@ -304,7 +302,7 @@ def test_requirements_that_cannot_be_had_show_what_the_tool_said(
     task = run(cluster, "true", environment=from_git(tmp_path))
     assert task.status == "failed"
     assert "iniconfig" in task.result["output"]
-    until("nothing is left", lambda: not left_over(cluster), 10)
+    until("nothing is left", lambda: not left_over(cluster))
 
 
 @pytest.mark.parametrize(
@@ -338,9 +336,9 @@ def test_progress_lines_are_progress_and_not_log(cluster: Cluster) -> None:
         found = cluster.client.get_task(task).progress
         return found if found and found.fraction else None
 
-    found = until("progress is told", progress, 20)
+    found = until("progress is told", progress)
     assert (found.fraction, found.message) == (0.3, "half way")
-    ended = cluster.client.wait(task, 30)
+    ended = cluster.client.wait(task, 60)
     assert ended.result["stdout"] == "seen\n"
 
 
@@ -349,7 +347,7 @@ def test_jobs_side_by_side_do_not_wait_for_each_other(cluster: Cluster) -> None:
         barrier = threading.Barrier(2)
 
         def nap(_: int) -> str:
-            barrier.wait(10)
+            barrier.wait(60)
             return run(cluster, ["sleep", "1"]).status
 
         began = time.monotonic()

@@ -38,7 +38,7 @@ def test_tasks_and_results_outlive_a_stop_and_a_start(tmp_path: Path) -> None:
     again = Cluster.start(tmp_path / "home", [ECHO, f"{ECHO.split('=')[0]}=later"])
     try:
         assert again.client.get_task(done).result == {"echoed": "kept"}
-        task = again.client.wait(waiting, timeout=30)
+        task = again.client.wait(waiting, timeout=60)
         assert task.status == "failed"
         assert task.error is not None
         assert "message" in task.error.message
@@ -55,7 +55,7 @@ def test_down_with_drain_lets_running_tasks_finish(tmp_path: Path) -> None:
         until("it runs", lambda: cluster.client.get_task(task_id).state == "running")
         told = cluster.corral("down", "--drain")
         assert told.code == 0, told.err
-        cluster.process.wait(20)
+        cluster.process.wait(60)
     finally:
         cluster.stop()
     again = Cluster.start(tmp_path / "home", [SLEEP])

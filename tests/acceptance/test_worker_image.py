@@ -73,7 +73,7 @@ def test_a_worker_from_an_image_does_jobs_inside_it(
     node.shutdown_worker_by_id(worker_id=launch.launch_id)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_an_image_that_is_not_there_fails_the_launch_with_its_name(
     cluster: Pair,
 ) -> None:

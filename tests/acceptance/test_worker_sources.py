@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,12 +95,11 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_one(
     cluster: ClusterConnection, node: NodeConnection, kind: str, job_type: str
-) -> tuple[Any, Any, float]:
+) -> tuple[Any, Any]:
     """Launch a worker of a type and let it do one job.
 
-    Its output, what the worker says of its code, and how long it took to be ready.
+    Its output, and what the worker says of its code.
     """
-    began = time.monotonic()
     launch = node.launch_worker(
         worker_type=kind, worker_url=f"http://localhost:{free_port()}"
     )
@@ -112,7 +110,6 @@ def run_one(
         return bool(told.status == "ready")
 
     until(f"a worker of {kind}", look, 120)
-    took = time.monotonic() - began
     job = job_from_schema(JobSchema(name=job_type), {"message": "hi"})
     cluster.submit_job(job)
 
@@ -125,7 +122,7 @@ def run_one(
     with client_of(cluster) as client:
         code = client.worker(launch.launch_id).code
     node.shutdown_worker_by_id(worker_id=launch.launch_id)
-    return found.output, code, took
+    return found.output, code
 
 
 def client_of(manager: ClusterConnection) -> Client:
@@ -155,7 +152,7 @@ def test_a_worker_from_git_runs_in_its_own_environment_and_is_built_once(
         git_working_dir="sub",
         git_project="sub",
     )
-    first, code, first_s = run_one(manager, node, "far", "far_job")
+    first, code = run_one(manager, node, "far", "far_job")
     assert code["commit"] == git(repository, "rev-parse", "HEAD")
     assert (code["cloned"], code["built"]) == (True, True)
     assert (first["said"], first["param"]) == ("hi!", 7)
@@ -164,14 +161,13 @@ def test_a_worker_from_git_runs_in_its_own_environment_and_is_built_once(
         "site-packages" in p and first["python"] not in p for p in first["path"]
     )
     before = counters()
-    second, code, second_s = run_one(manager, node, "far", "far_job")
+    second, code = run_one(manager, node, "far", "far_job")
     assert (code["cloned"], code["built"]) == (False, False)
     after = counters()
     assert second["python"] == first["python"]
     assert second["folder"] != first["folder"]
     for name in ("clones", "builds"):
         assert before[name] == after[name] == 1
-    assert second_s < first_s, (first_s, second_s)
 
 
 @pytest.mark.timeout(300)
@@ -190,11 +186,11 @@ def test_a_worker_from_a_folder_runs_what_was_sent(
             "archive": {"digest": digest, "working_dir": "sub", "project": "sub"}
         },
     )
-    output, _, _ = run_one(manager, node, "sent", "sent_job")
+    output, _ = run_one(manager, node, "sent", "sent_job")
     assert output["said"] == "hi?"
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_a_repository_that_is_not_there_fails_the_launch_with_the_reason(
     cluster: tuple[ClusterConnection, NodeConnection], tmp_path: Path
 ) -> None:
@@ -212,13 +208,13 @@ def test_a_repository_that_is_not_there_fails_the_launch_with_the_reason(
         told = node.launch_worker_status(launch_id=launch.launch_id)
         return told if told.status == "failed" else None
 
-    told = until("the launch fails", failed, 30)
+    told = until("the launch fails", failed)
     assert "nothing" in told.error
     assert "\n" not in told.error
     node.shutdown_worker_by_id(worker_id=launch.launch_id)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_an_entry_whose_bytes_were_changed_is_not_run(
     cluster: tuple[ClusterConnection, NodeConnection],
 ) -> None:
@@ -240,6 +236,6 @@ def test_an_entry_whose_bytes_were_changed_is_not_run(
         told = node.launch_worker_status(launch_id=launch.launch_id)
         return told if told.status == "failed" else None
 
-    told = until("the launch fails", failed, 30)
+    told = until("the launch fails", failed)
     assert kind.digest in told.error
     node.shutdown_worker_by_id(worker_id=launch.launch_id)

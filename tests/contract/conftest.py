@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -96,7 +96,7 @@ class PostgresServer:
 
     def start(self) -> None:
         options = f"-k {self.folder} -c listen_addresses= -c fsync=off"
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while True:
             try:
                 self._run(
@@ -122,8 +122,9 @@ class PostgresServer:
         pid = int((self._data / "postmaster.pid").read_text().splitlines()[0])
         family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
         for process in family:
-            process.send_signal(signal.SIGKILL)
-        psutil.wait_procs(family, timeout=10)
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+        psutil.wait_procs(family, timeout=30)
 
     def stop(self) -> None:
         try:

@@ -143,9 +143,9 @@ class RedisSide:
         client = Redis(unix_socket_path=str(self.server.path), password=PASSWORD)
         async with client, client.pubsub() as listener:
             await listener.subscribe("/0.celery.pidbox")
-            await listener.get_message(timeout=5.0)
+            await listener.get_message(timeout=30.0)
             await act()
-            heard = await listener.get_message(timeout=5.0)
+            heard = await listener.get_message(timeout=30.0)
         assert heard is not None
         names = _destination(heard["data"])
         return [name.removesuffix("@corral") for name in names]

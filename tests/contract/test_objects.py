@@ -225,7 +225,10 @@ async def test_a_folder_damaged_from_outside_is_noticed(tmp_path: Path) -> None:
 @settings(
     max_examples=20,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.too_slow,
+    ],
 )
 @given(st.lists(st.binary(max_size=2000), max_size=4))
 async def test_any_bytes_come_back_as_they_were(

@@ -58,7 +58,7 @@ def kill(part: str, owner: Engine) -> None:
     for process in (guardian, *guardian.children(recursive=True)):
         if part in " ".join(process.cmdline()):
             process.kill()
-            psutil.wait_procs([process], 5)
+            psutil.wait_procs([process], 60)
             return
     raise AssertionError(part)
 
@@ -71,7 +71,7 @@ def job(*argv: str, **limits: int) -> ContainerJob:
 def test_the_next_container_starts_after_a_kill(own: Engine, part: str) -> None:
     kill(part, own)
     running = own.start(job("sh", "-c", "exit 6"), lambda *_: None)
-    assert running.wait(20) == 6
+    assert running.wait(60) == 6
     running.stop(0)
 
 
@@ -79,7 +79,7 @@ def test_the_next_container_starts_after_a_kill(own: Engine, part: str) -> None:
 def test_what_runs_is_lost_and_removed(own: Engine, engine: Engine, part: str) -> None:
     running = own.start(job("sleep", "600"), lambda *_: None)
     kill(part, own)
-    assert running.wait(20) is not None
+    assert running.wait(60) is not None
     assert running.is_lost
     running.stop(0)
     assert ids(engine) == []
@@ -87,7 +87,7 @@ def test_what_runs_is_lost_and_removed(own: Engine, engine: Engine, part: str) -
 
 def test_what_ended_before_the_kill_has_its_own_end(own: Engine) -> None:
     running = own.start(job("sh", "-c", "exit 5"), lambda *_: None)
-    assert running.wait(20) == 5
+    assert running.wait(60) == 5
     kill("container.guardian", own)
     running.stop(0)
     assert not running.is_lost
@@ -124,7 +124,7 @@ def test_a_limit_on_file_size_alone_is_kept(own: Engine) -> None:
     running = own.start(
         job("sh", "-c", script, file_size_mb=1), lambda _, data: said.append(data)
     )
-    running.wait(20)
+    running.wait(60)
     running.stop(0)
     assert b"1048576" in b"".join(said)
 

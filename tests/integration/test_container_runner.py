@@ -20,6 +20,7 @@ from corral.worker.frame import Done, End, Item, Run
 from corral.worker.runner_pool import RunnerPool
 from corral.worker.runner_process import Exited, RunnerProcess
 from corral.worker.vessel import RunnerSpec
+from tests.acceptance.cluster import until
 from tests.containers import SHELL, engine, podman_files, python_image, settings
 
 __all__ = ["engine", "podman_files", "python_image", "settings"]
@@ -92,7 +93,7 @@ def test_a_runner_in_a_container_dies_whole_when_killed(launch: Launch) -> None:
     runner.send(Run([item({"hang": True})]))
     runner.kill()
     assert list(events(runner)) == [Exited(-9, runner.cells.current)]
-    assert not Path("/proc", str(runner.pid)).exists()
+    until("it is gone", lambda: not Path("/proc", str(runner.pid)).exists())
 
 
 def test_the_cells_are_shared_with_a_container(launch: Launch) -> None:
@@ -119,7 +120,7 @@ def test_a_pool_says_why_no_container_starts(engine: Engine) -> None:
     changed = threading.Event()
     pool = RunnerPool(RunnerSpec(ECHO, {}, launch=how), 1, changed.set)
     pool.start()
-    assert changed.wait(20)
+    assert changed.wait(60)
     assert "'localhost/not-there:9' is not on this node" in (pool.error or "")
     pool.kill()
     pool.join()

@@ -88,7 +88,7 @@ def test_a_command_gets_its_environment_and_folder_and_gives_output_and_code(
     running, output = start(
         "sh", "-c", script, environment={"GREETING": "hello"}, working_dir="/tmp"
     )
-    assert running.wait(20) == 7
+    assert running.wait(60) == 7
     assert output.said == {"stdout": b"hello from /tmp\n", "stderr": b"oops\n"}
     assert not running.oom_killed
 
@@ -99,7 +99,7 @@ def test_a_command_has_no_network_no_capabilities_and_nothing_of_our_environment
     monkeypatch.setenv("CORRAL_API_KEY", "secret-of-the-agent")
     script = "env; ls /sys/class/net; grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/1/status"
     running, output = start("sh", "-c", script)
-    assert running.wait(20) == 0
+    assert running.wait(60) == 0
     assert "secret-of-the-agent" not in output.text
     assert "eth" not in output.text
     assert output.text.count("0000000000000000") == 2
@@ -120,7 +120,7 @@ def test_own_folder_is_writable_and_what_it_leaves_is_ours(
     running, _ = start(
         "sh", "-c", "echo made > /job/file", folders={str(tmp_path): ("/job", "rw")}
     )
-    assert running.wait(20) == 0
+    assert running.wait(60) == 0
     assert (tmp_path / "file").read_text() == "made\n"
     assert (tmp_path / "file").stat().st_uid == os.getuid()
 
@@ -128,7 +128,7 @@ def test_own_folder_is_writable_and_what_it_leaves_is_ours(
 def test_a_read_only_folder_cannot_be_written(start: Start, tmp_path: Path) -> None:
     folders = {str(tmp_path): ("/job", "ro")}
     running, output = start("touch", "/job/file", folders=folders)
-    assert running.wait(20) != 0
+    assert running.wait(60) != 0
     assert b"Read-only" in output.said["stderr"]
 
 
@@ -139,7 +139,7 @@ def test_an_allowed_volume_is_mounted(
     below.mkdir(exist_ok=True)
     (below / "file").write_text("seen")
     running, output = start("cat", "/in/file", volumes={str(below): ("/in", "rw")})
-    assert running.wait(20) == 0
+    assert running.wait(60) == 0
     assert output.text == "seen"
 
 
@@ -166,7 +166,7 @@ def test_what_is_not_the_jobs_is_not_reached(
         place = str(tmp_path / "secret")
     folders = {str(tmp_path / "own"): ("/job", "rw")}
     running, output = start("cat", place, folders=folders)
-    assert running.wait(20) == 1
+    assert running.wait(60) == 1
     assert output.text == ""
 
 
@@ -188,7 +188,7 @@ def test_stop_leaves_nothing_of_a_family_with_a_session_of_its_own(
     engine: Engine, start: Start
 ) -> None:
     running, output = start("sh", "-c", FAMILY)
-    assert output.heard.wait(20)
+    assert output.heard.wait(60)
     assert sleepers("76543")
     running.stop(1)
     assert sleepers("76543") == []
@@ -198,7 +198,7 @@ def test_stop_leaves_nothing_of_a_family_with_a_session_of_its_own(
 def test_stop_lets_a_program_clean_up(start: Start) -> None:
     script = "trap 'echo cleaned; exit 3' TERM; echo ready; while :; do sleep 0.1; done"
     running, output = start("sh", "-c", script)
-    assert output.heard.wait(20)
+    assert output.heard.wait(60)
     running.stop(10)
     assert running.wait(0) == 3
     assert output.text == "ready\ncleaned\n"
@@ -206,19 +206,19 @@ def test_stop_lets_a_program_clean_up(start: Start) -> None:
 
 def test_a_command_is_run_beside_the_first_one(start: Start) -> None:
     running, output = start("sh", "-c", "echo ready; sleep 600")
-    assert output.heard.wait(20)
+    assert output.heard.wait(60)
     beside = Output()
     other = running.exec(("sh", "-c", "echo beside; exit 5"), beside)
-    assert other.wait(20) == 5
+    assert other.wait(60) == 5
     assert beside.text == "beside\n"
 
 
 def test_a_command_beside_is_stopped_alone(start: Start) -> None:
     running, output = start("sh", "-c", "echo ready; sleep 600")
-    assert output.heard.wait(20)
+    assert output.heard.wait(60)
     beside = Output()
     other = running.exec(("sh", "-c", "sleep 65432 & echo ready; wait"), beside)
-    assert beside.heard.wait(20)
+    assert beside.heard.wait(60)
     other.stop(5)
     assert other.wait(0) is not None
     assert sleepers("65432") == []
@@ -298,7 +298,7 @@ def test_sweep_removes_what_a_predecessor_left_and_nothing_else(
     engine: Engine, start: Start
 ) -> None:
     running, output = start("sh", "-c", "echo ready; sleep 600")
-    assert output.heard.wait(20)
+    assert output.heard.wait(60)
     with start_other() as other:
         for guardian in psutil.Process(other.pid).children():
             guardian.kill()

@@ -253,7 +253,7 @@ def test_celery_and_redis_py_both_understand_the_address(
         make: Any = Connection
         with make(server.url) as link, link.SimpleQueue("orders") as queue:
             queue.put({"id": 1})
-            message = queue.get(timeout=5)
+            message = queue.get(timeout=60)
             message.ack()
             assert message.payload == {"id": 1}
 
@@ -274,12 +274,12 @@ def test_redis_that_dies_of_its_data_starts_without_them(folder: Folder) -> None
     server = open_redis(folder)
     for deaths in range(2):
         process = launch(server.prepare(deaths), log_of(server, folder))
-        assert process.popen.wait(10) != 0
+        assert process.popen.wait(60) != 0
     launched = launch(server.prepare(2), log_of(server, folder))
     while not server.is_ready():
         assert launched.popen.poll() is None
     launched.popen.send_signal(signal.SIGTERM)
-    assert launched.popen.wait(10) == 0
+    assert launched.popen.wait(60) == 0
     (shelf,) = folder.redis.glob("broken-*")
     assert (shelf / "appendonly.aof").read_bytes().endswith(b"noise")
 
@@ -311,7 +311,7 @@ def test_stores_die_with_their_parent(folder: Folder) -> None:
         family = psutil.Process(parent.pid).children(recursive=True)
         assert len(family) >= 4
         parent.kill()
-    psutil.wait_procs(family, timeout=15)
+    psutil.wait_procs(family, timeout=60)
     left = [p for p in family if p.is_running()]
     assert not [p for p in left if p.status() != psutil.STATUS_ZOMBIE]
 

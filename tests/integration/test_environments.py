@@ -352,7 +352,7 @@ def test_a_builder_killed_half_way_leaves_no_process_and_no_half_environment(
         assert made.facts["built"]
         where = run(made, "import sys; sys.path.pop(0); import far; print(far.WHERE)")
         assert where.startswith(made.variables["VIRTUAL_ENV"])
-        assert not _is_alive(backend)
+        until("the former build ends", lambda: not _is_alive(backend))
     assert not list((cache.folder / "work").iterdir())
 
 

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -19,8 +18,9 @@ from corral.worker.isolation import Level, Limits, best_level, cgroup, start
 from tests.unit.worker.isolation.scene import (
     PYTHON,
     Heard,
+    are_gone,
     family,
-    groups_left,
+    has_no_groups,
     job,
     new_token,
     run,
@@ -207,8 +207,8 @@ def test_another_command_enters_the_sandbox(tmp_path: Path) -> None:
     assert lines[1] == str(here.folder.stat().st_uid)
     assert lines[2:] == [str(here.home), here.folder.parent.name]
     running.stop(0)
-    assert beside.wait(5) is not None
-    assert not sleepers(token)
+    assert beside.wait(60) is not None
+    assert are_gone(token)
 
 
 def test_everyone_in_a_sandbox_gets_the_grace(tmp_path: Path) -> None:
@@ -229,11 +229,9 @@ def test_no_process_of_a_family_remains_after_a_stop(
     running = start(shell(tmp_path, family(token)), heard, level)
     heard.await_lines(3)
     assert len(sleepers(token)) >= 3
-    began = time.monotonic()
-    running.stop(grace_s=2)
-    assert time.monotonic() - began < 5
-    assert not sleepers(token)
-    assert not groups_left(os.getpid())
+    running.stop(grace_s=30)
+    assert are_gone(token)
+    assert has_no_groups(os.getpid())
 
 
 @LEVELS
@@ -262,10 +260,10 @@ def test_no_process_of_a_family_remains_when_its_caller_is_killed(
         assert len(kin) >= 4
         caller.kill()
         caller.wait()
-        _, alive = psutil.wait_procs(kin, timeout=5)
+        _, alive = psutil.wait_procs(kin, timeout=60)
         # The last process removes the groups just before it goes.
         assert not alive
-        assert not groups_left(caller.pid)
+        assert has_no_groups(caller.pid)
 
 
 @LEVELS
@@ -278,10 +276,10 @@ def test_no_process_of_a_family_remains_when_its_guardian_is_killed(
     guardian = psutil.Process(running.pid).parent()
     assert guardian is not None
     guardian.kill()
-    assert running.wait(10) == 128 + signal.SIGKILL
+    assert running.wait(60) == 128 + signal.SIGKILL
     assert running.is_lost
-    assert not sleepers(token)
-    assert not groups_left(os.getpid())
+    assert are_gone(token)
+    assert has_no_groups(os.getpid())
 
 
 def test_a_sandbox_that_is_killed_is_not_the_jobs_own_end(tmp_path: Path) -> None:
@@ -289,11 +287,11 @@ def test_a_sandbox_that_is_killed_is_not_the_jobs_own_end(tmp_path: Path) -> Non
     running = start(shell(tmp_path, "echo up; sleep 600"), heard, SANDBOX)
     heard.await_lines(1)
     psutil.Process(running.pid).kill()
-    assert running.wait(10) == 128 + signal.SIGKILL
+    assert running.wait(60) == 128 + signal.SIGKILL
     assert running.is_lost
 
 
 def test_a_job_that_kills_itself_has_ended_by_itself(tmp_path: Path) -> None:
     running = start(shell(tmp_path, "kill -9 $$"), Heard(), SANDBOX)
-    assert running.wait(10) == 128 + signal.SIGKILL
+    assert running.wait(60) == 128 + signal.SIGKILL
     assert not running.is_lost

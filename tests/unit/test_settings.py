@@ -19,7 +19,6 @@ from corral.settings import Settings, is_loopback, load, secret_variables
 ROOT = Path(__file__).parent.parent.parent
 FIELDS = alias.declared(Settings)
 VARIABLES = {v: n for n, f in FIELDS.items() for v in alias.variables(n, f)}
-# Untyped where it comes from.
 parse_url: Any = connection.parse_url
 RURL = "redis://r:6379/1"
 HARD = "p@ss/w:rd%#1"
@@ -286,6 +285,7 @@ def test_no_secret_is_ever_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         ("DEBUG", "maybe", "'maybe'", "true or false"),
         ("LOG_FORMAT", "x\ny", r"'x\ny'", "one of json, text"),
         ("LOG_LEVEL", "loud", "'loud'", "one of DEBUG, INFO, WARNING"),
+        ("CORRAL_STRATEGY", "best", "'best'", "one of smith, least_loaded, weighted_"),
         ("CORRAL_TASK_BODY_LIMIT", "1", "'1'", "a size from 1024"),
         ("CORRAL_CLUSTER_NAME", "../x", "'../x'", "1 to 63 letters"),
         ("CORRAL_BEAT_S", "30", "'30'", "less than CORRAL_SUSPECT_AFTER_S=15"),

@@ -6,7 +6,7 @@ is used under its fleet's lock.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 from corral.agent.gpu_health import blames_card
@@ -28,17 +28,20 @@ class Binder:
         self._held: dict[str, tuple[Gpu, ...]] = {}
         self._waiting: dict[str, Word] = {}
 
-    def settle(self, desired: Workers, living: Workers) -> list[str]:
+    def settle(
+        self, desired: Workers, living: Workers, taken: Set[str] = frozenset()
+    ) -> list[str]:
         """Decide anew who has which cards; the living workers that must leave theirs.
 
         Those keep their cards until they are gone, which asks for another settling.
+        Cards that are `taken` are with tasks.
         """
         workers = {**desired, **living}
         self._held = {i: held for i, held in self._held.items() if i in workers}
         latest = self._watch.latest() if self._watch else (0, [])
         waiting: dict[str, Word] = {}
         lost: list[str] = []
-        for worker_id, binding in _decide(workers, self._held, latest).items():
+        for worker_id, binding in _decide(workers, self._held, latest, taken).items():
             held = self._held.get(worker_id, ())
             if worker_id in living:
                 if _ids(binding.cards) != _ids(held):
@@ -87,6 +90,7 @@ def _decide(
     workers: Workers,
     held: Mapping[str, tuple[Gpu, ...]],
     latest: tuple[int, list[Gpu]] | None,
+    taken: Set[str],
 ) -> dict[str, Binding]:
     wants: list[Want] = []
     decided: dict[str, Binding] = {}
@@ -100,7 +104,7 @@ def _decide(
             wants.append(_want(worker_id, worker, wish, held))
     if latest is None:
         return decided | {w.worker_id: Binding(refusal=_UNKNOWN) for w in wants}
-    return decided | bind(wants, latest[1])
+    return decided | bind(wants, latest[1], taken)
 
 
 def _want(

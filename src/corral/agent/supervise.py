@@ -45,6 +45,9 @@ class Fleet:
         """The `workers` of a heartbeat; one being stopped counts until it is gone."""
         now = time.monotonic()
         with self._lock:
+            if self._gpus.waiting:
+                # What tasks have given back by now may be what a worker waits for.
+                self._settle()
             running = [self._entry(child, now) for child in self._all()]
             return [*running, *unstarted(self._gpus)]
 
@@ -144,11 +147,17 @@ class Fleet:
         """Cards for those who ask for them; who lost theirs ends, and is begun anew."""
         before = self._gpus.waiting
         living = {worker_id: c.worker for worker_id, c in self._children.items()}
-        for worker_id in self._gpus.settle(self._desired, living):
+        for worker_id in self._gpus.settle(self._desired, living, self._taken()):
             LOG.warning("worker %s has lost its GPU", self._children[worker_id].name)
             self._children[worker_id].stop(0.0)
         if self._gpus.waiting != before:
             self._on_change()
+
+    def _taken(self) -> set[str]:
+        """Cards that tasks have: no worker gets them before they are given back."""
+        told = (child.word.facts.get("cards") for child in self._children.values())
+        some = (cards for cards in told if isinstance(cards, dict))
+        return {str(card) for cards in some for ids in cards.values() for card in ids}
 
     def _gone(self) -> None:
         # A changed worker is started anew only when its former self has left.

@@ -26,6 +26,7 @@ from corral.api.routes import (
     job_workers,
     jobs,
     journal,
+    keys,
     logs,
     mcp,
     metrics,
@@ -33,10 +34,14 @@ from corral.api.routes import (
     node_life,
     nodes,
     objects,
+    openai,
+    rebalance,
+    scaling,
     schedules,
     secrets,
     service,
     shares,
+    streams,
     tasks,
     workers,
 )
@@ -67,6 +72,8 @@ def build(
     for room in (
         tasks,
         logs,
+        streams,
+        openai,
         workers,
         models,
         gpus,
@@ -74,7 +81,9 @@ def build(
         node_life,
         breakers,
         cluster,
+        rebalance,
         journal,
+        keys,
         explain,
         alerts,
         metrics,
@@ -90,11 +99,14 @@ def build(
         service,
         mcp,
         job_types,
+        scaling,
         shares,
         schedules,
         gateway,
     ):
-        app.include_router(room.router)
+        # Not `include_router`: it makes every route anew for every application, with
+        # the first request, and nothing of ours differs between them.
+        app.router.routes.extend(room.router.routes)
     errors.install(app)
     describe.install(app)
     gateway.install(app)

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from corral import errors
 from corral.api.edge import SAFE
 from corral.api.model import Problem, ProblemOut
+from corral.api.openai_error import is_openai, openai_problem
 from corral.manager.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ STATUS: tuple[tuple[type[errors.CorralError], int], ...] = (
     (errors.NotFound, 404),
     (errors.Conflict, 409),
     (errors.Unavailable, 503),
+    (errors.TaskFailed, 502),
     (errors.CorralError, 500),
 )
 _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
@@ -49,7 +51,9 @@ def problem(
     details: dict[str, Any] | None = None,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    """An answer in the one error shape."""
+    """An answer in the one error shape; under /v1 in the one that is usual there."""
+    if is_openai(request):
+        return openai_problem(status, code, message, details, headers)
     request_id = request.scope.get("corral_request_id", "")
     body = ProblemOut(Problem(code, message, details or {}, request_id, _clock.now()))
     return Response(

@@ -9,10 +9,12 @@ from typing import Any
 
 from msgspec import Struct
 
+from corral.api.estimate_model import EstimateOut, estimate
 from corral.api.model import AttemptOut, StartOut, WaitingOut
 from corral.api.render import attempt, start_out, status_of
 from corral.core.task import Attempt
 from corral.manager.explaining import Explained
+from corral.manager.state import Cluster
 from corral.scheduler.explanation import Candidate, Change, Placement, Terms
 
 
@@ -65,6 +67,7 @@ class ExplainOut(Struct):
     line: int | None
     estimated_start: StartOut | None
     estimated_duration: float | None
+    estimate: EstimateOut | None
     changes: list[ChangeOut]
     candidates: list[CandidateOut]
     candidates_total: int
@@ -73,7 +76,9 @@ class ExplainOut(Struct):
     attempts: list[AttemptOut]
 
 
-def explained(found: Explained, attempts: Sequence[Attempt], most: int) -> ExplainOut:
+def explained(
+    cluster: Cluster, found: Explained, attempts: Sequence[Attempt], most: int
+) -> ExplainOut:
     """`most` is how many candidates are told; 0 tells all."""
     told, task, reason = found.explanation, found.task, found.explanation.reason
     verdicts = Counter(candidate.verdict for candidate in told.candidates)
@@ -90,6 +95,7 @@ def explained(found: Explained, attempts: Sequence[Attempt], most: int) -> Expla
         line=told.line if reason else None,
         estimated_start=start_out(told.start, found.now),
         estimated_duration=told.run_s,
+        estimate=estimate(cluster, task),
         changes=[_change(change) for change in told.changes],
         candidates=[_candidate(c) for c in told.candidates[: most or None]],
         candidates_total=max(len(told.candidates), told.workers),

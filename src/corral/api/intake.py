@@ -16,8 +16,10 @@ from corral.api.deps import wrong_field
 from corral.api.model import BatchIn, TaskIn
 from corral.api.salvage import split_rows
 from corral.core.constraint import labels_for
+from corral.core.gang import gang_label
 from corral.core.job_type import check_name, check_not_own
 from corral.core.model import MODEL_TASK
+from corral.core.need import needs_label, read_needs
 from corral.core.notice import OWN, label_of
 from corral.core.script import JOB_TYPE as SCRIPT
 from corral.core.script import read_script
@@ -187,15 +189,23 @@ def _all_labels(task: TaskIn) -> dict[str, str]:
     """The caller's labels, and those of Corral's own that hold what else was said."""
     if not (task.notify or task.node_labels or task.tolerates or _is_bounded(task)):
         return task.labels
+    if task.gang is not None and task.model_name is not None:
+        raise InvalidField(
+            "a member of a gang loads its models itself: leave out model_name",
+            field="model_name",
+        )
     urls = [task.notify] if isinstance(task.notify, str) else task.notify
     own = {**label_of(urls), **labels_for(task.node_labels, task.tolerates)}
     limits = labels_of(task.group, task.group_limit, task.preemptible)
-    return {**task.labels, **own, **limits}
+    needs = needs_label(read_needs(task.resources))
+    gang = gang_label(task.gang, task.gang_rank, task.gang_size)
+    return {**task.labels, **own, **limits, **needs, **gang}
 
 
 def _is_bounded(task: TaskIn) -> bool:
     is_in_group = task.group is not None or task.group_limit is not None
-    return is_in_group or task.preemptible
+    is_in_gang = (task.gang, task.gang_rank, task.gang_size) != (None, None, None)
+    return is_in_group or task.preemptible or bool(task.resources) or is_in_gang
 
 
 def _check_labels(labels: dict[str, str]) -> None:

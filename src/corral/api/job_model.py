@@ -106,6 +106,9 @@ class WorkerTypeIn(Struct):
     git_working_dir: str | None = None
     git_project: str | None = None
     environment: dict[str, Any] | None = None
+    min_workers: int | UnsetType = UNSET
+    max_workers: int | UnsetType | None = UNSET
+    gpus: int | str | UnsetType = UNSET
 
 
 class WorkerTypeOut(Struct):
@@ -116,6 +119,9 @@ class WorkerTypeOut(Struct):
     environment: dict[str, Any] | None
     version: int
     digest: str | None
+    min_workers: int
+    max_workers: int | None
+    gpus: str
 
 
 class WorkerTypes(Struct):

@@ -7,13 +7,30 @@ from typing import Any
 from msgspec import Raw
 
 from corral.api import job_model as jm
+from corral.core.environment import to_plain
 from corral.core.job import JOB_STATUS, NONEXISTENT, WORKER_STATUS
 from corral.core.task import State, Task
 from corral.core.worker import LAUNCHED
+from corral.core.worker_type import WorkerType
 from corral.manager.state import WorkerLink
 from corral.manager.worker_types import Launch
 
 NAME, ENTRYPOINT = "job.name", "job.entrypoint"
+
+
+def worker_type(kind: WorkerType) -> jm.WorkerTypeOut:
+    return jm.WorkerTypeOut(
+        kind.name,
+        kind.worker_class,
+        kind.params,
+        kind.job_type,
+        to_plain(kind.environment) if kind.environment else None,
+        kind.version,
+        kind.entry,
+        kind.min_workers,
+        kind.max_workers,
+        kind.gpus,
+    )
 
 
 def job(task: Task) -> jm.JobOut:

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from corral.api.estimate_model import EstimateOut
 from corral.api.hold_model import HoldOut, WindowOut
 from corral.api.shelf_model import LoadedModel
 from corral.core.breaker import BreakerReport
@@ -36,6 +37,10 @@ class TaskIn(Struct, forbid_unknown_fields=True):
     group: str | None = None
     group_limit: int | None = None
     preemptible: bool = False
+    resources: dict[str, Any] = {}
+    gang: str | None = None
+    gang_rank: int | None = None
+    gang_size: int | None = None
 
 
 class BatchIn(Struct, forbid_unknown_fields=True):
@@ -142,11 +147,17 @@ class TaskOut(TaskBrief, kw_only=True):
     group: str | None
     group_limit: int | None
     preemptible: bool
+    resources: dict[str, Any]
+    gang: str | None
+    gang_rank: int | None
+    gang_size: int | None
     node_id: str | None
     assigned_worker: str | None
     progress: ProgressOut | None
     waiting: WaitingOut | None
+    owner: str
     estimated_duration: float | None
+    estimate: EstimateOut | None
     estimated_start: StartOut | None
     dead_letter: str | None
     attempts: list[AttemptOut]

@@ -177,6 +177,7 @@ class OutcomeIn(Struct):
     started_at: float | None = None
     duration_s: float = 0.0
     load_s: float = 0.0
+    memory_mb: float | None = None
 
 
 class LogIn(Struct):
@@ -184,6 +185,13 @@ class LogIn(Struct):
     attempt: int
     seq: int
     lines: list[tuple[float, str, str]]
+
+
+class OutputIn(Struct):
+    task_id: str
+    attempt: int
+    first: int
+    values: list[Raw]
 
 
 class HeldIn(Struct):
@@ -211,3 +219,4 @@ class ReportIn(Struct):
     state: str | None = None
     error: str | None = None
     models: ModelsIn | None = None
+    output: list[OutputIn] = []

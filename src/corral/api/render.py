@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Raw
 
 from corral import __version__
+from corral.api.estimate_model import estimate
 from corral.api.hold_model import HoldOut, WindowOut
 from corral.api.model import (
     AttemptOut,
@@ -29,7 +30,9 @@ from corral.api.model import (
 from corral.api.shelf_model import LoadedModel
 from corral.core.constraint import ANYWHERE, constraint_of
 from corral.core.environment import to_plain
+from corral.core.gang import gang_of
 from corral.core.gpu import Gpu
+from corral.core.need import NOTHING, need_of, plain
 from corral.core.node import Hold, Node, Sample, Window
 from corral.core.notice import public, urls_of
 from corral.core.share import PREEMPTIBLE, group_of
@@ -119,6 +122,7 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
     now = manager.clock.now().timestamp()
     start = None if task.is_terminal else expected_start(manager.cluster, task, now)
     short = brief(task)
+    gang = gang_of(spec.labels)
     return TaskOut(
         **{name: getattr(short, name) for name in short.__struct_fields__},
         state=str(task.state),
@@ -139,6 +143,10 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
         group=group,
         group_limit=group_limit or None,
         preemptible=PREEMPTIBLE in spec.labels,
+        resources=plain(need_of(spec.labels) or NOTHING),
+        gang=gang.name if gang is not None else None,
+        gang_rank=gang.rank if gang is not None else None,
+        gang_size=gang.size if gang is not None else None,
         node_id=task.node_id,
         assigned_worker=task.worker_id,
         progress=ProgressOut(*progress) if progress else None,
@@ -147,9 +155,11 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
             if reason
             else None
         ),
+        owner=spec.owner,
         estimated_duration=(
             None if task.is_terminal else expected_s(manager.cluster, task)
         ),
+        estimate=None if task.is_terminal else estimate(manager.cluster, task),
         estimated_start=start_out(start, now),
         dead_letter=task.dead_letter,
         attempts=[attempt(a) for a in attempts],
@@ -172,6 +182,8 @@ def attempt(row: Attempt) -> AttemptOut:
 def worker(cluster: Cluster, link: WorkerLink) -> WorkerOut:
     row = link.worker
     done = link.ran + link.failed
+    speed, speed_runs = cluster.scheduler.speed(row.id)
+    cards = gpus.of_worker(cluster, link)
     return WorkerOut(
         worker_id=row.id,
         name=row.spec.name,
@@ -183,8 +195,8 @@ def worker(cluster: Cluster, link: WorkerLink) -> WorkerOut:
         concurrency=row.spec.concurrency,
         current_tasks=sum(len(order.left) for order in link.orders.values()),
         loaded_models=sorted(link.shelf.held),
-        gpu_info=[gpu_info(card) for card in gpus.of_worker(cluster, link)],
-        memory_usage={"rss_mb": link.memory_mb} if link.memory_mb else {},
+        gpu_info=[gpu_info(card) for card in cards],
+        memory_usage=_memory(link, cards),
         performance_metrics={
             "tasks_completed": link.ran,
             "tasks_failed": link.failed,
@@ -192,6 +204,9 @@ def worker(cluster: Cluster, link: WorkerLink) -> WorkerOut:
             "error_rate": link.failed / done if done else 0.0,
             "model_loads": link.loads,
             "model_load_s": link.load_s,
+            "speed": round(speed, 3),
+            "speed_runs": speed_runs,
+            **({"gpu_utilization": gpus.mean_use(cards)} if cards else {}),
         },
         error=row.error,
         pid=row.pid,
@@ -203,6 +218,17 @@ def worker(cluster: Cluster, link: WorkerLink) -> WorkerOut:
         isolation=link.facts.get("isolation"),
         performance_score=link.ran / done if done else 1.0,
     )
+
+
+def _memory(link: WorkerLink, cards: Sequence[Gpu]) -> dict[str, float]:
+    """MB, as far as they are known: its processes, its models, its cards."""
+    told = {
+        "rss_mb": link.memory_mb or None,
+        "models_mb": link.shelf.own_mb if link.shelf.held else None,
+        "gpu_used_mb": sum(card.memory_used_mb or 0.0 for card in cards) or None,
+        "gpu_total_mb": sum(card.memory_total_mb or 0.0 for card in cards) or None,
+    }
+    return {name: mb for name, mb in told.items() if mb is not None}
 
 
 def gpu_info(card: Gpu) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from msgspec import Raw, Struct
 
@@ -34,6 +35,7 @@ class ScheduledTask(Struct):
     group: str | None
     group_limit: int | None
     preemptible: bool
+    resources: dict[str, Any]
 
 
 class ScheduleOut(Struct):

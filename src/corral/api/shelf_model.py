@@ -55,12 +55,16 @@ class UnloadOut(Struct):
 
 
 class AssignedModel(Struct):
+    """`load_time` is what its load took; what the next should, from `loads` of them."""
+
     name: str
     status: str
     memory_usage: float | None
     load_time: float | None
     last_used: datetime | None
     pinned: bool
+    estimated_load_time: float | None = None
+    loads: int = 0
 
 
 class WorkerModels(Struct):
@@ -76,3 +80,34 @@ class WorkerModels(Struct):
 
 class AssignmentsOut(Struct):
     assignments: list[WorkerModels]
+
+
+class RebalanceIn(Struct, forbid_unknown_fields=True):
+    """`strategy` is memory_optimized or load_balanced."""
+
+    strategy: str = "memory_optimized"
+    force: bool = False
+    dry_run: bool = False
+
+
+class RebalanceOperation(Struct):
+    """A model that moves (`model_migration`) or is copied (`model_copy`); seconds."""
+
+    type: str
+    from_worker: str
+    to_worker: str
+    model: str
+    saves_s: float
+    costs_s: float
+
+
+class RebalanceOut(Struct):
+    """`status` is initiated, dry_run or balanced: there is nothing to move."""
+
+    rebalance_id: str
+    status: str
+    message: str
+    strategy: str
+    estimated_duration: float
+    affected_workers: list[str]
+    operations: list[RebalanceOperation]

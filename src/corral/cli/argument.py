@@ -98,6 +98,51 @@ Preemptible = Annotated[
 ]
 
 
+Gpus = Annotated[
+    float | None,
+    typer.Option(metavar="N", min=0, help="GPUs it takes: 2, or 0.5 of one."),
+]
+GpuMemory = Annotated[
+    int | None,
+    typer.Option(metavar="MB", min=0, help="Memory it takes of each of them."),
+]
+GpuKind = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="A kind of GPU that will do; repeatable."),
+]
+GpuVendor = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Whose GPUs will do: nvidia, amd...")
+]
+Cpus = Annotated[
+    float | None,
+    typer.Option(metavar="N", min=0.01, help="Processors it takes; a script's limit."),
+]
+Memory = Annotated[
+    int | None,
+    typer.Option(metavar="MB", min=1, help="Memory it takes; a script's limit."),
+]
+
+
+def resources(
+    gpus: float | None,
+    gpu_memory: int | None,
+    gpu_kind: list[str] | None,
+    gpu_vendor: str | None,
+    cpus: float | None,
+    memory: int | None,
+) -> dict[str, Any] | None:
+    """What a task takes of its node; None for one that does not say."""
+    told = {
+        "gpus": gpus,
+        "gpu_memory_mb": gpu_memory,
+        "gpu_kind": gpu_kind or None,
+        "gpu_vendor": gpu_vendor,
+        "cpus": cpus,
+        "memory_mb": memory,
+    }
+    return {key: value for key, value in told.items() if value is not None} or None
+
+
 def task_options(
     *,
     priority: str | None = None,
@@ -207,6 +252,12 @@ def task_group(
     group: Group = None,
     group_limit: GroupLimit = None,
     preemptible: Preemptible = False,
+    gpus: Gpus = None,
+    gpu_memory: GpuMemory = None,
+    gpu_kind: GpuKind = None,
+    gpu_vendor: GpuVendor = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
 ) -> TaskOptions:
     """The options of a task, for `group.takes`."""
     return task_options(
@@ -225,4 +276,5 @@ def task_group(
         group=group,
         group_limit=group_limit,
         preemptible=preemptible or None,
+        resources=resources(gpus, gpu_memory, gpu_kind, gpu_vendor, cpus, memory),
     )

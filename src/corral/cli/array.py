@@ -36,6 +36,12 @@ Sweep = Annotated[
         help="One task a row of a CSV or YAML file; {column} is filled in.",
     ),
 ]
+Nodes = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", min=1, help="A gang: starts on N nodes at once, or not at all."
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show the tasks, submit nothing.")
 ]
@@ -52,16 +58,19 @@ class Many:
     array: str | None = None
     sweep: Path | None = None
     is_dry: bool = False
+    nodes: int | None = None
 
     @property
     def is_given(self) -> bool:
-        return self.array is not None or self.sweep is not None
+        return (self.array, self.sweep, self.nodes) != (None, None, None)
 
     def rows(self) -> list[Row]:
         from corral.client.array import read_limit, read_range, read_sweep
 
-        if self.array is not None and self.sweep is not None:
-            raise typer.BadParameter("give --array or --sweep, not both")
+        if sum(x is not None for x in (self.array, self.sweep, self.nodes)) > 1:
+            raise typer.BadParameter("give one of --array, --sweep and --nodes")
+        if self.nodes is not None:
+            return read_range(f"0-{self.nodes - 1}")
         try:
             if self.sweep is not None:
                 return read_sweep(self.sweep)
@@ -78,13 +87,19 @@ class Many:
         return read_limit(self.array)[1] if self.array is not None else None
 
 
-def many(array: Array = None, sweep: Sweep = None, dry_run: DryRun = False) -> Many:
+def many(
+    array: Array = None,
+    sweep: Sweep = None,
+    nodes: Nodes = None,
+    dry_run: DryRun = False,
+) -> Many:
     """The options of arrays, for `group.takes`."""
-    if dry_run and array is None and sweep is None:
+    asked = Many(array, sweep, dry_run, nodes)
+    if dry_run and not asked.is_given:
         raise typer.BadParameter(
-            "it goes with --array or --sweep", param_hint="--dry-run"
+            "it goes with --array, --sweep or --nodes", param_hint="--dry-run"
         )
-    return Many(array, sweep, dry_run)
+    return asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +127,9 @@ def make(asked: Many, task_type: str, parameters: Any, options: dict[str, Any]) 
     tasks = make_tasks(
         array_id, task_type, parameters, rows, own, is_sweep=asked.sweep is not None
     )
+    if asked.nodes is not None:
+        for rank, task in enumerate(tasks):
+            task |= {"gang": array_id, "gang_rank": rank, "gang_size": asked.nodes}
     return Made(array_id, tasks)
 
 

@@ -12,7 +12,7 @@ from corral.cli.connect import connect
 
 if TYPE_CHECKING:
     from corral.client.explain import Candidate, Cost, Explanation
-    from corral.client.value import Start
+    from corral.client.value import Estimate, Start
 
 _FEW = 8
 
@@ -50,7 +50,8 @@ def _facts(found: Explanation) -> Iterable[tuple[str, Any]]:
         rows.append(("position", f"{found.ahead} before it, {found.line} in its line"))
     if found.estimated_start is not None:
         rows.append(("expected", _start(found.estimated_start)))
-    rows.append(("should take", show.took(found.estimated_duration)))
+    rows.append(("should take", should_take(found.estimated_duration, found.estimate)))
+    rows.append(("should need", should_need(found.estimate)))
     if (placed := found.placement) is not None:
         rows += [
             ("sent", placed.at),
@@ -63,6 +64,23 @@ def _facts(found: Explanation) -> Iterable[tuple[str, Any]]:
         for a in found.attempts
     ]
     return rows
+
+
+def should_take(seconds: float | None, estimate: Estimate | None) -> str:
+    """How long a task should take, and how sure that is."""
+    if estimate is None or not estimate.runs:
+        return show.took(seconds)
+    about = show.took(estimate.duration if seconds is None else seconds)
+    span = f"{show.took(estimate.low)} to {show.took(estimate.high)}"
+    return f"{about}; four of five such tasks: {span} ({estimate.runs} seen)"
+
+
+def should_need(estimate: Estimate | None) -> str:
+    """The GPU memory a task should take beside its model."""
+    if estimate is None or estimate.memory_mb is None:
+        return ""
+    about = f"{estimate.memory_mb:.0f} MB of GPU memory beside its model"
+    return f"{about} ({estimate.memory_runs} seen)"
 
 
 def _start(start: Start) -> str:

@@ -59,6 +59,9 @@ class Root(LazyGroup):
         ),
         "models": Entry("corral.cli.models:models", "List models.", _CLUSTER),
         "model": Entry("corral.cli.model:app", "Load, pin, unload models.", _CLUSTER),
+        "rebalance": Entry(
+            "corral.cli.rebalance:rebalance", "Spread models better.", _CLUSTER
+        ),
         "run": Entry("corral.cli.run:run", "Run a task, print its result.", _WORK),
         "submit": Entry("corral.cli.submit:submit", "Submit one or many tasks.", _WORK),
         "tasks": Entry("corral.cli.tasks:tasks", "List tasks.", _WORK),
@@ -83,11 +86,13 @@ class Root(LazyGroup):
         "worker-type": Entry(
             "corral.cli.worker_type:app", "Name classes to launch.", _MORE
         ),
+        "scaling": Entry("corral.cli.scaling:scaling", "Workers by demand.", _MORE),
         "secret": Entry("corral.cli.secret:app", "Values for jobs, encrypted.", _MORE),
         "route": Entry("corral.cli.route:app", "Forward to HTTP services.", _MORE),
         "ingress": Entry(
             "corral.cli.ingress:ingress", "Take tasks of plain Celery clients.", _MORE
         ),
+        "key": Entry("corral.cli.key:app", "Keys for people.", _MORE),
         "token": Entry("corral.cli.token:app", "Make join tokens for nodes.", _MORE),
         "record": Entry(
             "corral.cli.record:record", "Write down what was decided.", _MORE

@@ -56,7 +56,7 @@ def run(
     with connect(ctx) as client:
         task_type: str = JOB_TYPE
         if is_script:
-            value: Any = script.payload(client, words, code, given)
+            value: Any = script.payload(client, words, code, given, options)
         else:
             task_type, value = read_task(words)
         if asked.is_given:

@@ -71,7 +71,8 @@ def add(
     """
     with connect(ctx) as client:
         if code.is_given or given.told or is_command():
-            task_type, value = JOB_TYPE, script.payload(client, words, code, given)
+            task_type = JOB_TYPE
+            value = script.payload(client, words, code, given, options)
         else:
             task_type, value = read_task(words)
         task: dict[str, Any] = {"task_type": task_type, **options}

@@ -13,7 +13,7 @@ from corral.cli import fault, progress, show
 from corral.cli.logs import show_all
 
 if TYPE_CHECKING:
-    from corral.client import Client, LogLine, TaskDetail
+    from corral.client import Client, LogLine, TaskDetail, TaskOptions
 
 # As container engines have it: what failed is not the script itself.
 OURS = 125
@@ -52,13 +52,6 @@ Secrets = Annotated[
 Volumes = Annotated[
     list[str] | None,
     typer.Option("--volume", metavar="HOST:PATH", help="With --image; repeatable."),
-]
-Memory = Annotated[
-    int | None,
-    typer.Option("--memory", metavar="MB", help="Memory of the script.", min=1),
-]
-Cpus = Annotated[
-    float | None, typer.Option("--cpus", metavar="N", help="Processors.", min=0.01)
 ]
 NoNetwork = Annotated[
     bool, typer.Option("--no-network", help="Cut the script off from the network.")
@@ -129,8 +122,6 @@ def rules(
     variables: Variables = None,
     secrets: Secrets = None,
     volumes: Volumes = None,
-    memory: Memory = None,
-    cpus: Cpus = None,
     no_network: NoNetwork = False,
     grace: Grace = None,
 ) -> Rules:
@@ -140,9 +131,6 @@ def rules(
         told["variables"] = dict(_pair(text, "=", "--env") for text in variables)
     if secrets:
         told["secrets"] = dict(_secret(text) for text in secrets)
-    limits = {"memory_mb": memory, "cpus": cpus}
-    if any(value is not None for value in limits.values()):
-        told["limits"] = limits
     if no_network:
         told["network"] = False
     if grace is not None:
@@ -151,11 +139,19 @@ def rules(
 
 
 def payload(
-    client: Client, command: list[str], code: Source, given: Rules
+    client: Client,
+    command: list[str],
+    code: Source,
+    given: Rules,
+    options: TaskOptions,
 ) -> dict[str, Any]:
-    """The whole script, its folder sent."""
+    """The whole script, its folder sent; it may use as much as it asks for."""
     where = code.environment(client, given.volumes)
-    told = {} if where is None else {"environment": where}
+    told: dict[str, Any] = {} if where is None else {"environment": where}
+    taken = options.get("resources") or {}
+    limits = {key: taken[key] for key in ("memory_mb", "cpus") if key in taken}
+    if limits:
+        told["limits"] = limits
     return {"command": command, **told, **given.told}
 
 

@@ -164,7 +164,7 @@ async def _open(config: Settings, files: Files) -> Manager:
         objects=files.objects,
     )
     await boss.start()
-    await boss.access.ensure(files.admin_key, Scope.ADMIN, "admin key file")
+    await boss.access.ensure(files.admin_key, Scope.ADMIN, "admin")
     if config.bootstrap_api_key is not None:
         text = config.bootstrap_api_key.get_secret_value()
         await boss.access.ensure(text, Scope.ADMIN, "API_KEY")
@@ -199,6 +199,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
     from corral.cli.machine import master_config
     from corral.cli.neighbour import neighbour_config
     from corral.cli.serve_liveness import liveness
+    from corral.cli.serve_scaling import scaling_config
     from corral.core.retry import RetryPolicy
     from corral.manager.access import Limits
     from corral.manager.config import ManagerConfig
@@ -213,7 +214,10 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
             order_max_tasks=config.order_max_tasks,
             order_budget_s=config.order_budget_ms / 1000,
             most_models=config.model_cache_size,
+            is_lru=config.eviction == "lru",
+            strategy=config.strategy,
             preempts=config.preemption,
+            prefetch=config.prefetch,
         ),
         retry=RetryPolicy(
             base_s=config.retry_base_s,
@@ -250,6 +254,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
             config.model_idle_s,
             config.model_load_timeout_s,
         ),
+        scaling=scaling_config(config),
         neighbour=neighbour_config(config),
         master=master_config(config),
     )

@@ -13,7 +13,8 @@ app = typer.Typer(no_args_is_help=True, help="Who may have how much of the clust
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="KEY=VALUE", help="owner=ID, or a label of tasks like team=vision."
+        metavar="KEY=VALUE",
+        help="owner=NAME of a key, or a label of tasks like team=vision.",
     ),
 ]
 

@@ -10,6 +10,7 @@ import typer
 
 from corral.cli import argument, show
 from corral.cli.connect import connect
+from corral.cli.explain import should_need, should_take
 
 if TYPE_CHECKING:
     from corral.client import TaskDetail
@@ -42,6 +43,7 @@ def _identity(found: TaskDetail) -> Iterable[tuple[str, Any]]:
     return [
         ("task", found.task_id),
         ("type", found.task_type),
+        ("owner", found.owner),
         ("status", _status(found)),
         ("waits", _waiting(found)),
         ("progress", _progress(found)),
@@ -65,6 +67,8 @@ def _course(found: TaskDetail) -> Iterable[tuple[str, Any]]:
         ("started", found.started_at),
         ("ended", found.completed_at),
         ("took", show.took(found.duration)),
+        ("should take", should_take(found.estimated_duration, found.estimate)),
+        ("should need", should_need(found.estimate)),
         ("timeout", show.took(found.timeout)),
         ("attempt", f"{found.attempt} ({counts}, {found.retries} retries allowed)"),
     ]

@@ -1,7 +1,8 @@
-"""`corral worker-type add | list | remove`: named recipes for workers."""
+"""`corral worker-type add | list | show | set | remove`: named recipes for workers."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -11,9 +12,17 @@ from corral.cli import script, show
 from corral.cli.argument import read_json
 from corral.cli.connect import connect
 from corral.cli.group import takes
+from corral.client.value import WorkerTypeInfo
+from corral.errors import NotFound
 
 app = typer.Typer(no_args_is_help=True, help="Name classes to launch workers of.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The type's name.")]
+Least = Annotated[
+    int | None, typer.Option("--min", metavar="N", help="Workers it has always.")
+]
+Most = Annotated[
+    int | None, typer.Option("--max", metavar="N", help="Workers it has at most.")
+]
 
 
 @app.command("list")
@@ -28,7 +37,7 @@ def list_(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
         show.hint("No worker types. Add one: corral worker-type add NAME CLASS")
         return
     show.table(
-        ("WORKER TYPE", "VERSION", "CLASS", "SERVES", "CODE"),
+        ("WORKER TYPE", "VERSION", "CLASS", "SERVES", "CODE", "GPUS", "MIN", "MAX"),
         [
             (
                 kind.name,
@@ -36,6 +45,9 @@ def list_(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
                 kind.worker_class,
                 kind.job_type,
                 _source(kind.environment),
+                kind.gpus,
+                kind.min_workers if kind.max_workers is not None else None,
+                kind.max_workers,
             )
             for kind in found
         ],
@@ -49,6 +61,57 @@ def _source(environment: Mapping[str, Any] | None) -> str:
         at = told.get("commit") or told.get("branch")
         return f"{kind} {where}" + (f" at {at[:12]}" if at else "")
     return "installed"
+
+
+@app.command("show")
+def show_(ctx: typer.Context, name: Name, as_json: show.JsonFlag = False) -> None:
+    """Show one worker type."""
+    with connect(ctx) as client:
+        found = [kind for kind in client.worker_types() if kind.name == name]
+    if not found:
+        raise NotFound(f"no worker type {name!r}: see 'corral worker-type list'")
+    (kind,) = found
+    if as_json:
+        show.echo_json(kind.to_dict())
+        return
+    show.facts(
+        [
+            ("worker type", kind.name),
+            ("version", kind.version),
+            ("class", kind.worker_class),
+            ("serves", kind.job_type),
+            ("code", _source(kind.environment)),
+            ("params", json.dumps(kind.params) if kind.params else None),
+            ("gpus", kind.gpus),
+            ("workers", _limits(kind)),
+        ]
+    )
+
+
+def _limits(kind: WorkerTypeInfo) -> str:
+    if kind.max_workers is None:
+        return "not scaled by demand"
+    return f"{kind.min_workers} to {kind.max_workers}, by demand"
+
+
+@app.command("set")
+def set_(
+    ctx: typer.Context,
+    name: Name,
+    least: Least = None,
+    most: Most = None,
+    off: Annotated[
+        bool, typer.Option("--off", help="Scale it no more; its workers go on.")
+    ] = False,
+) -> None:
+    """Let demand decide how many workers it has: see 'corral scaling'."""
+    if off == (most is not None):
+        raise typer.BadParameter("say --max N or --off", param_hint="--max")
+    if off and least is not None:
+        raise typer.BadParameter("it goes with --max", param_hint="--min")
+    with connect(ctx) as client:
+        kind = client.scale_worker_type(name, min_workers=least or 0, max_workers=most)
+    typer.echo(f"{kind.name}: {_limits(kind)}")
 
 
 @app.command()
@@ -67,12 +130,20 @@ def add(
         str | None,
         typer.Option(metavar="JSON|@FILE", help="Arguments of the class, an object."),
     ] = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Cards each of its workers has for itself."),
+    ] = None,
+    least: Least = None,
+    most: Most = None,
     *,
     code: script.Source,
 ) -> None:
     """Add a worker type, or replace it.
 
-    Without --git, --dir or --image the class is one that nodes have installed.
+    Without --git, --dir or --image the class is one that nodes have installed. With
+    --max demand decides how many workers it has; what is not said of --min, --max and
+    --gpus stays as it was.
     """
     arguments = read_json(params, "--params")
     if arguments is not None and not isinstance(arguments, dict):
@@ -84,6 +155,9 @@ def add(
             job_type=job_type,
             params=arguments,
             environment=code.environment(client),
+            min_workers=least,
+            max_workers=most,
+            gpus=gpus,
         )
     typer.echo(f"added {name}")
 

@@ -250,12 +250,16 @@ def register_worker_type(
     job_type: str | None = None,
     params: Mapping[str, Any] | None = None,
     environment: Mapping[str, Any] | None = None,
+    min_workers: int | None = None,
+    max_workers: int | None = None,
+    gpus: int | str | None = None,
 ) -> Flow[None]:
     """Name a class that nodes may launch workers of, or replace what it names.
 
     `environment` says where its code comes from: `{"git": {"repo_url": ...}}`,
     `{"archive": {"digest": ...}}` or `{"docker": {"image": ...}}`; without it the
-    class is installed on the nodes.
+    class is installed on the nodes. With `max_workers` demand decides how many workers
+    it has; each is given `gpus`. Limits and cards that are not said stay as they were.
     """
     yield _post(
         "/register_worker_type",
@@ -264,6 +268,9 @@ def register_worker_type(
         worker_params=params,
         job_type=job_type,
         environment=environment,
+        min_workers=min_workers,
+        max_workers=max_workers,
+        gpus=gpus,
     )
 
 

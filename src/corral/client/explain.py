@@ -8,7 +8,7 @@ from typing import Any
 from corral.client.exchange import Flow, get, segment
 from corral.client.fault import decode
 from corral.client.task import TaskRef, id_of
-from corral.client.value import AttemptInfo, Start, Value, Waiting
+from corral.client.value import AttemptInfo, Estimate, Start, Value, Waiting
 
 
 class Cost(Value, frozen=True, kw_only=True):
@@ -70,6 +70,7 @@ class Explanation(Value, frozen=True, kw_only=True):
     line: int | None = None
     estimated_start: Start | None = None
     estimated_duration: float | None = None
+    estimate: Estimate | None = None
     changes: list[Change] = []
     candidates: list[Candidate] = []
     candidates_total: int = 0

@@ -7,9 +7,13 @@ from corral.client import artifacts as artifact_calls
 from corral.client import breaker, bulk, cluster, execs, log, objects, secrets, task
 from corral.client import explain as explain_calls
 from corral.client import journal as journal_calls
+from corral.client import keys as key_calls
 from corral.client import metrics as metric_calls
 from corral.client import models as model_calls
 from corral.client import nodes as node_calls
+from corral.client import output as output_calls
+from corral.client import rebalancing as rebalance_calls
+from corral.client import scaling as scaling_calls
 from corral.client import schedule as schedule_calls
 from corral.client import shares as share_calls
 from corral.client.driver import AwaitingDriver, BlockingDriver
@@ -31,6 +35,9 @@ class Calls:
     acknowledge_alert = Endpoint(alert_calls.acknowledge_alert)
     cluster_health = Endpoint(alert_calls.cluster_health)
     join_token = Endpoint(cluster.join_token)
+    keys = Endpoint(key_calls.keys)
+    create_key = Endpoint(key_calls.create_key)
+    revoke_key = Endpoint(key_calls.revoke_key)
 
     submit = Endpoint(task.submit)
     get_task = Endpoint(task.get_task)
@@ -44,6 +51,7 @@ class Calls:
     discard = Endpoint(task.discard)
     logs = StreamEndpoint(log.logs)
     follow = StreamEndpoint(log.follow)
+    stream = StreamEndpoint(output_calls.stream)
 
     start_exec = Endpoint(execs.start_exec)
     exec_output = StreamEndpoint(execs.exec_output)
@@ -68,6 +76,7 @@ class Calls:
     models = Endpoint(model_calls.models)
     assign_model = Endpoint(model_calls.assign_model)
     unload_model = Endpoint(model_calls.unload_model)
+    rebalance = Endpoint(rebalance_calls.rebalance)
     find_node = Endpoint(node_calls.find_node)
     cordon_node = Endpoint(node_calls.cordon_node)
     drain_node = Endpoint(node_calls.drain_node)
@@ -114,6 +123,8 @@ class Calls:
     worker_types = Endpoint(cluster.worker_types)
     register_worker_type = Endpoint(cluster.register_worker_type)
     remove_worker_type = Endpoint(cluster.remove_worker_type)
+    scale_worker_type = Endpoint(scaling_calls.scale_worker_type)
+    scaling = Endpoint(scaling_calls.scaling)
 
 
 class Client(Calls, BlockingDriver):

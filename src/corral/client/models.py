@@ -22,7 +22,10 @@ _ID = re.compile(r"w-[0-9a-f]{10}")
 
 
 class ModelInfo(Value, frozen=True, kw_only=True):
-    """A model on a worker: loaded, loading, queued or failed; MB and seconds."""
+    """A model on a worker: loaded, loading, queued or failed; MB and seconds.
+
+    A load there should take `estimated_load_time`, by `loads` that were seen.
+    """
 
     name: str
     status: str
@@ -30,6 +33,8 @@ class ModelInfo(Value, frozen=True, kw_only=True):
     load_time: float | None = None
     last_used: datetime | None = None
     pinned: bool = False
+    estimated_load_time: float | None = None
+    loads: int = 0
 
 
 class WorkerModels(Value, frozen=True, kw_only=True):

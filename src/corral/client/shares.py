@@ -52,7 +52,8 @@ def set_share(
     """Say how much of the cluster an owner, or all tasks with a label, may have.
 
     Args:
-        name: `owner=ID` or a label, `team=vision`; `team=*` is each other value.
+        name: `owner=NAME` of a key, or a label like `team=vision`; `team=*` is each
+            other value.
         weight: Its part where all of that key together want more than there is.
         max_running: How many of its tasks may be with workers at once.
         gpu_seconds_per_day: From midnight UTC; then what waits goes on next day.

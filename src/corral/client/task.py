@@ -28,7 +28,10 @@ class TaskOptions(TypedDict, total=False):
     `notify` names URLs that are told when the task has ended. `node_labels` are those
     its node must have, `tolerates` taints (or their keys) it does not mind. Of a
     `group` at most `group_limit` are with workers at once. A `preemptible` task may be
-    stopped for a critical one, and begins again.
+    stopped for a critical one, and begins again. `resources` are what it takes of its
+    node: `gpus` (2, or 0.5 of one), `gpu_memory_mb`, `gpu_kind`, `gpu_vendor`, `cpus`,
+    `memory_mb`. The `gang_size` members of a `gang`, each with a `gang_rank` from 0,
+    start together on as many nodes, or not at all.
     """
 
     task_id: str
@@ -48,6 +51,10 @@ class TaskOptions(TypedDict, total=False):
     group: str
     group_limit: int
     preemptible: bool
+    resources: Mapping[str, Any]
+    gang: str
+    gang_rank: int
+    gang_size: int
 
 
 def id_of(task: TaskRef) -> str:

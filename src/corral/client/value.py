@@ -39,6 +39,21 @@ class Start(Value, frozen=True, kw_only=True):
     in_s: float = 0.0
 
 
+class Estimate(Value, frozen=True, kw_only=True):
+    """What such tasks take, seconds and MB; four of five lie from low to high.
+
+    `runs` and `memory_runs` are how many of them that is learned from.
+    """
+
+    duration: float
+    low: float = 0.0
+    high: float = 0.0
+    runs: int = 0
+    memory_mb: float | None = None
+    memory_high_mb: float | None = None
+    memory_runs: int = 0
+
+
 class Submitted(Value, frozen=True, kw_only=True):
     """A task the manager has accepted; its `task_id` is what to wait for."""
 
@@ -147,11 +162,17 @@ class TaskDetail(TaskInfo, frozen=True, kw_only=True):
     group: str | None = None
     group_limit: int | None = None
     preemptible: bool = False
+    resources: dict[str, Any] = {}
+    gang: str | None = None
+    gang_rank: int | None = None
+    gang_size: int | None = None
     node_id: str | None = None
     assigned_worker: str | None = None
     progress: Progress | None = None
     waiting: Waiting | None = None
+    owner: str = ""
     estimated_duration: float | None = None
+    estimate: Estimate | None = None
     estimated_start: Start | None = None
     dead_letter: str | None = None
     attempts: list[AttemptInfo] = []
@@ -310,6 +331,9 @@ class WorkerTypeInfo(Value, frozen=True, kw_only=True):
     environment: dict[str, Any] | None = None
     version: int = 0
     digest: str | None = None
+    min_workers: int = 0
+    max_workers: int | None = None
+    gpus: str = ""
 
 
 class JoinToken(Value, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ stands in `core/worker.py` and is read here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from corral.core.gpu import Gpu, is_called
@@ -99,12 +99,15 @@ def _unclear(text: str) -> InvalidField:
     )
 
 
-def bind(wants: Sequence[Want], gpus: Sequence[Gpu]) -> dict[str, Binding]:
+def bind(
+    wants: Sequence[Want], gpus: Sequence[Gpu], taken: Set[str] = frozenset()
+) -> dict[str, Binding]:
     """Who gets which cards: each card goes to one worker at most.
 
     Who has fit cards keeps them. Then come those who name theirs, then the others,
     each in the order given; they get cards of one vendor with the most memory on
-    offer. The same question always gets the same answer.
+    offer. The same question always gets the same answer. Cards that are `taken`, by
+    tasks of others, are not given before they are given back.
     """
     by_id = {gpu.id: gpu for gpu in gpus}
     owners: dict[str, Want] = {}
@@ -116,12 +119,13 @@ def bind(wants: Sequence[Want], gpus: Sequence[Gpu]) -> dict[str, Binding]:
     for want in sorted(wants, key=lambda want: not want.wish.names):
         if want.worker_id in bound:
             continue
-        free = [gpu for gpu in gpus if is_free(gpu) and gpu.id not in owners]
+        left = [gpu for gpu in gpus if gpu.id not in owners and gpu.id not in taken]
+        free = [gpu for gpu in left if is_free(gpu)]
         chosen = _choose(want.wish, free)
         if chosen:
             _give(want, chosen, owners, bound)
         else:
-            refusal = _refuse(want, gpus, owners)
+            refusal = _refuse(want, gpus, owners, taken)
             bound[want.worker_id] = Binding(refusal=refusal)
     return bound
 
@@ -188,7 +192,12 @@ def _offered_mb(gpu: Gpu) -> float:
     return 0.0 if gpu.memory_offered_mb is None else gpu.memory_offered_mb
 
 
-def _refuse(want: Want, gpus: Sequence[Gpu], owners: Mapping[str, Want]) -> str:
+def _refuse(
+    want: Want,
+    gpus: Sequence[Gpu],
+    owners: Mapping[str, Want],
+    taken: Set[str],
+) -> str:
     """Why it gets none, with a word on each card."""
     names, count = want.wish.names, want.wish.count
     for name in names:
@@ -198,7 +207,9 @@ def _refuse(want: Want, gpus: Sequence[Gpu], owners: Mapping[str, Want]) -> str:
     if not gpus:
         return "this node has no GPU"
     looked = [g for g in gpus if not names or any(is_called(g, n) for n in names)]
-    reasons = "; ".join(f"{_title(g)} {_why_not(g, owners.get(g.id))}" for g in looked)
+    reasons = "; ".join(
+        f"{_title(g)} {_why_not(g, owners.get(g.id), g.id in taken)}" for g in looked
+    )
     if names or count == 1:
         return f"no GPU is free: {reasons}"
     return f"no {count} GPUs of one vendor are free: {reasons}"
@@ -208,9 +219,11 @@ def _title(gpu: Gpu) -> str:
     return f"{_INDEX}{gpu.index} ({gpu.name})"
 
 
-def _why_not(gpu: Gpu, owner: Want | None) -> str:
+def _why_not(gpu: Gpu, owner: Want | None, is_taken: bool) -> str:
     if owner is not None:
         return f"is held by worker {owner.name} ({owner.worker_id})"
+    if is_taken:
+        return "is with a task that runs"
     if gpu.quarantine is not None:
         return f"is quarantined: {gpu.quarantine.reason}"
     if gpu.error:

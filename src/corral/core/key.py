@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from corral.errors import InvalidField
+
 PREFIX = "corral"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+# Nobody is to be taken for Corral itself, or for those who came without a key.
+_TAKEN = frozenset({"corral", "insecure"})
 
 
 class Scope(StrEnum):
@@ -20,6 +26,8 @@ class Scope(StrEnum):
     JOIN = "join"
 
 
+PEOPLE = frozenset({Scope.READ, Scope.SUBMIT, Scope.OPERATE, Scope.ADMIN})
+"""What a person's key may do, each more than the one before."""
 _INCLUDES = {
     Scope.ADMIN: {Scope.ADMIN, Scope.OPERATE, Scope.SUBMIT, Scope.READ},
     Scope.OPERATE: {Scope.OPERATE, Scope.SUBMIT, Scope.READ},
@@ -43,6 +51,13 @@ class Key:
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
     uses_left: int | None = None
+    last_used_at: datetime | None = None
+
+    @property
+    def owner(self) -> str:
+        """Whose the tasks are that are submitted with it: its name, if it has one."""
+        is_named = self.scope in PEOPLE and _NAME.fullmatch(self.name)
+        return self.name if is_named else self.id
 
     def allows(self, scope: Scope) -> bool:
         return scope in _INCLUDES[self.scope]
@@ -50,6 +65,16 @@ class Key:
     def is_valid(self, now: datetime) -> bool:
         expired = self.expires_at is not None and now >= self.expires_at
         return self.revoked_at is None and not expired and self.uses_left != 0
+
+
+def check_key_name(name: str) -> None:
+    """Raises InvalidField when nobody's key can have this name."""
+    if not _NAME.fullmatch(name) or name in _TAKEN:
+        raise InvalidField(
+            "name must be 1-63 of letters, digits, '.', '_' or '-', starting with a "
+            "letter or digit, and not corral or insecure",
+            field="name",
+        )
 
 
 def write_key(key_id: str, secret: str) -> str:

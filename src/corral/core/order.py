@@ -21,6 +21,10 @@ class OrderItem:
     labels: Mapping[str, str] | None = None
     overlap: Overlap = Overlap.ALLOWED
     model: str | None = None
+    variables: Mapping[str, str] | None = None
+    """What shows it the GPUs it was given, and the others of its gang."""
+    emitted: tuple[bytes, ...] = ()
+    """JSON of the pieces of output that attempts before this one have sent."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,9 @@ from enum import StrEnum
 
 from corral.core.task import TaskError
 
+OUT_OF_MEMORY = "out_of_memory"
+"""The kind of an error that a card with more memory may mend."""
+
 
 class OutcomeKind(StrEnum):
     COMPLETED = "completed"
@@ -25,7 +28,8 @@ class Outcome:
     """How an attempt ended. `result` is JSON text.
 
     A final failure is not tried again, whatever tries are left. `load_s` is what its
-    model took to load, which is no part of `duration_s`.
+    model took to load, which is no part of `duration_s`. `memory_mb` is the most GPU
+    memory it took beside its model, where the worker could tell.
     """
 
     task_id: str
@@ -37,3 +41,4 @@ class Outcome:
     duration_s: float = 0.0
     is_final: bool = False
     load_s: float = 0.0
+    memory_mb: float | None = None

@@ -27,7 +27,7 @@ _MOST_RUNNING = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """`name` reads KEY=VALUE: `owner=k-1`, or a label of tasks like `team=vision`.
+    """`name` reads KEY=VALUE: `owner=ann`, or a label of tasks like `team=vision`.
 
     With a `weight` all values of that key share the cluster in proportion; who has
     none counts 1. `max_running` and `gpu_seconds_per_day` (UTC) are limits.

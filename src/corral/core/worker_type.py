@@ -8,14 +8,19 @@ from datetime import datetime
 from typing import Any
 
 from corral.core.environment import Environment, from_plain, to_plain
+from corral.core.gpu_binding import read_wish
 from corral.errors import InvalidField
+
+MOST_WORKERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerType:
     """`job_type` makes its workers connect to that type as soon as they run.
 
-    `versions` are the digests of all entries it ever had, the current one last.
+    `versions` are the digests of all entries it ever had, the current one last. Without
+    `max_workers` it is not scaled by demand. Its workers are given the cards of `gpus`,
+    written as in `WorkerSpec`, unless a launch says otherwise.
     """
 
     name: str
@@ -25,6 +30,9 @@ class WorkerType:
     environment: Environment | None = None
     versions: tuple[str, ...] = ()
     created_at: datetime | None = None
+    min_workers: int = 0
+    max_workers: int | None = None
+    gpus: str = ""
 
     @property
     def version(self) -> int:
@@ -33,6 +41,40 @@ class WorkerType:
     @property
     def entry(self) -> str | None:
         return self.versions[-1] if self.versions else None
+
+
+def check_scaling(kind: WorkerType) -> None:
+    """Raises InvalidField: limits that no number of workers meets."""
+    least, most = kind.min_workers, kind.max_workers
+    if most is None:
+        if least:
+            raise InvalidField("min_workers needs max_workers", field="max_workers")
+        return
+    if not 0 <= most <= MOST_WORKERS:
+        raise InvalidField(
+            f"max_workers must be 0 to {MOST_WORKERS}, not {most}", field="max_workers"
+        )
+    if not 0 <= least <= most:
+        raise InvalidField(
+            f"min_workers must be 0 to max_workers ({most}), not {least}",
+            field="min_workers",
+        )
+    if read_wish(kind.gpus).names:
+        raise InvalidField(
+            "a type that is scaled needs gpus as a number: its workers start on any "
+            "node",
+            field="gpus",
+        )
+
+
+def check_served(kind: WorkerType) -> None:
+    """Raises InvalidField: without a job type there is no demand to follow."""
+    if kind.max_workers is not None and kind.job_type is None:
+        raise InvalidField(
+            f"worker type {kind.name!r} serves no job type, so there is no demand to "
+            "follow: register it with one",
+            field="job_type",
+        )
 
 
 @dataclass(frozen=True, slots=True)

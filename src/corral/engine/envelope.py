@@ -67,6 +67,10 @@ def _item(item: OrderItem) -> dict[str, Any]:
         out["overlap"] = str(item.overlap)
     if item.model is not None:
         out["model"] = item.model
+    if item.variables:
+        out["variables"] = dict(item.variables)
+    if item.emitted:
+        out["emitted"] = [msgspec.Raw(value) for value in item.emitted]
     return out
 
 

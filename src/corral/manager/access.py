@@ -24,6 +24,7 @@ from corral.store.base import AuditRow, Store
 # Same path for unknown ids, so that timing tells nothing about which ids exist.
 _NOBODY = Key(id="nobody", digest=digest_secret("nobody"), scope=Scope.READ)
 _MAX_BUCKETS = 10_000
+_STAMP_S = 30.0
 
 
 @dataclass(slots=True)
@@ -91,12 +92,22 @@ class Access:
             limits.failures_per_min / 60.0, limits.failures_per_min
         )
         self._audit: list[AuditRow] = []
+        self._used: dict[str, datetime] = {}
+        self._stamped_at = 0.0
         self._is_open = is_open
 
     async def load(self) -> None:
         self._keys = {k.id: k for k in await self._store.keys()}
 
     # keys --------------------------------------------------------------------
+    def known(self) -> list[Key]:
+        """All there are or were, each with when it was last used."""
+        used = self._used
+        return [
+            replace(key, last_used_at=used[key.id]) if key.id in used else key
+            for key in self._keys.values()
+        ]
+
     async def create(
         self,
         scope: Scope,
@@ -166,8 +177,10 @@ class Access:
             RateLimited: this address failed too often.
         """
         now = self._clock.monotonic()
-        key = self._find(text or "")
-        if key is not None and key.is_valid(self._clock.now()):
+        key, at = self._find(text or ""), self._clock.now()
+        if key is not None and key.is_valid(at):
+            if key.scope is not Scope.NODE:
+                self._used[key.id] = at
             return key
         if self._is_open:
             # Only for those without a key: a node is itself even where all may enter.
@@ -236,6 +249,18 @@ class Access:
                 data or {},
             )
         )
+
+    async def stamp_uses(self, now: float) -> None:
+        """Write when keys were last used, now and then (monotonic `now`)."""
+        if not self._used or now - self._stamped_at < _STAMP_S:
+            return
+        self._stamped_at = now
+        used = {id_: at for id_, at in self._used.items() if id_ in self._keys}
+        await self._store.stamp_keys(used)
+        for key_id, at in used.items():
+            self._keys[key_id] = replace(self._keys[key_id], last_used_at=at)
+            if self._used.get(key_id) == at:
+                del self._used[key_id]
 
     async def flush_audit(self) -> None:
         rows, self._audit = self._audit, []

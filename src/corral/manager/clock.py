@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 import uuid
@@ -16,6 +17,10 @@ class Clock:
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """The time between two steps of a loop."""
+        await asyncio.sleep(seconds)
 
 
 def new_task_id() -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from corral.core.retry import RetryPolicy
 from corral.manager.access import Limits
 from corral.manager.alerting import AlertConfig
+from corral.manager.autoscaling import ScalingConfig
 from corral.manager.liveness import Liveness
 from corral.manager.master import MasterConfig
 from corral.manager.models import ModelConfig
@@ -43,5 +44,6 @@ class ManagerConfig:
     worker_ports: tuple[int, ...] = tuple(range(8092, 8112))
     alerts: AlertConfig = field(default_factory=AlertConfig)
     models: ModelConfig = field(default_factory=ModelConfig)
+    scaling: ScalingConfig = field(default_factory=ScalingConfig)
     neighbour: NeighbourConfig | None = None
     master: MasterConfig | None = None

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -26,6 +26,7 @@ from corral.engine.factory import queue_name
 from corral.errors import CorralError, EngineUnavailable, StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.explaining import expected_s
+from corral.manager.giving import given
 from corral.manager.preempting import preempt
 from corral.manager.secret import worker_secret
 from corral.manager.settling import Settling
@@ -52,6 +53,8 @@ class Ready:
     tasks: tuple[Task, ...]
     payloads: Mapping[str, str]
     unload: tuple[str, ...] = ()
+    cards: tuple[str, ...] = ()
+    lead: str = ""
 
 
 class Dispatching:
@@ -78,6 +81,8 @@ class Dispatching:
         self._timer: asyncio.TimerHandle | None = None
         self._strays: set[asyncio.Task[object]] = set()
         self.is_engine_up = True
+        self.on_left: Callable[[str], None] = lambda task_id: None
+        """Told of every member of a gang whose order could not be handed over."""
         self.in_hand: set[str] = set()
         """Tasks that were planned and whose order is not open yet."""
 
@@ -196,7 +201,8 @@ class Dispatching:
             if link is None:
                 self._stray(self.give_up(tasks))
             if link is not None and tasks:
-                ready.append(Ready(link, tuple(tasks), payloads, order.unload))
+                given = (order.unload, order.cards, order.lead)
+                ready.append(Ready(link, tuple(tasks), payloads, *given))
             else:
                 self._cluster.scheduler.apply(OrderClosed(order.worker_id))
         return ready
@@ -243,6 +249,9 @@ class Dispatching:
             waiting = tuple(w for w in order.tasks if w.task_id in self._cluster.tasks)
             self._cluster.scheduler.apply(TasksQueued(waiting))
             self._cluster.scheduler.apply(OrderClosed(order.worker_id))
+            for left in waiting:
+                if left.gang is not None:
+                    self.on_left(left.task_id)
 
     async def send(self, ready: Ready) -> None:
         """Hand over a placed order; when that fails its tasks go back uncharged."""
@@ -345,6 +354,8 @@ class Dispatching:
                 labels=public(t.spec.labels),
                 overlap=t.spec.overlap,
                 model=t.spec.model,
+                variables=given(self._cluster, ready.link, t, ready.cards, ready.lead),
+                emitted=self._cluster.streams.emitted(t.id, t.attempt),
             )
             for t in ready.tasks
         )

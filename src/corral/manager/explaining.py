@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from corral.core.learned import Figure
 from corral.core.task import State, Task
-from corral.manager.state import Cluster, units_of
+from corral.manager.state import Cluster
 from corral.scheduler.explain import MOST_WORKERS
 from corral.scheduler.explanation import Change, Explanation
 from corral.scheduler.forecast import Start
@@ -43,6 +44,8 @@ def explain_task(manager: Manager, task: Task, *, is_all: bool = False) -> Expla
         if not manager.dispatching.is_engine_up:
             change = Change("engine", "starts when Redis answers again")
             found = replace(found, reason=ENGINE_DOWN, changes=(change,), start=None)
+        else:
+            found = _with_worker_on_its_way(manager, found)
     elif found.reason is not None and found.reason.reason != "deadline_passed":
         # It moved on while it was looked for.
         found = Explanation(task.id)
@@ -51,6 +54,16 @@ def explain_task(manager: Manager, task: Task, *, is_all: bool = False) -> Expla
     if found.placement is not None and found.placement.worker_id != task.worker_id:
         found = replace(found, placement=None) if task.worker_id else found
     return Explained(task, found, _headline(task, found), now)
+
+
+def _with_worker_on_its_way(manager: Manager, found: Explanation) -> Explanation:
+    reason = manager.autoscaling.reword(found.reason)
+    if reason is found.reason:
+        return found
+    if reason is None or reason.reason == "no_worker":
+        return replace(found, reason=reason)
+    change = Change("wait", "starts when that worker is up", reason.details)
+    return replace(found, reason=reason, changes=(change, *found.changes))
 
 
 def _without_deadline(found: Explanation) -> Explanation:
@@ -77,8 +90,16 @@ def _headline(task: Task, found: Explanation) -> str:
 
 def expected_s(cluster: Cluster, task: Task) -> float | None:
     """How long the task should take, if tasks like it have run."""
+    run, _ = expected(cluster, task)
+    return run.value if run is not None else None
+
+
+def expected(cluster: Cluster, task: Task) -> tuple[Figure | None, Figure | None]:
+    """Seconds it should take, where it is or anywhere, and MB beside its model."""
     spec = task.spec
-    return cluster.scheduler.expected_run_s(spec.job_type, spec.model, units_of(spec))
+    kind = (spec.job_type, spec.model, cluster.units_of(spec))
+    run = cluster.scheduler.expected_run(*kind, task.worker_id or "")
+    return run, cluster.scheduler.working(*kind)
 
 
 def expected_start(cluster: Cluster, task: Task, now: float) -> Start | None:

@@ -111,9 +111,12 @@ def _offered(links: Iterable[NodeLink]) -> Iterator[Gpu]:
 
 def utilization(links: Iterable[NodeLink]) -> float:
     """Mean use in percent of the cards that online nodes offer; 0 without any."""
+    return mean_use(_offered(links))
+
+
+def mean_use(cards: Iterable[Gpu]) -> float:
+    """Mean use in percent of the cards that tell it; 0 without any."""
     figures = [
-        gpu.utilization_percent
-        for gpu in _offered(links)
-        if gpu.utilization_percent is not None
+        gpu.utilization_percent for gpu in cards if gpu.utilization_percent is not None
     ]
     return sum(figures) / len(figures) if figures else 0.0

@@ -6,7 +6,7 @@ once it holds nothing; its row stays wanted, and it comes back with the node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
@@ -16,6 +16,7 @@ from corral.errors import InvalidField
 from corral.manager import node_row, serving
 from corral.manager.clock import Clock
 from corral.manager.dispatching import Dispatching
+from corral.manager.loop import Loop
 from corral.manager.moving import Moving
 from corral.manager.registry import Registry
 from corral.manager.state import Cluster, NodeLink, WorkerLink
@@ -23,7 +24,7 @@ from corral.manager.windows import Watch, is_over
 from corral.scheduler.value import NodeHeld
 from corral.store.base import Event, Store
 
-PERIOD_S = 0.25
+_PERIOD_S = 0.25
 DRAINED = "drained"
 _SILENT = "its heartbeats are late"
 _LEAVING = Hold(HoldSource.OPERATOR, "it leaves the cluster")
@@ -107,6 +108,9 @@ class Holding:
         await self._step(link)
 
     # the loop ----------------------------------------------------------------
+    def loop(self, on_deposed: Callable[[], None]) -> Loop:
+        return Loop("holding", _PERIOD_S, self.step, on_deposed)
+
     async def step(self) -> None:
         """Follow the clock, and stop workers of drained nodes that became idle."""
         for link in list(self._cluster.nodes.values()):

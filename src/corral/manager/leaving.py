@@ -7,18 +7,20 @@ it takes up its identity.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from corral.core.node import NodeState
 from corral.errors import Conflict
 from corral.manager import node_row
 from corral.manager.access import Access
 from corral.manager.clock import Clock
+from corral.manager.loop import Loop
 from corral.manager.registry import Registry
 from corral.manager.state import Cluster, NodeLink
 from corral.store.base import Event, Store
 
 log = logging.getLogger(__name__)
-PERIOD_S = 0.5
+_PERIOD_S = 0.5
 LEAVE_S = 60.0
 """How long an agent that was asked to leave may take; its workers have half of it."""
 _UP = (NodeState.ONLINE, NodeState.SUSPECT)
@@ -69,6 +71,9 @@ class Leaving:
         self._give_up_at[node_id] = self._clock.monotonic() + LEAVE_S
         link.touch_desired()
         return link
+
+    def loop(self, on_deposed: Callable[[], None]) -> Loop:
+        return Loop("leaving", _PERIOD_S, self.step, on_deposed)
 
     async def step(self) -> None:
         """Finish with those whose agents have stopped, forget those long lost."""

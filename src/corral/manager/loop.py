@@ -29,7 +29,9 @@ class Loop:
         self._step = step
         self._on_deposed = on_deposed
 
-    async def run(self) -> None:
+    async def run(
+        self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
         while True:
             try:
                 await self._step()
@@ -40,4 +42,4 @@ class Loop:
                 log.warning("%s: %s", self.name, e.message)
             except Exception:
                 log.exception("%s failed; it goes on", self.name)
-            await asyncio.sleep(self._period_s)
+            await sleep(self._period_s)

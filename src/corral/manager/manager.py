@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Coroutine
 from datetime import datetime
-from typing import Any
 
-from corral.core.report import Outcome, OutcomeKind
-from corral.core.task import State, Task, TaskError
+from corral.core.task import State, Task
 from corral.engine.base import Engine
 from corral.errors import (
-    Conflict,
-    EngineUnavailable,
-    StoreUnavailable,
     TaskNotFound,
 )
 from corral.manager.access import Access
 from corral.manager.alarm import Alarm
 from corral.manager.announcing import Announcing
+from corral.manager.autoscaling import Autoscaling
 from corral.manager.calling import Calling
+from corral.manager.cancelling import cancel, drop
 from corral.manager.clearing import Clearing
 from corral.manager.clock import Clock, new_id
 from corral.manager.config import ManagerConfig
@@ -29,28 +24,29 @@ from corral.manager.exec import Execs
 from corral.manager.explaining import ENGINE_DOWN
 from corral.manager.feed import EVENTS, Feed
 from corral.manager.following import Bells, Following
+from corral.manager.gangs import Gangs
 from corral.manager.garbage import Garbage
 from corral.manager.gateway import Gateway
 from corral.manager.history import THIN_PERIOD_S, History
-from corral.manager.holding import PERIOD_S as HOLD_S
 from corral.manager.holding import Holding
 from corral.manager.job_types import JobTypes
 from corral.manager.journal import scheduler_of
 from corral.manager.keeping import Keeping
-from corral.manager.leaving import PERIOD_S as LEAVE_S
+from corral.manager.learning import Learning
 from corral.manager.leaving import Leaving
 from corral.manager.liveness import WATCH_S, NodeWatch
 from corral.manager.loading import load
 from corral.manager.loop import Loop
 from corral.manager.marking import Marking
 from corral.manager.master import STEP_S, Master
-from corral.manager.models import PERIOD_S as MODELS_S
 from corral.manager.models import Models
 from corral.manager.monitor import Monitor, Prune
 from corral.manager.neighbour import PERIOD_S, Neighbour
 from corral.manager.notifying import Notifying
 from corral.manager.own_worker import OwnWorkers
 from corral.manager.picture import Picture
+from corral.manager.prefetching import Prefetching
+from corral.manager.rebalancing import Rebalancing
 from corral.manager.registry import Registry
 from corral.manager.reporting import Reporting
 from corral.manager.requeuing import Requeuing
@@ -60,18 +56,16 @@ from corral.manager.schedules import Schedules
 from corral.manager.secret import webhook_secret
 from corral.manager.secrets_vault import Vault
 from corral.manager.settling import Settling
-from corral.manager.sharing import PERIOD_S as SHARES_S
 from corral.manager.sharing import Sharing
 from corral.manager.state import Cluster
 from corral.manager.stopping import Stopping
+from corral.manager.streaming import SWEEP_S, Streaming
 from corral.manager.submitting import Submitting
 from corral.manager.webhook import NotifyConfig
 from corral.manager.worker_types import WorkerTypes
 from corral.scheduler.value import Paused, Reason
 from corral.store.base import Store
 from corral.store.objects import ObjectStore, in_memory
-
-_CANCEL_TRIES = 5
 
 
 class Manager:
@@ -103,6 +97,7 @@ class Manager:
             self.clock,
             config.cluster_secret,
         )
+        self.gangs = Gangs(self.cluster, self.settling, engine, self.dispatching)
         self.vault = Vault(self.cluster, store, self.clock, config.cluster_secret)
         self.submitting = Submitting(
             self.cluster,
@@ -119,29 +114,40 @@ class Manager:
         self.registry = Registry(
             self.cluster, store, self.settling, self.dispatching, self.clock
         )
-        self.keeping = Keeping(
-            self.cluster,
-            store,
-            self.objects,
-            self.clock,
-            config.artifact_limit_bytes,
-        )
-        self.requeue = Requeuing(
-            self.cluster,
-            store,
-            self.settling,
-            self.dispatching,
-            self.keeping,
-            self.clock,
-        ).requeue
-        self.following = Following(store, bells, self.cluster.progress)
-        self.feed = Feed(store, bells)
+        self._add_keeping(bells)
         self._add_workers()
         self._add_gateway()
         self._add_loops()
         self.started_at: datetime = self.clock.now()
         self.deposed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+
+    def _add_keeping(self, bells: Bells) -> None:
+        self.keeping = Keeping(
+            self.cluster,
+            self.store,
+            self.objects,
+            self.clock,
+            self.config.artifact_limit_bytes,
+        )
+        self.requeue = Requeuing(
+            self.cluster,
+            self.store,
+            self.settling,
+            self.dispatching,
+            self.keeping,
+            self.clock,
+        ).requeue
+        self.following = Following(self.store, bells, self.cluster.progress)
+        self.streaming = Streaming(
+            self.store,
+            bells,
+            self.cluster.streams,
+            self.cluster.is_live,
+            self.clock,
+            self.cancel,
+        )
+        self.feed = Feed(self.store, bells)
 
     def _add_workers(self) -> None:
         self.worker_types = WorkerTypes(
@@ -158,7 +164,9 @@ class Manager:
         )
         parts = (self.cluster, self.store, self.registry, self.dispatching, self.clock)
         self.holding, self.marking = Holding(*parts), Marking(*parts)
+        self.autoscaling = Autoscaling(*parts, self.worker_types, self.config.scaling)
         self.sharing = Sharing(self.cluster, self.store, self.dispatching)
+        self.learning = Learning(self.cluster, self.store, self.clock)
         self.models = Models(
             self.cluster,
             self.store,
@@ -169,6 +177,10 @@ class Manager:
             self.config.models,
             self.cancel,
         )
+        self.rebalancing = Rebalancing(
+            self.cluster, self.store, self.models, self.clock
+        )
+        self.prefetching = Prefetching(self.cluster, self.models, self.clock)
         self.leaving = Leaving(
             self.cluster,
             self.store,
@@ -277,35 +289,35 @@ class Manager:
         await self.access.load()
         await self.vault.load()
         await load(self)
-        self._spawn(self._schedule())
+        self._spawn(Loop("scheduling", 0.1, self.dispatching.run, self.deposed.set))
         deposed = self.deposed.set
-        self._spawn(Loop("rescue", 1.0, self.rescue.step, deposed).run())
-        self._spawn(Loop("nodes", WATCH_S, self.node_watch.step, deposed).run())
-        self._spawn(Loop("master", STEP_S, self.master.step, deposed).run())
-        self._spawn(Loop("holding", HOLD_S, self.holding.step, deposed).run())
-        self._spawn(Loop("leaving", LEAVE_S, self.leaving.step, deposed).run())
-        self._spawn(Loop("models", MODELS_S, self.models.step, deposed).run())
-        self._spawn(Loop("shares", SHARES_S, self.sharing.step, deposed).run())
-        self._spawn(Loop("monitor", 1.0, self.monitor.step, deposed).run())
-        self._spawn(Loop("thin", THIN_PERIOD_S, self.history.step, deposed).run())
-        self._spawn(Loop("prune", 600.0, self.prune.step, deposed).run())
-        self._spawn(Loop("garbage", 60.0, self.garbage.step, deposed).run())
+        self._spawn(Loop("rescue", 1.0, self.rescue.step, deposed))
+        self._spawn(Loop("nodes", WATCH_S, self.node_watch.step, deposed))
+        self._spawn(Loop("master", STEP_S, self.master.step, deposed))
+        for part in (
+            *(self.holding, self.leaving, self.sharing, self.autoscaling),
+            *(self.models, self.rebalancing, self.prefetching),
+        ):
+            self._spawn(part.loop(deposed))
+        self._spawn(self.learning.loop(deposed))
+        self._spawn(Loop("monitor", 1.0, self.monitor.step, deposed))
+        self._spawn(Loop("streams", SWEEP_S, self.streaming.step, deposed))
+        self._spawn(Loop("thin", THIN_PERIOD_S, self.history.step, deposed))
+        self._spawn(Loop("prune", 600.0, self.prune.step, deposed))
+        self._spawn(Loop("garbage", 60.0, self.garbage.step, deposed))
         await self.schedules.load()
-        self._spawn(Loop("schedules", 1.0, self.schedules.step, deposed).run())
+        self._spawn(Loop("schedules", 1.0, self.schedules.step, deposed))
         await self.notifying.open()
-        self._spawn(Loop("notifying", 0.1, self.notifying.step, deposed).run())
+        self._spawn(Loop("notifying", 0.1, self.notifying.step, deposed))
         for loop in await self.alarm.open(deposed):
-            self._spawn(loop.run())
+            self._spawn(loop)
         if self.neighbour is not None:
             await self.neighbour.open()
-            self._spawn(Loop("neighbour", PERIOD_S, self.neighbour.step, deposed).run())
+            self._spawn(Loop("neighbour", PERIOD_S, self.neighbour.step, deposed))
         self.dispatching.kick()
 
-    async def _schedule(self) -> None:
-        await Loop("scheduling", 0.1, self.dispatching.run, self.deposed.set).run()
-
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.create_task(coroutine))
+    def _spawn(self, loop: Loop) -> None:
+        self._tasks.append(asyncio.create_task(loop.run(self.clock.sleep)))
 
     def hush(self) -> None:
         """Answer every long poll now, so that the server can close."""
@@ -325,6 +337,7 @@ class Manager:
         await self.alarm.close()
         if self.neighbour is not None:
             await self.neighbour.close()
+        await self.learning.close()
         await self.access.flush_audit()
         await self.engine.close()
         await self.store.close()
@@ -336,35 +349,13 @@ class Manager:
         Raises:
             TaskNotFound, Conflict: unknown, or it had ended already.
         """
-        for _ in range(_CANCEL_TRIES):
-            task = self.cluster.tasks.get(task_id)
-            if task is None:
-                stored = await self._stored(task_id)
-                raise Conflict(
-                    f"task {task_id} has already ended as {stored.state}",
-                    status=str(stored.state),
-                )
-            error = TaskError("cancelled", "cancelled on request")
-            outcome = Outcome(task.id, task.attempt, OutcomeKind.CANCELLED, error=error)
-            if await self.settling.settle([outcome]):
-                await self.drop(task)
-                return
-            # It moved on in the same moment: look again.
-        self.cluster.is_dirty = True
-        raise StoreUnavailable(f"task {task_id} is changing hands; try again")
+        await cancel(self, task_id)
 
     async def drop(self, task: Task) -> None:
         """Tell the worker that has it, if one has, to stop."""
-        self.calling.drop(task.id, task.attempt)
-        link = self.cluster.workers.get(task.worker_id or "")
-        if link is not None and link.worker.incarnation == task.incarnation:
-            link.drops.add((task.id, task.attempt))
-            # A bell that cannot be rung only costs time: every beat repeats the drop.
-            with contextlib.suppress(EngineUnavailable):
-                await self.engine.ring([link.id])
-        self.dispatching.kick()
+        await drop(self, task)
 
-    async def _stored(self, task_id: str) -> Task:
+    async def stored(self, task_id: str) -> Task:
         task = await self.store.get_task(task_id)
         if task is None:
             raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
@@ -380,7 +371,7 @@ class Manager:
         now = self.clock.now().timestamp()
         if not self.dispatching.is_engine_up:
             return ENGINE_DOWN
-        return self.cluster.scheduler.why(task.id, now)
+        return self.autoscaling.reword(self.cluster.scheduler.why(task.id, now))
 
     def drain(self, is_paused: bool = True) -> int:
         """Stop (or go on) handing out work; how many tasks are still with workers."""

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 
 from corral.core.gpu_binding import read_wish
 from corral.core.job import ONLY_ON
+from corral.core.learned import Figure
 from corral.core.model import MODEL_TASK, KnownModel, Pin, unload_payload
 from corral.core.task import PRIORITY_WORDS, State, TaskSpec
 from corral.errors import Conflict, CorralError, InvalidField
 from corral.manager import gpus, serving
 from corral.manager.clock import Clock, new_task_id
 from corral.manager.dispatching import Dispatching
+from corral.manager.loop import Loop
 from corral.manager.registry import Registry
 from corral.manager.shelf import STEP_MB, ModelsWord
 from corral.manager.state import Cluster, WorkerLink
@@ -25,7 +27,7 @@ from corral.manager.submitting import Submitting
 from corral.scheduler.value import MemoryChanged, ModelKnown, ModelsHeld, ModelsPinned
 from corral.store.base import Store
 
-PERIOD_S = 1.0
+_PERIOD_S = 1.0
 _FIRST_RETRY_S = 5.0
 _LAST_RETRY_S = 300.0
 _OWNER = "corral"
@@ -102,14 +104,20 @@ class Models:
             if self._cluster.scheduler.known_model(name)[0] is None:
                 self._learn(name, size_mb, None)
         for model in link.shelf.take(word, self._clock.now()):
-            self._learn(model.name, model.size_mb, model.load_s)
+            self._learn(model.name, model.size_mb, model.load_s, link.id)
         held = frozenset(link.shelf.held)
         self._cluster.scheduler.apply(ModelsHeld(link.id, held))
         self._dispatching.kick()
 
-    def _learn(self, name: str, size_mb: float | None, load_s: float | None) -> None:
+    def _learn(
+        self,
+        name: str,
+        size_mb: float | None,
+        load_s: float | None,
+        worker_id: str = "",
+    ) -> None:
         scheduler = self._cluster.scheduler
-        scheduler.apply(ModelKnown(name, size_mb, load_s))
+        scheduler.apply(ModelKnown(name, size_mb, load_s, worker_id))
         self._learned[name] = KnownModel(name, *scheduler.known_model(name))
 
     def look(self, node_id: str, *, has_reading: bool) -> None:
@@ -210,12 +218,17 @@ class Models:
         place = (link.id, model)
         if model in link.shelf.held:
             return Wanted(link.id, "loaded", 0.0)
-        _, load_s = self._cluster.scheduler.known_model(model)
+        expected = self.expected_load(link, model)
+        load_s = expected.value if expected is not None else None
         task = self._cluster.tasks.get(self._asked.get(place, ""))
         if task is not None and task.state is not State.QUEUED:
             return Wanted(link.id, "loading", load_s)
         has_failed = task is None and place in self._tries
         return Wanted(link.id, "failed" if has_failed else "queued", load_s)
+
+    def expected_load(self, link: WorkerLink, model: str) -> Figure | None:
+        """Seconds a load there should take, and how sure that is."""
+        return self._cluster.scheduler.expected_load(model, link.id)
 
     def of_worker(self, link: WorkerLink) -> list[str]:
         """The models a worker has, or is to have."""
@@ -246,6 +259,9 @@ class Models:
         self._cluster.scheduler.apply(event)
 
     # the loop ----------------------------------------------------------------
+    def loop(self, on_deposed: Callable[[], None]) -> Loop:
+        return Loop("models", _PERIOD_S, self.step, on_deposed)
+
     async def step(self) -> None:
         """Keep what was learned, load what is pinned, drop what is idle or too much."""
         if learned := list(self._learned.values()):

@@ -39,6 +39,7 @@ class Monitor:
     async def step(self) -> None:
         await self._access.flush_audit()
         now = self._clock.monotonic()
+        await self._access.stamp_uses(now)
         fresh = [n for n in self._cluster.nodes.values() if not n.is_sample_kept]
         is_due = now - self._stamped_at >= self._stamp_s
         if not fresh and not is_due:

@@ -9,6 +9,7 @@ from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import State, TaskError
 from corral.engine.base import Engine
 from corral.errors import EngineUnavailable
+from corral.manager.lingering import stopping
 from corral.manager.settling import Settling
 from corral.manager.state import Cluster
 from corral.scheduler.value import Stop
@@ -17,14 +18,19 @@ _WHY = TaskError("preempted", "stopped to make room for a critical task")
 
 
 async def preempt(
-    cluster: Cluster, settling: Settling, engine: Engine, stops: Sequence[Stop]
+    cluster: Cluster,
+    settling: Settling,
+    engine: Engine,
+    stops: Sequence[Stop],
+    why: TaskError = _WHY,
 ) -> None:
     """Take these attempts from their workers, as far as they are still there."""
     due = [stop for stop in stops if _is_there(cluster, stop)]
-    ended = await settling.settle(
-        Outcome(stop.task_id, stop.attempt, OutcomeKind.RETURNED, error=_WHY)
-        for stop in due
-    )
+    with stopping(cluster, [stop.task_id for stop in due]):
+        ended = await settling.settle(
+            Outcome(stop.task_id, stop.attempt, OutcomeKind.RETURNED, error=why)
+            for stop in due
+        )
     for stop in due:
         link = cluster.workers.get(stop.worker_id)
         if link is not None and stop.task_id in ended:

@@ -20,6 +20,7 @@ from corral.manager.clock import Clock, new_id
 from corral.manager.commit import GroupCommit
 from corral.manager.connecting import Connecting
 from corral.manager.dispatching import Dispatching
+from corral.manager.lingering import stopped
 from corral.manager.orphan import homeless, orphan
 from corral.manager.settling import Settling
 from corral.manager.state import Cluster, NodeLink, OpenOrder, WorkerLink
@@ -271,6 +272,7 @@ class Registry:
         self.set_serving(link, state, link.worker.error)
         link.orders.clear()
         link.drops.clear()
+        stopped(self._cluster, link, set(link.lingering))
         link.shelf.clear()
         lost = [t for t in self._cluster.tasks.values() if t.incarnation == dead]
         await self._settling.settle(

@@ -15,8 +15,10 @@ from corral.errors import Conflict, StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.commit import GroupCommit
 from corral.manager.dispatching import Dispatching
+from corral.manager.lingering import stopped
 from corral.manager.settling import Settling
-from corral.manager.state import Cluster, Kind, WorkerLink, units_of
+from corral.manager.state import Cluster, Kind, WorkerLink
+from corral.manager.streaming import Pieces
 from corral.store.base import LogChunk, Store
 
 Started = tuple[str, int, datetime]
@@ -35,6 +37,7 @@ class Report:
     wants_order: bool = False
     state: str | None = None
     error: str | None = None
+    output: Sequence[Pieces] = ()
 
 
 class Reporting:
@@ -75,6 +78,10 @@ class Reporting:
         return result
 
     async def _carry_out(self, link: WorkerLink, report: Report) -> dict[str, Any]:
+        for pieces in report.output:
+            if self._is_current(link, pieces.task_id, pieces.attempt):
+                self._cluster.streams.add(pieces)
+                self._cluster.bells.ring(pieces.task_id)
         if report.logs:
             own = await self._own_logs(link, report.logs)
             await self._store.add_logs(own)
@@ -83,6 +90,9 @@ class Reporting:
         outcomes = [
             o for o in report.outcomes if self._is_current(link, o.task_id, o.attempt)
         ]
+        ended = {(o.task_id, o.attempt) for o in report.outcomes}
+        if link.lingering and stopped(self._cluster, link, ended):
+            self._dispatching.kick()
         self._learn(link, outcomes)
         await self._settling.settle(outcomes)
         await self.start(link, report.started)
@@ -156,6 +166,7 @@ class Reporting:
 
     def _learn(self, link: WorkerLink, outcomes: Sequence[Outcome]) -> None:
         ran: dict[Kind, tuple[int, float]] = {}
+        peaks: dict[Kind, float] = {}
         before = link.ran
         for outcome in outcomes:
             spec = self._cluster.tasks[outcome.task_id].spec
@@ -172,13 +183,15 @@ class Reporting:
                 continue
             link.ran += 1
             link.busy_s += outcome.duration_s
-            key = (spec.job_type, spec.model, units_of(spec))
+            key = (spec.job_type, spec.model, self._cluster.units_of(spec))
             count, seconds = ran.get(key, (0, 0.0))
             ran[key] = (count + 1, seconds + outcome.duration_s)
+            if outcome.memory_mb is not None:
+                peaks[key] = max(outcome.memory_mb, peaks.get(key, 0.0))
         if link.ran > before:
             today = self._clock.now().date()
             link.ran_at = (today, link.ran_on(today) + link.ran - before)
-        self._cluster.learn(link.id, ran)
+        self._cluster.learn(link.id, ran, peaks)
 
     async def _next_order(self, link: WorkerLink) -> dict[str, str] | None:
         reply: asyncio.Future[dict[str, str] | None] = (

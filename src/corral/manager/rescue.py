@@ -20,7 +20,7 @@ from corral.manager.liveness import Liveness
 from corral.manager.registry import Registry
 from corral.manager.secret import node_password
 from corral.manager.settling import Settling
-from corral.manager.state import Cluster, slim
+from corral.manager.state import Cluster
 from corral.scheduler.value import TasksGone, TasksQueued
 from corral.store.base import Store
 
@@ -183,7 +183,7 @@ class Rescue:
         `resolve`.
         """
         self._cluster.sequence = max(self._cluster.sequence, task.seq)
-        self._cluster.tasks[task.id] = slim(task)
+        self._cluster.keep(task)
         if task.state is State.QUEUED:
             self._queue(task)
             return True

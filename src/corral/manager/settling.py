@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from corral.core.gang import GANG
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.retry import RetryPolicy, Settlement, settle
 from corral.core.task import State, Task, TaskError
 from corral.errors import StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.commit import GroupCommit
+from corral.manager.raising import with_more_memory
 from corral.manager.schema import checked
 from corral.manager.state import Cluster
 from corral.scheduler.value import DependencyMet, TasksGone, TasksQueued
@@ -30,6 +32,8 @@ class Settling:
         self._clock = clock
         self._policy = policy
         self._luck = random.Random()
+        self.on_member: Callable[[Task, State], None] = lambda task, state: None
+        """Told of every member of a gang that has ended or waits again."""
         self._writes: GroupCommit[Sequence[Settlement], set[str]] = GroupCommit(
             self._commit
         )
@@ -43,6 +47,7 @@ class Settling:
             if task is None or task.attempt != outcome.attempt:
                 continue
             outcome = checked(self._cluster.job_types.get(task.spec.job_type), outcome)
+            outcome = with_more_memory(self._cluster, task, outcome)
             settlements.append(
                 settle(task, outcome, now, self._policy, self._luck.random())
             )
@@ -76,16 +81,22 @@ class Settling:
         again: list[Task] = []
         doomed: dict[str, str] = {}
         refused = []
+        members: dict[str, Task] = {}
         for row in flat:
             task = self._cluster.tasks.get(row.task_id)
             if task is None or task.attempt != row.attempt:
                 continue
+            if GANG in task.spec.labels:
+                members[task.id] = task
             if row.task_id not in applied:
                 refused.append(row.task_id)
             elif row.state is State.QUEUED:
                 again.append(self._back(task, row))
             else:
                 doomed |= self._end(task, row.state, _worked_s(task, row))
+        for row in flat:
+            if row.task_id in applied and row.task_id in members:
+                self.on_member(members[row.task_id], row.state)
         if again:
             waiting = tuple(self._cluster.waiting(t) for t in again)
             self._cluster.scheduler.apply(TasksQueued(waiting))

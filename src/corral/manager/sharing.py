@@ -5,19 +5,20 @@ How they are followed is decided by `scheduler/share.py`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from corral.core.share import Share, ShareUse, check_share
 from corral.core.task import State
 from corral.errors import NotFound
 from corral.manager.dispatching import Dispatching
+from corral.manager.loop import Loop
 from corral.manager.state import Cluster
 from corral.scheduler.share import GROUP_KEY
 from corral.scheduler.value import ShareGone, ShareSet, ShareUsed
 from corral.store.base import Store
 
-PERIOD_S = 30.0
+_PERIOD_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +101,9 @@ class Sharing:
             sum(len(line) for bucket in found for line in bucket.lines.values()),
             sum(bucket.gpu_used_s for bucket in found),
         )
+
+    def loop(self, on_deposed: Callable[[], None]) -> Loop:
+        return Loop("shares", _PERIOD_S, self.step, on_deposed)
 
     async def step(self) -> None:
         """Keep what was used: a manager that takes over goes on counting."""

@@ -34,6 +34,8 @@ class WorkerShelf:
     number: int = 0
     held: dict[str, HeldModel] = field(default_factory=dict)
     copies: Mapping[str, int] = field(default_factory=dict)
+    offered: frozenset[str] = frozenset()
+    """Models it can name before it has loaded them; a restart changes nothing."""
     room_mb: float | None = None
     """What its models may take; None where it has no card, or nobody knows yet."""
     limit_mb: float | None = None
@@ -53,6 +55,7 @@ class WorkerShelf:
         """Follow a word; the models that were loaded since the last one."""
         before, self.held = self.held, {}
         self.number, self.copies = word.number, word.copies
+        self.offered = frozenset(word.sizes)
         loaded = []
         for model in word.held:
             known = before.get(model.name)

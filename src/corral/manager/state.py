@@ -1,34 +1,32 @@
-"""What the leader keeps in memory: live tasks, links to nodes and workers.
+"""What the leader keeps in memory: live tasks, nodes and workers.
 
 All of it can be derived again from the store and the next heartbeats.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from types import MappingProxyType
 from typing import Any
 
-from corral.core.breaker import BreakerReport
-from corral.core.clock_skew import ClockSkew
 from corral.core.constraint import constraint_of
-from corral.core.gpu import Gpu
+from corral.core.gang import gang_of
 from corral.core.gpu_binding import read_wish
 from corral.core.job import ONLY_ON
 from corral.core.job_type import JobType
-from corral.core.node import Hold, Node, Sample, held_words
+from corral.core.need import need_of
+from corral.core.node import Node
 from corral.core.notice import NOTIFY, public
-from corral.core.order import Order
 from corral.core.share import PREEMPTIBLE, group_of
 from corral.core.task import Overlap, Task, TaskSpec
 from corral.core.worker import Worker, WorkerState
 from corral.core.worker_type import WorkerType
-from corral.errors import Conflict
 from corral.manager.following import Bells
-from corral.manager.shelf import WorkerShelf
+from corral.manager.link import NodeLink as NodeLink
+from corral.manager.link import OpenOrder as OpenOrder
+from corral.manager.link import WorkerLink as WorkerLink
+from corral.manager.streaming import Streams
 from corral.manager.wait import Waiters
 from corral.scheduler.scheduler import Scheduler
 from corral.scheduler.value import (
@@ -47,147 +45,6 @@ Kind = tuple[str, str | None, int]
 """Job type, model and size of input: tasks that take about as long."""
 KEEP_PAYLOAD_BYTES = 2048
 STRIPPED_BYTES = 256 * 1024
-_ANSWERS_KEPT = 16
-
-
-@dataclass(slots=True)
-class OpenOrder:
-    """Attempts of one order not yet ended; `misses` counts beats without them."""
-
-    id: str
-    sent_at: float
-    left: set[str]
-    misses: int = 0
-
-
-@dataclass(slots=True)
-class WorkerLink:
-    """A worker row and what is going on with it."""
-
-    worker: Worker
-    orders: dict[str, OpenOrder] = field(default_factory=dict)
-    replies: list[asyncio.Future[dict[str, str] | None]] = field(default_factory=list)
-    answers: OrderedDict[str, asyncio.Future[dict[str, Any]]] = field(
-        default_factory=OrderedDict
-    )
-    drops: set[tuple[str, int]] = field(default_factory=set)
-    execs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Commands it should run beside attempts and has not begun, by id."""
-    memory_mb: float | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    """What else it says of itself: which code it runs, how isolated."""
-    breaker: str | None = None
-    """The key of the breaker that keeps it from being started."""
-    wanted_at: float | None = None
-    """Since when (monotonic) it should register but has not."""
-    registered_at: float | None = None
-    """Since when (monotonic) it is loading, while it is."""
-    start_s: float = 2.0
-    """What its last start took, from registering until it was ready."""
-    is_leaving: bool = False
-    """Asked to stop or start anew: what it has not finished goes back uncharged."""
-    is_parked: bool = False
-    """Stopped because its node is drained; wanted again when that is over."""
-    ran: int = 0
-    failed: int = 0
-    busy_s: float = 0.0
-    loads: int = 0
-    load_s: float = 0.0
-    """How often it loaded a model, and what that took, since the manager started."""
-    shelf: WorkerShelf = field(default_factory=WorkerShelf)
-    deliver: Callable[[Order], None] | None = None
-    """Takes its orders inside this process; without it they travel by the engine."""
-
-    ran_at: tuple[date, int] = (date.min, 0)
-    """Tasks it completed on the last day (UTC) it completed any."""
-
-    @property
-    def id(self) -> str:
-        return self.worker.id
-
-    def ran_on(self, day: date) -> int:
-        return self.ran_at[1] if self.ran_at[0] == day else 0
-
-    def remember_answer(self, report_id: str) -> asyncio.Future[dict[str, Any]]:
-        future: asyncio.Future[dict[str, Any]] = (
-            asyncio.get_running_loop().create_future()
-        )
-        self.answers[report_id] = future
-        while len(self.answers) > _ANSWERS_KEPT:
-            self.answers.popitem(last=False)
-        return future
-
-    def held(self) -> Iterator[tuple[OpenOrder, str]]:
-        for order in list(self.orders.values()):
-            for task_id in list(order.left):
-                yield order, task_id
-
-
-@dataclass(slots=True)
-class NodeLink:
-    """A node row and its heartbeat; `seen` is monotonic seconds."""
-
-    node: Node
-    seen: float
-    sample: Sample | None = None
-    gpus: Sequence[Gpu] | None = None
-    """What it last said of its cards; None before it said anything."""
-    breakers: Sequence[BreakerReport] | None = None
-    """Those of its breakers that are not closed; None before it said anything."""
-    gpu_releases: dict[str, datetime] = field(default_factory=dict)
-    """Quarantines somebody lifted, by card: when each began. Kept until the node has
-    done it."""
-    is_sample_kept: bool = True
-    is_stamped: bool = True
-    desired_version: int = 1
-    is_leaving: bool = False
-    """Somebody asked for its agent to stop."""
-    is_leave_told: bool = False
-    """Its agent has been told so."""
-    is_forgotten: bool = False
-    """When it stops it is no node any more, and must forget that it was."""
-    owner_hold: Hold | None = None
-    """Its owner uses it, as its agent says."""
-    holds: tuple[Hold, ...] = ()
-    """Why it is given nothing new; empty while it is open. `Holding` keeps this."""
-    is_silent: bool = False
-    """Its beats are late, and it is given nothing new until they come again."""
-    is_drained: bool = False
-    """It was seen empty since it is being drained."""
-    is_own: bool = False
-    """The manager's own machine, which no agent speaks for."""
-    clock: ClockSkew = field(default_factory=ClockSkew)
-    is_clock_off: bool = False
-    """It was told that its clock is off."""
-    version_skew: str | None = None
-    """Whether its version is older or newer than ours, once that was told."""
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    registering: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """One registration at a time: an agent that got no answer comes again."""
-
-    @property
-    def is_draining(self) -> bool:
-        return any(hold.drain for hold in self.holds)
-
-    def check_open(self) -> None:
-        """Raises Conflict while it is given nothing new."""
-        if self.is_own:
-            raise Conflict(
-                f"node {self.node.id} is the manager's own machine, without an agent: "
-                "'corral join' there makes it one that runs work",
-                node_id=self.node.id,
-            )
-        if self.holds:
-            raise Conflict(
-                f"node {self.node.id} is held: {held_words(self.holds)}; "
-                "'corral uncordon' opens it",
-                node_id=self.node.id,
-            )
-
-    def touch_desired(self) -> None:
-        self.desired_version += 1
-        self.changed.set()
-        self.changed = asyncio.Event()
 
 
 @dataclass(slots=True)
@@ -197,6 +54,7 @@ class Cluster:
     scheduler: Scheduler
     waiters: Waiters = field(default_factory=Waiters)
     bells: Bells = field(default_factory=Bells)
+    streams: Streams = field(default_factory=Streams)
     tasks: dict[str, Task] = field(default_factory=dict)
     nodes: dict[str, NodeLink] = field(default_factory=dict)
     workers: dict[str, WorkerLink] = field(default_factory=dict)
@@ -206,10 +64,14 @@ class Cluster:
     """Apps that take tasks as workers do, but are none: nobody lists or stops them."""
     job_types: dict[str, JobType] = field(default_factory=dict)
     worker_types: dict[str, WorkerType] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    """How long payloads are that are not kept here."""
     progress: dict[str, tuple[float, str]] = field(default_factory=dict)
     kept: dict[str, tuple[int, float]] = field(default_factory=dict)
     """Attempts that may still run on a node that is lost: until when (monotonic)
     nobody else may be given the task."""
+    stopping: set[str] = field(default_factory=set)
+    """Tasks that are being taken from workers that have not been told yet."""
     unstored: set[str] = field(default_factory=set)
     """The scheduler knows them, but their insert is under way: not yet to place."""
     sequence: int = 0
@@ -300,9 +162,13 @@ class Cluster:
 
     def close_attempt(self, task: Task, worked_s: float = 0.0) -> None:
         """This attempt is no longer with its worker; free the slot when it was last."""
-        if self.scheduler.counts(task.id):
-            self.scheduler.apply(AttemptEnded(task.id, worked_s))
         link = self.link_of(task)
+        if self.scheduler.counts(task.id):
+            lingers = link is not None and task.id in self.stopping
+            ended = AttemptEnded(task.id, worked_s, task.attempt, lingers)
+            self.scheduler.apply(ended)
+            if link is not None and lingers:
+                link.lingering.add((task.id, task.attempt))
         if link is None:
             return
         for order_id, order in list(link.orders.items()):
@@ -313,20 +179,44 @@ class Cluster:
                     self.scheduler.apply(OrderClosed(link.id))
                 return
 
+    def keep(self, task: Task) -> None:
+        """Have the task in memory, without a payload that is too large for that."""
+        size = len(task.spec.payload)
+        if size > KEEP_PAYLOAD_BYTES:
+            self.sizes[task.id] = size
+            task = replace(task, spec=replace(task.spec, payload=""))
+        self.tasks[task.id] = task
+
+    def size_of(self, spec: TaskSpec) -> int:
+        """How long a task's payload is; 0 where a former manager took it."""
+        return len(spec.payload) or self.sizes.get(spec.id, 0)
+
+    def units_of(self, spec: TaskSpec) -> int:
+        """How large a task's input is, in steps of two; 0 where that is not known."""
+        return self.size_of(spec).bit_length()
+
     def end(self, task_id: str) -> None:
         """The task is terminal: forget it and wake who waits."""
+        self.sizes.pop(task_id, None)
         task = self.tasks.pop(task_id, None)
         if task is not None and NOTIFY in task.spec.labels:
             self.on_noted_end(task_id)
         self.progress.pop(task_id, None)
+        self.streams.end(task_id)
         self.waiters.ended(task_id)
         self.bells.ring(task_id)
 
-    def learn(self, worker_id: str, ran: Mapping[Kind, tuple[int, float]]) -> None:
-        for (job_type, model, units), (count, seconds) in ran.items():
-            self.scheduler.apply(
-                TasksRan(job_type, worker_id, count, seconds, model, units)
-            )
+    def learn(
+        self,
+        worker_id: str,
+        ran: Mapping[Kind, tuple[int, float]],
+        peaks: Mapping[Kind, float] = MappingProxyType({}),
+    ) -> None:
+        """Tell the scheduler what tasks took: seconds, and MB of GPU memory at most."""
+        for kind, (count, seconds) in ran.items():
+            job_type, model, units = kind
+            took = (count, seconds, model, units, peaks.get(kind))
+            self.scheduler.apply(TasksRan(job_type, worker_id, *took))
 
     def waiting(self, task: Task, needs: frozenset[str] = frozenset()) -> Waiting:
         spec = task.spec
@@ -340,25 +230,32 @@ class Cluster:
             run_after=spec.run_after.timestamp() if spec.run_after else 0.0,
             deadline=spec.deadline.timestamp() if spec.deadline else None,
             needs=needs,
-            size=len(spec.payload) or STRIPPED_BYTES,
+            size=self.size_of(spec) or STRIPPED_BYTES,
             worker_id=spec.labels.get(ONLY_ON),
             constraint=constraint_of(spec.labels),
             model=spec.model,
             arrived=task.created_at.timestamp() if task.created_at else 0.0,
-            units=units_of(spec),
+            units=self.units_of(spec),
             owner=spec.owner,
             labels=public(spec.labels) or None,
             group=group,
             group_limit=group_limit,
             preemptible=PREEMPTIBLE in spec.labels
             and spec.overlap is not Overlap.NEVER,
+            need=need_of(spec.labels),
+            gang=gang_of(spec.labels),
         )
 
     def taken(self, task: Task) -> None:
-        """Let shares count a task that came to its worker without a plan."""
-        link = self.link_of(task)
+        """Let what is counted count a task that came to its worker without a plan.
+
+        Which GPUs it has is not kept here: its worker says so in its beats.
+        """
+        link, waiting = self.link_of(task), self.waiting(task)
         gpus = read_wish(link.worker.spec.gpus).count if link else 0
-        event = TasksTaken(task.worker_id or "", (self.waiting(task),), float(gpus))
+        has_cards = waiting.need is not None and waiting.need.gpus
+        node_id = "" if has_cards else task.node_id or ""
+        event = TasksTaken(task.worker_id or "", (waiting,), float(gpus), node_id)
         self.scheduler.apply(event)
 
     def is_serving(self, worker: Worker) -> bool:
@@ -366,15 +263,3 @@ class Cluster:
             WorkerState.READY,
             WorkerState.BUSY,
         )
-
-
-def units_of(spec: TaskSpec) -> int:
-    """How large a task's input is, in steps of two; what was stripped is large."""
-    return (len(spec.payload) or STRIPPED_BYTES).bit_length()
-
-
-def slim(task: Task) -> Task:
-    """The task without a payload that is too large to keep in memory."""
-    if len(task.spec.payload) <= KEEP_PAYLOAD_BYTES:
-        return task
-    return replace(task, spec=replace(task.spec, payload=""))

@@ -24,7 +24,7 @@ from corral.manager.dispatching import Dispatching, Ready
 from corral.manager.schema import check_payload
 from corral.manager.secrets_vault import Vault
 from corral.manager.settling import Settling
-from corral.manager.state import Cluster, slim
+from corral.manager.state import Cluster
 from corral.scheduler.value import OrderClosed, PlannedOrder, TasksGone, TasksQueued
 from corral.store.base import Inserted, Store
 
@@ -217,7 +217,7 @@ class Submitting:
             if task_id in inserted.created:
                 # A task with an id of the caller's own may have ended meanwhile.
                 if (task := self._cluster.tasks.get(task_id)) is not None:
-                    self._cluster.tasks[task_id] = slim(task)
+                    self._cluster.keep(task)
                 entry.answer = Accepted(entry.task)
                 continue
             self._cluster.scheduler.apply(TasksGone((task_id,)))
@@ -243,7 +243,8 @@ class Submitting:
             if link is None or not tasks:
                 self._cluster.scheduler.apply(OrderClosed(order.worker_id))
                 continue
-            await self._dispatching.send(Ready(link, tasks, {}, order.unload))
+            given = (order.unload, order.cards, order.lead)
+            await self._dispatching.send(Ready(link, tasks, {}, *given))
 
 
 def _is_new(answer: Answer | None) -> bool:

@@ -14,8 +14,13 @@ from urllib.parse import urlsplit
 
 from corral.core.job import launch_status
 from corral.core.node import NodeState
-from corral.core.worker import LAUNCHED, WorkerSpec, WorkerState
-from corral.core.worker_type import Entry, WorkerType
+from corral.core.worker import LAUNCHED, MOVABLE, WorkerSpec, WorkerState
+from corral.core.worker_type import (
+    Entry,
+    WorkerType,
+    check_scaling,
+    check_served,
+)
 from corral.errors import InvalidField, NodeNotFound, NotFound
 from corral.manager.clock import Clock, new_id
 from corral.manager.registry import Registry
@@ -71,6 +76,7 @@ class WorkerTypes:
 
         Changed content makes a new version; the same content stays the same one.
         """
+        check_scaling(worker_type)
         if worker_type.job_type is not None:
             await self._registry.ensure_job_types([worker_type.job_type])
         entry = Entry(
@@ -143,18 +149,31 @@ class WorkerTypes:
             # It may come back, and would find its port taken.
             await self._registry.stop(holder.id)
         types = tuple(t for t in (worker_type.job_type, job_type) if t)
-        spec = WorkerSpec(
-            f"{LAUNCHED}{name or new_id(worker_type.name)}",
-            worker_type.worker_class,
-            tuple(dict.fromkeys(types)),
-            worker_type.params,
-            worker_type=worker_type.name,
+        spec = _spec(worker_type, f"{LAUNCHED}{name or new_id(worker_type.name)}")
+        spec = replace(
+            spec,
+            job_types=tuple(dict.fromkeys(types)),
             url=url,
-            environment=worker_type.environment,
-            entry=worker_type.entry,
-            gpus=gpus,
+            gpus=gpus or spec.gpus,
         )
         return (await self._registry.launch(node.node.id, spec)).id
+
+    async def start(self, node_id: str, type_name: str) -> WorkerLink:
+        """Want a worker of a type on a node that it may leave; it has no URL.
+
+        Raises:
+            Conflict: the node is held.
+        """
+        worker_type = self.get(type_name)
+        spec = _spec(worker_type, f"{MOVABLE}{new_id(worker_type.name)}")
+        return await self._registry.launch(node_id, spec)
+
+    async def scale(self, name: str, least: int, most: int | None) -> WorkerType:
+        """Let demand decide how many workers a type has; without `most`, no more."""
+        kind = replace(self.get(name), min_workers=least, max_workers=most)
+        check_served(kind)
+        await self.save(kind)
+        return self.get(name)
 
     async def _at_version(self, text: str) -> WorkerType:
         name, _, number = text.partition("@")
@@ -231,6 +250,19 @@ class WorkerTypes:
             self._registry.connecting.expect(url, job_type)
         else:
             await self._registry.serve(link, job_type)
+
+
+def _spec(worker_type: WorkerType, name: str) -> WorkerSpec:
+    return WorkerSpec(
+        name,
+        worker_type.worker_class,
+        (worker_type.job_type,) if worker_type.job_type else (),
+        worker_type.params,
+        worker_type=worker_type.name,
+        environment=worker_type.environment,
+        entry=worker_type.entry,
+        gpus=worker_type.gpus,
+    )
 
 
 def _is_gone(link: WorkerLink) -> bool:

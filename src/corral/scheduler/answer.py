@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 
+from corral.core.learned import Figure, Learned
+from corral.scheduler.demand import Demand, demands
 from corral.scheduler.explain import MOST_WORKERS, Explaining
 from corral.scheduler.explanation import Explanation
 from corral.scheduler.fleet import Worker
 from corral.scheduler.forecast import Forecasts, Start
 from corral.scheduler.picture import Picture
 from corral.scheduler.policy import AHEAD, Policy
+from corral.scheduler.raising import raised
+from corral.scheduler.room import NodeOffers
 from corral.scheduler.share import Bucket
 from corral.scheduler.smith import Smith
+from corral.scheduler.stock import Lease
 from corral.scheduler.value import Reason, Waiting
 
 
@@ -78,6 +83,43 @@ class Answers:
             return None
         return known.run_s(job_type, model, units)
 
+    def expected_run(
+        self,
+        job_type: str,
+        model: str | None = None,
+        units: int = 0,
+        worker_id: str = "",
+    ) -> Figure | None:
+        """The same with how sure it is, on this worker or at speed 1."""
+        found = self._picture.known.run(job_type, model, units)
+        worker = self._picture.fleet.workers.get(worker_id)
+        if found is None or worker is None or worker.speed == 1.0:
+            return found
+        value, low, high = (
+            seconds / worker.speed for seconds in (found.value, found.low, found.high)
+        )
+        return Figure(value, low, high, found.count)
+
+    def expected_load(self, model: str, worker_id: str = "") -> Figure | None:
+        """Seconds a model takes to load, there or anywhere, once it was loaded."""
+        return self._picture.known.load(model, worker_id)
+
+    def working(
+        self, job_type: str, model: str | None = None, units: int = 0
+    ) -> Figure | None:
+        """MB of GPU memory such a task takes beside its model, if anybody knows."""
+        return self._picture.known.working(job_type, model, units)
+
+    def speed(self, worker_id: str) -> tuple[float, int]:
+        """A worker's speed beside the others, and the runs that is learned from."""
+        worker, paces = self._picture.fleet.workers.get(worker_id), self._picture.known
+        factor = paces.paces.factor(worker_id)
+        return worker.speed if worker else factor, paces.paces.count(worker_id)
+
+    def learned(self) -> list[Learned]:
+        """What was learned since this was asked last, to be kept."""
+        return self._picture.known.changed()
+
     def expect(self, task_id: str, now: float) -> Start | None:
         """When a task that only waits for its turn will start, if that is known."""
         family = self._picture.where.get(task_id)
@@ -128,7 +170,54 @@ class Answers:
 
     def counts(self, task_id: str) -> bool:
         """Must it be told when this task is no longer with its worker?"""
-        return task_id in self._picture.gate.shares.out
+        picture = self._picture
+        return task_id in picture.gate.shares.out or picture.stock.counts(task_id)
+
+    def serves(self, worker_id: str) -> bool:
+        """May this worker be given orders, or will it once its node is open?"""
+        return worker_id in self._picture.fleet.workers
+
+    def kept(self) -> frozenset[str]:
+        """Workers that tasks wait for by name, or that have pinned models."""
+        picture = self._picture
+        lines = (f.only for f in picture.families.values() if f and f.only)
+        later = (t.worker_id for t in picture.delays.tasks() if t.worker_id)
+        return frozenset((*lines, *later, *picture.fleet.pins))
+
+    def demands(self, now: float) -> tuple[Demand, ...]:
+        """What waits for workers, and how long it will take those there are."""
+        return demands(self._picture, now)
+
+    def leased_mb(self, card_id: str) -> int:
+        """What tasks were given of the memory of one card."""
+        leases = self._picture.stock.leases.values()
+        return sum(lease.need.gpu_mb for lease in leases if card_id in lease.cards)
+
+    def leases(self) -> dict[str, Lease]:
+        """What tasks were given, by task; to be read."""
+        return dict(self._picture.stock.leases)
+
+    def floor_mb(self, job_type: str, model: str | None) -> int:
+        """What tasks of this kind were found to need of a card, if any ran short."""
+        return self._picture.floors.get((job_type, model), 0)
+
+    def offers(self, node_id: str) -> NodeOffers | None:
+        """What a node last told that it has for tasks with needs."""
+        yard = self._picture.stock.yard(node_id)
+        return yard.told if yard is not None else None
+
+    def fits_somewhere(self, task: Waiting) -> bool:
+        """Is there a worker with room for it, if nothing else ran?"""
+        task = raised(self._picture.floors, task)
+        if task.need is None:
+            return True
+        stock = self._picture.stock
+        groups = self._picture.detached(task).groups
+        return any(
+            stock.could(worker.worker_id, worker.node_id, task.need)
+            for group in groups
+            for worker in group.workers.values()
+        )
 
     def open_orders(self, worker_id: str) -> int:
         """Orders a worker has or is about to get."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from corral.core.constraint import Constraint
 from corral.core.job_type import QueueOrder
+from corral.core.need import Need
 from corral.scheduler.queue import TaskQueue
 from corral.scheduler.value import Waiting
 
@@ -50,6 +51,8 @@ class Family:
         order: QueueOrder,
         constraint: Constraint | None = None,
         buckets: tuple[Bucket, ...] = (),
+        need: Need | None = None,
+        gang_size: int = 0,
     ) -> None:
         self.key = key
         self.job_type = job_type
@@ -57,6 +60,10 @@ class Family:
         self.only = only
         """The one worker that may run these, where there is only one."""
         self.constraint = constraint
+        self.need = need
+        """What each task takes; None in the line of one worker, where they differ."""
+        self.gang_size = gang_size
+        """How many of its tasks start together; 0 where each goes for itself."""
         self.queue = TaskQueue(order)
         self.counts_priority = order is QueueOrder.PRIORITY
         self.groups: list[Group] = []
@@ -107,6 +114,11 @@ class Family:
         self.counts_priority = order is QueueOrder.PRIORITY
         self.queue.reorder(order)
 
+    def refresh(self) -> None:
+        """Let what is said of the next and the oldest task be true."""
+        if self._sums is None and len(self.queue):
+            self._sum()
+
     def weight(self, count: int, now: float, needs_s: float = 0.0) -> float:
         """What the next `count` tasks weigh together at `now`.
 
@@ -147,8 +159,7 @@ class Family:
 
     def waited_s(self, now: float) -> float:
         """How long the one that has been here longest has waited."""
-        if self._sums is None:
-            self._sum()
+        self.refresh()
         return now - self.waits_since if self.waits_since is not None else 0.0
 
     def hasty(self, now: float, needs_s: float) -> Waiting | None:

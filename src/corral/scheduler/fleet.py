@@ -111,8 +111,12 @@ class Group:
         return self.place.admits(family.constraint or ANYWHERE)
 
     def shared(self) -> list[str]:
-        """Lines with tasks that more than one worker could run."""
-        return [key for key, family in self.waiting.items() if family.only is None]
+        """Lines with tasks that more than one worker could run, whenever it is free."""
+        return [
+            key
+            for key, family in self.waiting.items()
+            if family.only is None and family.need is None and not family.gang_size
+        ]
 
     def free(self, ahead: int) -> Iterator[Worker]:
         """Workers with room, the least loaded first, a few at most."""
@@ -154,6 +158,7 @@ class Fleet:
         self.pins: dict[str, frozenset[str]] = {}
         """By worker, the models it must not drop."""
         self._places: dict[str, Place] = {}
+        self._by_node: dict[str, dict[str, Worker]] = {}
 
     # workers -----------------------------------------------------------------
     def add(self, worker: Worker) -> Group:
@@ -174,6 +179,7 @@ class Fleet:
         group.speed = max(group.speed, worker.speed)
         group.file(worker)
         self.workers[worker.worker_id] = worker
+        self._by_node.setdefault(worker.node_id, {})[worker.worker_id] = worker
         for model in worker.models:
             self._note(worker, model)
         return group
@@ -185,6 +191,7 @@ class Fleet:
         if worker is not None:
             worker.group.unfile(worker)
             del worker.group.workers[worker_id]
+            del self._by_node[worker.node_id][worker_id]
             for model in worker.models:
                 self._forget(worker, model)
         return worker
@@ -218,15 +225,15 @@ class Fleet:
     def hold(self, event: NodeHeld) -> list[Worker]:
         """The workers that this makes free, or takes away."""
         self._places.setdefault(event.node_id, Place()).held = event.reason
-        return self._of_node(event.node_id)
+        return self.of_node(event.node_id)
 
     def mark(self, event: NodeMarked) -> list[Worker]:
         place = self._places.setdefault(event.node_id, Place())
         place.labels, place.taints = dict(event.labels), event.taints
-        return self._of_node(event.node_id)
+        return self.of_node(event.node_id)
 
-    def _of_node(self, node_id: str) -> list[Worker]:
-        return [w for w in self.workers.values() if w.node_id == node_id]
+    def of_node(self, node_id: str) -> list[Worker]:
+        return list(self._by_node.get(node_id, {}).values())
 
     # models ------------------------------------------------------------------
     def touch(self, model: str) -> None:

@@ -69,7 +69,13 @@ class Ordering:
                 return late[1], overdue
         _, family, cost = first
         hasty = family.hasty(now, cost.setup_s + cost.run_s)
-        return family, cost if hasty is None else replace(cost, first=hasty)
+        if hasty is None or family.gang_size:
+            return family, cost
+        if family.only is not None and hasty.need is not None:
+            # What it needs may be other than what the next one does.
+            own = self._smith.cost(worker, family, now, task=hasty)
+            return family, cost if own is None else replace(own, first=hasty)
+        return family, replace(cost, first=hasty)
 
     def _able(
         self, worker: Worker, now: float, may: Callable[[Family], bool] | None
@@ -114,7 +120,7 @@ class Ordering:
         """What the oldest of a line costs, if it may go now."""
         _, family, cost = late
         oldest = family.queue.oldest()
-        if worker.was_late or oldest is None:
+        if worker.was_late or oldest is None or family.gang_size:
             return None
         found = best.get(oldest.job_type)
         passes = found is not None and found[1].priority > _priority(family, oldest)

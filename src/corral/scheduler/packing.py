@@ -143,14 +143,26 @@ class Packing:
         """
         if room not in self._states or not room.holds(need, cards):
             raise ValueError(f"{need} does not fit on {room.name}")
-        room.left = room.left.after(need, cards)
-        self._states.moved(room)
+        self.shift(room, cards, need)
 
     def release(self, room: Room, cards: Sequence[int], need: Need) -> None:
         """Give back what was placed."""
-        room.left = room.left.after(need, cards, times=-1)
+        self.shift(room, cards, need, times=-1)
+
+    def shift(
+        self, room: Room, cards: Sequence[int], need: Need, times: int = 1
+    ) -> None:
+        """Count what is there, or with `times=-1` no more, whether it fits or not."""
+        room.left = room.left.after(need, cards, times)
         if room in self._states:
             self._states.moved(room)
+
+    def on(self, room: Room, need: Need) -> tuple[int, ...] | None:
+        """The best cards of one node for this need; None where it does not fit."""
+        if room.short(need) is not None:
+            return None
+        found = self._entry(self._states.at(room), need)
+        return None if found is None else found[2]
 
     def shorts(self, need: Need) -> Iterator[tuple[Room, Short | None]]:
         """For each node what is missing there first; None where it would fit."""

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from corral.core.job_type import QueueOrder
+from corral.core.model import MODEL_TASK
 from corral.scheduler.delay import Delays
 from corral.scheduler.estimate import Estimates
 from corral.scheduler.family import Family
 from corral.scheduler.fleet import Fleet, Group, Held, Worker
 from corral.scheduler.gate import Gate
+from corral.scheduler.habit import Habits
 from corral.scheduler.line import pause, share_out
+from corral.scheduler.raising import raise_need, raised
+from corral.scheduler.room import NodeOffers
 from corral.scheduler.share import Bucket
+from corral.scheduler.stock import Stock, lingering
 from corral.scheduler.turn import Turns
 from corral.scheduler.value import (
     BOUND,
     AttemptEnded,
+    CardsBack,
     DependencyMet,
     MemoryChanged,
     ModelKnown,
@@ -21,8 +27,11 @@ from corral.scheduler.value import (
     ModelsPinned,
     NodeHeld,
     NodeMarked,
+    NodeWithdrawn,
     OrderClosed,
+    OutOfMemory,
     Paused,
+    Recalled,
     SchedulerEvent,
     ShareGone,
     ShareSet,
@@ -51,9 +60,15 @@ class Picture:
         """The family of each task that could start."""
         self.fleet = Fleet()
         self.known = Estimates()
+        self.habits = Habits(self.known)
         self.delays = Delays(self._enqueue)
         self.gate = Gate(self._on_open)
         self.turns = Turns()
+        self.stock = Stock()
+        self.needy: dict[str, Family] = {}
+        """Lines of tasks with needs, and of gangs."""
+        self.floors: dict[tuple[str, str | None], int] = {}
+        """Memory of a card that was too little for tasks of this type and model."""
         self.is_paused = False
         # The rest has no better choice than at the last plan.
         self.freed: dict[str, None] = {}
@@ -65,7 +80,7 @@ class Picture:
         match event:
             case TasksQueued(tasks):
                 for task in tasks:
-                    self.gate.end(task.task_id)
+                    self.end(task.task_id)
                     self.delays.admit(task)
             case TasksGone(task_ids):
                 for task_id in task_ids:
@@ -76,6 +91,8 @@ class Picture:
                 self._close(worker_id)
             case TasksRan():
                 self._learn(event)
+            case Recalled(rows):
+                self.known.recall(rows)
             case WorkerReady() | WorkerBroken() | WorkerGone() | WorkerAway():
                 self._apply_worker(event)
             case TypesServed(worker_id, job_types):
@@ -93,12 +110,20 @@ class Picture:
                 self._look_at_all()
             case TypeOrdered(job_type, order):
                 self._reorder(job_type, order)
-            case ModelKnown(model, size_mb, load_s):
-                self._know_model(model, size_mb, load_s)
+            case ModelKnown():
+                self._know_model(event)
             case ModelsHeld() | ModelsPinned() | MemoryChanged():
                 self._apply_models(event)
-            case AttemptEnded(task_id, seconds):
-                self.gate.end(task_id, seconds)
+            case AttemptEnded(task_id, seconds, attempt, lingers):
+                if lingers:
+                    self.stock.linger(task_id, attempt)
+                self.end(task_id, seconds)
+            case CardsBack(task_id, attempt):
+                self.end(lingering(task_id, attempt))
+            case NodeOffers() | NodeWithdrawn():
+                self._apply_offer(event)
+            case OutOfMemory():
+                raise_need(self, event)
             case TypePaused(job_type, is_paused):
                 pause(self, job_type, is_paused)
             case ShareSet() | ShareGone() | ShareUsed() | TasksTaken():
@@ -117,7 +142,7 @@ class Picture:
                         event.job_types,
                         event.slots,
                         event.open_orders,
-                        event.speed,
+                        event.speed * self.known.paces.factor(event.worker_id),
                         event.memory_mb,
                         {model: Held() for model in sorted(event.models)},
                         others_mb=event.others_mb,
@@ -151,7 +176,7 @@ class Picture:
         if (line := self.families.get(BOUND + worker_id)) is not None:
             for task in line.queue.tasks():
                 self.forget(task.task_id)
-                self._enqueue(task)
+                self.push(self.family(task), task)
         if not worker.group.workers:
             self.fleet.drop(worker.group)
             for family in self.families.values():
@@ -176,16 +201,20 @@ class Picture:
     def _learn(self, ran: TasksRan) -> None:
         worker = self.fleet.workers.get(ran.worker_id)
         speed = worker.speed if worker else 1.0
-        self.known.learn(
-            ran.job_type, ran.count, ran.seconds, ran.model, ran.units, speed
-        )
+        kind = (ran.model, ran.units)
+        by = ran.worker_id if worker else ""
+        moved = self.known.learn(ran.job_type, ran.count, ran.seconds, *kind, speed, by)
+        if ran.working_mb is not None:
+            self.known.learn_working(ran.job_type, ran.working_mb, *kind)
+        if worker is not None and moved != 1.0:
+            worker.speed *= moved
+            self._add(worker)
         if ran.model is not None:
             self.fleet.touch(ran.model)
 
-    def _know_model(
-        self, model: str, size_mb: float | None, load_s: float | None
-    ) -> None:
-        self.known.know_model(model, size_mb, load_s)
+    def _know_model(self, told: ModelKnown) -> None:
+        model = told.model
+        self.known.know_model(model, told.size_mb, told.load_s, told.worker_id)
         self.fleet.touch(model)
         for family in self.families.values():
             if family.model == model:
@@ -230,11 +259,35 @@ class Picture:
     def _on_open(self, family: Family) -> None:
         self.grown[family.key] = None
 
+    # needs -------------------------------------------------------------------
+    def _apply_offer(self, event: NodeOffers | NodeWithdrawn) -> None:
+        if isinstance(event, NodeWithdrawn):
+            self.stock.withdraw(event.node_id)
+        elif self.stock.offer(event):
+            self.look_at(event.node_id)
+
+    def look_at(self, node_id: str) -> None:
+        """Its workers may have more to choose from now."""
+        if self.needy:
+            for worker in self.fleet.of_node(node_id):
+                self.freed[worker.worker_id] = None
+
+    def end(self, task_id: str, seconds: float = 0.0) -> None:
+        """A task is no longer with its worker."""
+        self.gate.end(task_id, seconds)
+        if (lease := self.stock.end(task_id)) is not None:
+            self.look_at(lease.node_id)
+
     # tasks -------------------------------------------------------------------
     def _enqueue(self, task: Waiting) -> None:
+        task = raised(self.floors, task)
+        if task.need is not None and task.attempt <= 1:
+            self.stock.packing.expect(task.need)
         self.push(self.family(task), task)
-        if task.model and task.attempt <= 1:
+        # What loads and drops models for others is no demand for them.
+        if task.model and task.attempt <= 1 and task.job_type != MODEL_TASK:
             self.known.arrived(task.model, task.arrived)
+            self.habits.note(task)
 
     def bind(self, task: Waiting, worker: Worker) -> None:
         """Move a task to a worker's own line."""
@@ -255,6 +308,8 @@ class Picture:
     def push(self, family: Family, task: Waiting) -> None:
         is_first = not family
         family.push(task)
+        if task.need is not None or task.gang is not None:
+            self.needy[family.key] = family
         if is_first:
             self.gate.enter(family)
         self.where[task.task_id] = family
@@ -281,6 +336,8 @@ class Picture:
             order,
             task.constraint,
             buckets,
+            None if task.worker_id else task.need,
+            task.gang.size if task.gang and not task.worker_id else 0,
         )
         size_mb = self.known.size_mb(task.model) if task.model else 0.0
         groups = self.fleet.groups.values()
@@ -288,7 +345,7 @@ class Picture:
         return family
 
     def forget(self, task_id: str) -> None:
-        self.gate.end(task_id)
+        self.end(task_id)
         self.delays.forget(task_id)
         self.unqueue(task_id)
 
@@ -309,6 +366,7 @@ class Picture:
         if family:
             return
         self.gate.leave(family)
+        self.needy.pop(family.key, None)
         if family.key != family.job_type:
             # Models and constraints are what users write: what is done with goes.
             del self.families[family.key]

@@ -21,3 +21,5 @@ class Policy:
     strategy: str = "smith"
     preempts: bool = False
     """May tasks that allow it be stopped for critical ones?"""
+    prefetch: str = "off"
+    """Are models loaded before they are asked for: by `rate`, by `pattern`?"""

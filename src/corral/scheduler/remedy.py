@@ -16,6 +16,7 @@ _SMALLNESS = (
     "reset_breaker",
     "unpin",
     "free_memory",
+    "ask_less",
     "tolerate",
     "label",
     "more_memory",
@@ -82,8 +83,13 @@ def _wait(bench: Bench, first: Worker, in_s: float | None) -> Change:
     ahead = bench.family.queue.position(task)
     left_s = first.residual_s(now)
     running = running_on(first)
+    held_up = _held_up(bench, first)
+    if held_up is not None:
+        running = list(held_up.details.get("tasks", ()))
     details = {"worker_id": first.worker_id, "tasks": running, "ahead": ahead}
-    if first.has_room:
+    if held_up is not None and len(running) != 1:
+        words = f"would start on {first.worker_id} when what it needs is given back"
+    elif first.has_room and held_up is None:
         words = f"would start on {first.worker_id} at once when its turn comes"
     elif len(running) == 1:
         words = f"would start on {first.worker_id} when task {running[0]} ends"
@@ -94,6 +100,12 @@ def _wait(bench: Bench, first: Worker, in_s: float | None) -> Change:
     known_s = in_s if in_s is not None else (left_s if first.free_at else None)
     words += f", in about {known_s:.0f} s" if known_s else ""
     return Change("wait", words, details, in_s=known_s)
+
+
+def _held_up(bench: Bench, worker: Worker) -> Obstacle | None:
+    """What this task needs and others have there."""
+    found = bench.obstacles(worker) if bench.task.need is not None else []
+    return next((o for o in found if o.word in ("in_use", "kept")), None)
 
 
 def _together(bench: Bench, worker: Worker, found: Sequence[Obstacle]) -> Change:
@@ -144,9 +156,10 @@ def _more_memory(bench: Bench, worker: Worker, found: Obstacle) -> Change:
 
 
 def _free_memory(bench: Bench, worker: Worker, found: Obstacle) -> Change:
-    short_mb, others_mb = found.details["short_mb"], found.details["others_mb"]
+    short_mb, others_mb = found.details["short_mb"], found.details.get("others_mb")
+    used = f"the {gib(others_mb)}" if others_mb is not None else "what"
     words = (
-        f"needs {gib(short_mb)} more: free it of the {gib(others_mb)} that other "
+        f"needs {gib(short_mb)} more: free it of {used} that other "
         f"processes use on the card of {worker.worker_id}"
     )
     return Change("free_memory", words, found.details)
@@ -169,6 +182,16 @@ def _unpin(bench: Bench, worker: Worker, found: Obstacle) -> Change:
     return Change("unpin", words, details, " && ".join(commands))
 
 
+def _ask_less(bench: Bench, worker: Worker, found: Obstacle) -> Change:
+    what, short = found.details["lacks"], found.details["short"]
+    unit = {"cpu": "thousandths of a processor", "gpus": "GPU(s)"}.get(what, "MB")
+    if what in ("gpu_share", "gpu_kind"):
+        unit = "thousandths of a GPU" if what == "gpu_share" else "GPU(s) of that kind"
+    name = str(what).replace("_", " ")
+    words = f"ask for {short} {unit} less ({name}), or a node with so much more"
+    return Change("ask_less", words, found.details)
+
+
 _CHANGES: dict[str, Callable[[Bench, Worker, Obstacle], Change]] = {
     "node_held": _uncordon,
     "node_labels": _label,
@@ -176,6 +199,7 @@ _CHANGES: dict[str, Callable[[Bench, Worker, Obstacle], Change]] = {
     "model_too_large": _more_memory,
     "foreign_memory": _free_memory,
     "pinned_models": _unpin,
+    "too_little": _ask_less,
 }
 
 

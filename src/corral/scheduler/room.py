@@ -1,7 +1,6 @@
-"""What a task takes, what a node has, and what is short where it does not fit.
+"""What a node has for tasks with needs, and what is short where one does not fit.
 
-Whole numbers throughout, so that what is given back is exactly what was taken: CPU and
-GPU in thousandths, memory in megabytes. Nothing here chooses; that is `packing`.
+Nothing here chooses; that is `packing`.
 """
 
 from __future__ import annotations
@@ -11,39 +10,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-WHOLE = 1000
-"""A GPU, or a processor, in thousandths."""
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What a task takes: `share` thousandths and `gpu_mb` of each of `gpus` cards."""
-
-    cpu_milli: int = 0
-    memory_mb: int = 0
-    share: int = 0
-    gpus: int = 0
-    gpu_mb: int = 0
-    kinds: frozenset[str] = frozenset()
-    """Kinds of card that will do; all where empty."""
-    vendor: str = ""
-    """Whose cards will do; anybody's where empty."""
-
-    def __post_init__(self) -> None:
-        amounts = (self.cpu_milli, self.memory_mb, self.share, self.gpus, self.gpu_mb)
-        if min(amounts) < 0 or self.share > WHOLE:
-            raise ValueError(f"no node could have {self}")
-        if not self.gpus and (self.share or self.gpu_mb):
-            raise ValueError("a share or memory of no GPU")
-
-    @property
-    def milli(self) -> int:
-        return self.share * self.gpus
-
-    @property
-    def is_picky(self) -> bool:
-        """Some cards with enough left would still not do."""
-        return self.gpus > 1 or bool(self.kinds or self.vendor or self.gpu_mb)
+from corral.core.need import WHOLE as WHOLE
+from corral.core.need import Need as Need
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,3 +191,29 @@ def _moved(
 ) -> tuple[int, ...]:
     kept = zip(left, old, new, strict=False)
     return (*(free + now - was for free, was, now in kept), *new[len(old) :])
+
+
+@dataclass(frozen=True, slots=True)
+class CardOffer:
+    """A GPU as its node tells of it.
+
+    `holder` is the worker that has it for itself; tasks of others do not get it.
+    """
+
+    card_id: str
+    kind: str = ""
+    vendor: str = ""
+    memory_mb: int = 0
+    foreign_mb: int = 0
+    holder: str = ""
+    is_offered: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOffers:
+    """All that a node has for tasks with needs, as far as it may be given out."""
+
+    node_id: str
+    cpu_milli: int
+    memory_mb: int
+    cards: tuple[CardOffer, ...] = ()

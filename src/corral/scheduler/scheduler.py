@@ -7,9 +7,11 @@ that a round trip would show get a second order ahead.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
+from corral.core.need import WHOLE
 from corral.scheduler.again import Again
 from corral.scheduler.answer import Answers
 from corral.scheduler.binding import STRATEGIES, bind
@@ -23,6 +25,8 @@ from corral.scheduler.picture import Picture
 from corral.scheduler.policy import AHEAD
 from corral.scheduler.policy import Policy as Policy
 from corral.scheduler.preempt import Preemption
+from corral.scheduler.prefetch import Prefetch, Prefetching
+from corral.scheduler.rebalance import Move, Rebalancing, Strategy
 from corral.scheduler.smith import Cost, Smith, quick
 from corral.scheduler.value import (
     Plan,
@@ -47,7 +51,10 @@ class Scheduler(Answers):
             self._picture.known,
             self._policy.most_models,
             self._policy.is_lru,
+            self._picture.stock,
+            self._picture.needy,
         )
+        self._grants = self._smith.grants
         self._ordering = Ordering(
             self._smith,
             self._picture.known,
@@ -67,12 +74,27 @@ class Scheduler(Answers):
         self._explaining = Explaining(
             self._picture, self._smith, self.forecasts, self._decisions
         )
+        self._prefetching = Prefetching(
+            self._picture, self._smith, self._policy.prefetch
+        )
         # Families left to workers that have their model, and when to look again.
         self._again = Again()
 
     def apply(self, event: SchedulerEvent) -> None:
         """Take note of what happened."""
         self._picture.apply(event)
+
+    # models ------------------------------------------------------------------
+    def prefetch(self, now: float) -> Prefetch:
+        """Models to load before they are asked for; not for while work is planned."""
+        return self._prefetching.plan(now)
+
+    def rebalance(
+        self, now: float, strategy: Strategy, *, force: bool = False
+    ) -> tuple[Move, ...]:
+        """Models that should be elsewhere; nothing changes until that is done."""
+        rebalancing = Rebalancing(self._picture, self._policy.most_models, now)
+        return rebalancing.moves(strategy, force=force)
 
     # decisions ---------------------------------------------------------------
     def plan(self, now: float, *, can_send: bool = True) -> Plan:
@@ -91,11 +113,19 @@ class Scheduler(Answers):
                 bind(self._strategy, self._picture, now)
             self._serve_freed(now, orders)
             self._serve_grown(now, orders)
+            if self._picture.needy:
+                self._keep(now, orders)
         may_stop = can_send and not self._picture.is_paused
         stops: tuple[Stop, ...] = ()
         if self._preemption is not None and may_stop:
             stops = self._preemption.choose(now)
         return Plan(tuple(orders), expired, self._next_wake(), stops)
+
+    def _keep(self, now: float, orders: list[PlannedOrder]) -> None:
+        """Keep nodes for those that fit nowhere yet; others get what is given up."""
+        for node_id in self._grants.keep(now):
+            self._picture.look_at(node_id)
+        self._serve_freed(now, orders)
 
     def _serve_freed(self, now: float, orders: list[PlannedOrder]) -> None:
         """An order each, the least loaded first, until they want no more."""
@@ -113,7 +143,7 @@ class Scheduler(Answers):
         for key in grown:
             family = self._picture.families.get(key)
             while family and not family.is_aside:
-                ahead = AHEAD if self._is_short(family) else 1
+                ahead = self._ahead(family)
                 before, passed = len(orders), []
                 for worker in self._candidates(family, ahead, now):
                     # The other families were no choice for it before, either.
@@ -124,17 +154,26 @@ class Scheduler(Answers):
                     if not family or family.is_aside:
                         break
                 if len(orders) == before:
-                    # One worker's own line waits for that one: no time changes it.
-                    if family.only is None and any(
-                        group.has_free(ahead) for group in family.groups
-                    ):
+                    # Who waits for one worker, or for room, is not helped by time.
+                    is_open = family.only is None and family.key not in (
+                        self._picture.needy
+                    )
+                    if is_open and any(g.has_free(ahead) for g in family.groups):
                         self._again.set(key, now + _LOOK_AGAIN_S)
                     break
 
     def _candidates(self, family: Family, ahead: int, now: float) -> Iterable[Worker]:
         if self._smith.is_left_by_all(family, ahead, now):
             return ()
+        if family.gang_size:
+            return self._grants.places(family, now)[:1]
+        if family.need is not None and family.model is None:
+            best = self._grants.best(family, now)
+            return () if best is None else (best,)
         return self._smith.candidates(family, ahead)
+
+    def _ahead(self, family: Family) -> int:
+        return AHEAD if self._is_short(family) else 1
 
     def _serve(
         self,
@@ -151,8 +190,28 @@ class Scheduler(Answers):
         if found is None:
             self._leave(worker, now)
             return False
-        orders.append(self._give(worker, *found, now, tuple(passed_over)))
+        family, cost = found
+        if family.gang_size:
+            orders += self._give_all(family, now)
+            return True
+        if family.need is not None and family.model is None:
+            # Another worker may be the better place for what it needs.
+            best = self._grants.best(family, now)
+            if best is not None and best is not worker:
+                worker, passed_over = best, ()
+                cost = self._smith.cost(best, family, now, task=cost.first) or cost
+        orders.append(self._give(worker, family, cost, now, tuple(passed_over)))
         return True
+
+    def _give_all(self, family: Family, now: float) -> Iterator[PlannedOrder]:
+        """Give every member of a gang its place at once."""
+        workers = self._grants.places(family, now)
+        for worker, task in zip(workers, self._grants.members(family), strict=True):
+            cost = self._smith.cost(worker, family, now, task=task)
+            if cost is None:
+                raise AssertionError(f"{task.task_id} was found to fit")
+            order = self._give(worker, family, replace(cost, first=task), now)
+            yield replace(order, lead=workers[0].worker_id)
 
     def _give(
         self,
@@ -165,7 +224,9 @@ class Scheduler(Answers):
         tasks = self._take(worker, family, cost, now)
         self._picture.close_if_empty(family)
         load = self._load(worker, tasks[0].model, cost, now)
-        load_s = self._picture.known.load_s(load) if load else 0.0
+        load_s = 0.0
+        if load:
+            load_s = self._picture.known.load_s(load, worker.worker_id)
         self._decisions.note(worker, tasks, cost, load, load_s, now, passed_over)
         if self.forecasts.has_any():
             for task in tasks:
@@ -174,7 +235,11 @@ class Scheduler(Answers):
         took_s = len(tasks) * cost.run_s + load_s
         worker.free_at = begins + took_s / worker.slots
         self._picture.fleet.set_open(worker, worker.open_orders + 1)
-        return PlannedOrder(worker.worker_id, tasks, load, cost.unload)
+        cards: tuple[str, ...] = ()
+        if (need := tasks[0].need) is not None:
+            where = (worker.worker_id, worker.node_id)
+            cards = self._picture.stock.take(tasks[0].task_id, *where, need)
+        return PlannedOrder(worker.worker_id, tasks, load, cost.unload, cards)
 
     def _leave(self, worker: Worker, now: float) -> None:
         """It has room, and what waits is left to others; they may not come to it."""
@@ -189,17 +254,19 @@ class Scheduler(Answers):
             better = self._ordering.better(worker, cost.first)
             picture.turns.passed(cost.first.job_type, better)
         worker.was_late = cost.is_late
+        gpus = worker.gpus if family.need is None else family.need.milli / WHOLE
         if cost.first is not None:
             tasks = family.pull(cost.first.task_id)
         else:
-            most = 1 if family.only else self._order_size(family)
+            is_alone = family.only or family.need is not None
+            most = 1 if is_alone else self._order_size(family)
             for bucket in family.buckets:
-                most = int(min(most, bucket.room(cost.run_s * worker.gpus)))
+                most = int(min(most, bucket.room(cost.run_s * gpus)))
             tasks = family.take(most, self._policy.order_max_bytes)
         for task in tasks:
             picture.go(task)
         if family.buckets:
-            picture.gate.begin(tasks, family.buckets, cost.run_s, worker.gpus)
+            picture.gate.begin(tasks, family.buckets, cost.run_s, gpus)
         return tasks
 
     def _load(
@@ -237,6 +304,8 @@ class Scheduler(Answers):
         return min(times, default=None)
 
     def _is_short(self, family: Family) -> bool:
+        if family.key in self._picture.needy:
+            return False
         mean = self._picture.known.recent_s(family.job_type)
         return mean is not None and mean < self._policy.ahead_below_s
 

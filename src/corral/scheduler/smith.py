@@ -10,12 +10,14 @@ from itertools import islice
 from corral.scheduler.estimate import Estimates
 from corral.scheduler.family import CRITICAL, Family
 from corral.scheduler.fleet import Fleet, Worker
+from corral.scheduler.grant import Grants
+from corral.scheduler.stock import Stock
 from corral.scheduler.turn import OVERDUE_S, overdue_s
 from corral.scheduler.value import Waiting
 
 BATCH = 4
 _MOST_HOLDERS = 32
-_REUSE = 0.2
+REUSE = 0.2
 """How likely one arrival within the last hour makes a dropped model wanted again."""
 _COLD = 4
 _WARM = 16
@@ -48,9 +50,19 @@ class Victim:
 
 class Smith:
     def __init__(
-        self, fleet: Fleet, estimates: Estimates, most_models: int, is_lru: bool = False
+        self,
+        fleet: Fleet,
+        estimates: Estimates,
+        most_models: int,
+        is_lru: bool = False,
+        stock: Stock | None = None,
+        needy: dict[str, Family] | None = None,
     ) -> None:
         self._fleet = fleet
+        self.stock = stock or Stock()
+        self.grants = Grants(
+            self.stock, fleet, {} if needy is None else needy, self.tier
+        )
         self._known = estimates
         self._most_models = most_models
         self._is_lru = is_lru
@@ -76,6 +88,8 @@ class Smith:
     ) -> Cost | None:
         """As `cost`; that it is None is remembered as long as it must stay so."""
         if self.is_left(worker, family, now):
+            return None
+        if family.gang_size and not self.grants.places(family, now):
             return None
         self._enough_until = None
         found = self.cost(worker, family, now, victims)
@@ -105,8 +119,13 @@ class Smith:
         count: float = len(family.queue)
         setup_s = 0.0
         unload: tuple[str, ...] = ()
+        task_mb = 0.0
+        if head.need is not None:
+            if not self.grants.fits(worker, family, head, now):
+                return None
+            task_mb = self.task_mb(worker, head)
         if model is not None and model not in worker.models:
-            setup_s = known.load_s(model)
+            setup_s = known.load_s(model, worker.worker_id)
             if family.only is None:
                 within_s = setup_s + run_s
                 count -= self._absorbed(family, within_s, normal_s, now)
@@ -114,11 +133,18 @@ class Smith:
                 return None
             if victims is None:
                 victims = self.victims(worker, now)
-            found = self.room_for(worker, model, victims)
+            found = self.room_for(worker, model, victims, task_mb)
             if found is None:
                 return None
             unload, lost_s = found
             setup_s += lost_s
+        elif task_mb:
+            some = self.victims(worker, now) if victims is None else victims
+            some = [victim for victim in some if victim.model != model]
+            found = self.room_for(worker, None, some, task_mb)
+            if found is None:
+                return None
+            unload, setup_s = found
         batch = min(BATCH, max(1, int(count)))
         weight = max(family.weight(batch, now, setup_s + run_s), 1e-9)
         score = weight / (setup_s + batch * run_s + 1e-9)
@@ -200,20 +226,33 @@ class Smith:
         return done / max(normal_s, 1e-9)
 
     # room -------------------------------------------------------------------------
+    def task_mb(self, worker: Worker, task: Waiting) -> float:
+        """What it and those that run there take of the cards this worker has."""
+        need = task.need
+        if need is None or not need.gpu_mb or not worker.gpus:
+            return 0.0
+        return need.gpu_mb * need.gpus + self.stock.leased_mb(worker.worker_id)
+
     def room_for(
-        self, worker: Worker, model: str, victims: Sequence[Victim]
+        self,
+        worker: Worker,
+        model: str | None,
+        victims: Sequence[Victim],
+        task_mb: float = 0.0,
     ) -> tuple[tuple[str, ...], float] | None:
         """What to drop for this model, and the seconds that is expected to cost.
 
         None when it does not fit even then. For one that nobody has loaded yet, and
-        whose size is therefore unknown, all goes that can.
+        whose size is therefore unknown, all goes that can. `task_mb` is what tasks
+        take beside models.
         """
         short_mb, is_new = -1.0, False
         if worker.memory_mb is not None:
-            short_mb = self._used_mb(worker) - worker.memory_mb
-            short_mb += self._known.size_mb(model)
-            is_new = not self._known.has_seen(model)
-        over = len(worker.models) + 1 - self._most_models
+            short_mb = self._used_mb(worker) - worker.memory_mb + task_mb
+            if model is not None:
+                short_mb += self._known.size_mb(model)
+                is_new = not self._known.has_seen(model)
+        over = len(worker.models) + (model is not None) - self._most_models
         dropped: list[str] = []
         lost_s = 0.0
         for victim in victims:
@@ -255,7 +294,7 @@ class Smith:
             value = held.used_at
             if not self._is_lru:
                 value = wanted * load_s / max(size_mb, 1.0)
-            lost_s = load_s * min(1.0, _REUSE * wanted)
+            lost_s = load_s * min(1.0, REUSE * wanted)
             rank = (model in waited_for, value, held.used_at, model)
             found.append(Victim(rank, model, size_mb, lost_s))
         found.sort(key=lambda victim: victim.rank)

@@ -109,6 +109,8 @@ class Snapshot:
         if isinstance(value, MethodType):
             return ["method", name(value.__self__), value.__name__]
         where = _place(kind)
+        if isinstance(value, tuple):
+            return ["named", where, *map(name, value)]
         if isinstance(value, Enum):
             return ["enum", where, value.name]
         fields = vars(value) if hasattr(value, "__dict__") else _fields(kind)
@@ -200,6 +202,8 @@ class _Restoring:
             return defaultdict(_FACTORIES[parts[0]])
         if kind == "method":
             return _method(self._get(parts[0]), parts[1])
+        if kind == "named":
+            return _class(parts[0])(*map(self._get, parts[1:]))
         if kind == "enum":
             return _class(parts[0])[parts[1]]
         made = _class(kind)

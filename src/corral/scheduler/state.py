@@ -62,6 +62,9 @@ class States:
     def rooms(self) -> Iterator[Room]:
         return iter(self._order)
 
+    def at(self, room: Room) -> State:
+        return self._at[room]
+
     def add(self, room: Room) -> None:
         self._order[room] = self._next()
         self._enter(room, self._make(room.offer.cards))

@@ -6,64 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from corral.core.constraint import Constraint
 from corral.core.job_type import QueueOrder
+from corral.core.learned import Learned
 from corral.core.share import Share
-
-PRIVATE = "@"
-"""Begins the name of one worker's own line, and of no job type."""
-BOUND = "&"
-"""Begins the name of the line of tasks that a strategy has given to one worker."""
-WITH = "\x1f"
-"""Stands between the parts of the name of a line."""
-
-
-def private_queue(worker_id: str) -> str:
-    """The queue of tasks that only this worker may run."""
-    return PRIVATE + worker_id
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A queued attempt as the scheduler sees it.
-
-    With a `worker_id` it waits for that worker alone, whatever types that one serves;
-    with a `constraint` for a worker on a node that meets it. `arrived` is when it was
-    submitted; `units` is how much work it says it is, in whatever its type counts
-    (images, steps), 0 where it does not say. `owner` and `labels` say whose share it
-    counts against; of a `group` at most `group_limit` are with workers at once. A
-    `preemptible` one may be stopped for a critical one, and begins again.
-    """
-
-    task_id: str
-    attempt: int
-    job_type: str
-    seq: int
-    priority: int = 0
-    run_after: float = 0.0
-    deadline: float | None = None
-    needs: frozenset[str] = frozenset()
-    size: int = 0
-    worker_id: str | None = None
-    constraint: Constraint | None = None
-    model: str | None = None
-    arrived: float = 0.0
-    units: int = 0
-    owner: str = ""
-    labels: Mapping[str, str] | None = None
-    group: str | None = None
-    group_limit: int = 0
-    preemptible: bool = False
-
-    @property
-    def queue(self) -> str:
-        """Where it stands in line: with those that need the same."""
-        if self.worker_id:
-            return private_queue(self.worker_id)
-        if self.model is None and self.constraint is None:
-            return self.job_type
-        where = self.constraint.text if self.constraint is not None else ""
-        return WITH.join((self.job_type, self.model or "", where))
+from corral.scheduler.room import NodeOffers
+from corral.scheduler.waiting import BOUND as BOUND
+from corral.scheduler.waiting import PRIVATE as PRIVATE
+from corral.scheduler.waiting import WITH as WITH
+from corral.scheduler.waiting import Waiting as Waiting
+from corral.scheduler.waiting import private_queue as private_queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +111,11 @@ class OrderClosed:
 
 @dataclass(frozen=True, slots=True)
 class TasksRan:
-    """`count` attempts of a type took `seconds` together on a worker."""
+    """`count` attempts of a type took `seconds` together on a worker.
+
+    `working_mb` is the most GPU memory that one of them took beside its model, where
+    anybody knows.
+    """
 
     job_type: str
     worker_id: str
@@ -168,15 +123,27 @@ class TasksRan:
     seconds: float
     model: str | None = None
     units: int = 0
+    working_mb: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What an earlier scheduler has learned; told before anything else."""
+
+    rows: tuple[Learned, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ModelKnown:
-    """What a model takes: memory, and the time to load it, where known."""
+    """What a model takes: memory, and the time to load it, where known.
+
+    With a `worker_id` that is what it took there.
+    """
 
     model: str
     size_mb: float | None = None
     load_s: float | None = None
+    worker_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +217,48 @@ class TasksTaken:
     worker_id: str
     tasks: tuple[Waiting, ...]
     gpus: float = 0.0
+    node_id: str = ""
+    cards: tuple[str, ...] = ()
+    """Of a task that took some of its node's, by id."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeWithdrawn:
+    """It is not known any more what this node has for tasks with needs."""
+
+    node_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory:
+    """A task ran out of GPU memory where it was: the next must get more."""
+
+    task_id: str
+    job_type: str
+    model: str | None
+    worker_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptEnded:
-    """A task is no longer with its worker, which worked on it for so long."""
+    """A task is no longer with its worker, which worked on it for so long.
+
+    One that was told to stop `lingers` until its worker says that it has: so long it
+    keeps its GPUs.
+    """
 
     task_id: str
     seconds: float = 0.0
+    attempt: int = 0
+    lingers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CardsBack:
+    """An attempt that was told to stop has stopped."""
+
+    task_id: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +289,7 @@ SchedulerEvent = (
     | NodeMarked
     | OrderClosed
     | TasksRan
+    | Recalled
     | Paused
     | TypeOrdered
     | TypePaused
@@ -301,6 +303,10 @@ SchedulerEvent = (
     | ModelsHeld
     | ModelsPinned
     | MemoryChanged
+    | NodeOffers
+    | NodeWithdrawn
+    | OutOfMemory
+    | CardsBack
 )
 
 
@@ -315,6 +321,10 @@ class PlannedOrder:
     tasks: tuple[Waiting, ...]
     load: str | None = None
     unload: tuple[str, ...] = ()
+    cards: tuple[str, ...] = ()
+    """What its one task was given of its node's GPUs, by id."""
+    lead: str = ""
+    """The worker that the first member of its gang goes to."""
 
 
 @dataclass(frozen=True, slots=True)

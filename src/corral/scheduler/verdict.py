@@ -15,10 +15,11 @@ from corral.scheduler.estimate import Estimates
 from corral.scheduler.explanation import FREE, Candidate, Obstacle, Terms
 from corral.scheduler.family import Family
 from corral.scheduler.fleet import Fleet, Worker
+from corral.scheduler.lack import lack
 from corral.scheduler.smith import Smith
 from corral.scheduler.value import Waiting, WorkerAway, WorkerBroken
 
-PASSING = frozenset({"busy", "memory_in_use", "waits_for_holder"})
+PASSING = frozenset({"busy", "memory_in_use", "waits_for_holder", "in_use", "kept"})
 """What time alone ends."""
 
 
@@ -90,9 +91,15 @@ class Bench:
         held = self.fleet.place(worker.node_id).held
         if held is not None:
             found.append(_held(worker.node_id, held))
-        if not found:
+        if self.task.need is not None and (lack := self._lacks(worker)):
+            found.append(lack)
+        if all(obstacle.word in PASSING for obstacle in found):
             found += self._of_moment(worker)
         return found
+
+    def _lacks(self, worker: Worker) -> Obstacle | None:
+        """What this task needs and cannot have there, now or ever."""
+        return lack(self.smith, self.task, self.family, worker, self.now)
 
     def _is_for_another(self, worker: Worker) -> bool:
         return self.family.only not in (None, worker.worker_id)
@@ -218,7 +225,7 @@ class Bench:
         run_s = known.run_s(task.job_type, task.model, task.units) / worker.speed
         load_s = drop_s = score = 0.0
         if task.model is not None and task.model not in worker.models:
-            load_s = known.load_s(task.model)
+            load_s = known.load_s(task.model, worker.worker_id)
             drop_s = self._drop_s(worker) or 0.0
         if not worker.has_room:
             return Terms(worker.residual_s(self.now), load_s, drop_s, run_s, score)

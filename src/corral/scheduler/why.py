@@ -9,7 +9,7 @@ from corral.core.constraint import ANYWHERE
 from corral.scheduler.explanation import Obstacle
 from corral.scheduler.fleet import Fleet, Worker
 from corral.scheduler.value import Reason, Waiting, WorkerAway, WorkerBroken
-from corral.scheduler.verdict import Bench
+from corral.scheduler.verdict import PASSING, Bench
 
 _LOOK_AT = 64
 
@@ -26,6 +26,8 @@ def why_no_worker(bench: Bench) -> Reason:
         for worker in group.workers.values()
         if not worker.is_held
     ]
+    if serving and family.gang_size:
+        return _why_no_gang(bench)
     if serving:
         return _why_not_now(bench, serving) or _busy(task, serving, ahead)
     able = [w for w in workers if job_type in w.types]
@@ -47,7 +49,7 @@ def _why_not_now(bench: Bench, serving: Sequence[Worker]) -> Reason | None:
         found = bench.obstacles(worker)
         if not found:
             return None
-        if first is None or found[0].word == "waits_for_holder":
+        if first is None or _nearness(found[0]) < _nearness(first):
             first = found[0]
     if first is None:
         return None
@@ -55,6 +57,30 @@ def _why_not_now(bench: Bench, serving: Sequence[Worker]) -> Reason | None:
     details = {**first.details, "workers": names}
     words = f"{len(names)} worker(s) have room, but {first.message}"
     return Reason(first.word, words, details)
+
+
+def _nearness(found: Obstacle) -> int:
+    """What ends by itself says more than what does not."""
+    if found.word == "waits_for_holder":
+        return 0
+    return 1 if found.word in PASSING else 2
+
+
+def _why_no_gang(bench: Bench) -> Reason:
+    """There is no place for all of its gang at once."""
+    family, size = bench.family, bench.family.gang_size
+    here = len(bench.smith.grants.members(family))
+    if here < size:
+        words = f"{size - here} of the {size} members of its gang are not here yet"
+        return Reason("gang_incomplete", words, {"members": here, "size": size})
+    nodes = {
+        worker.node_id
+        for group in family.groups
+        for worker in group.workers.values()
+        if worker.has_room and not bench.obstacles(worker)
+    }
+    words = f"its gang needs {size} nodes at once, and {len(nodes)} have room for it"
+    return Reason("gang_room", words, {"nodes": sorted(nodes), "size": size})
 
 
 def _why_too_large(bench: Bench, workers: Iterable[Worker]) -> Reason | None:

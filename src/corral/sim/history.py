@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from corral.errors import InvalidField
 from corral.scheduler.fleet import Worker
+from corral.scheduler.room import NodeOffers
 from corral.scheduler.scheduler import Scheduler
 from corral.scheduler.value import (
     AttemptEnded,
@@ -50,6 +51,7 @@ class _Past:
     where: dict[str, str] = field(default_factory=dict)
     machines: dict[str, Machine] = field(default_factory=dict)
     marks: dict[str, NodeMarked] = field(default_factory=dict)
+    offers: dict[str, NodeOffers] = field(default_factory=dict)
     down_since: dict[str, float] = field(default_factory=dict)
     outages: dict[str, list[Period]] = field(default_factory=lambda: defaultdict(list))
     models: dict[str, Model] = field(default_factory=dict)
@@ -93,6 +95,8 @@ def _begin(past: _Past, scheduler: Scheduler) -> None:
     """What was there already when the journal began."""
     for worker in scheduler.workers():
         past.machines[worker.worker_id] = _machine(worker)
+        if (offers := scheduler.offers(worker.node_id)) is not None:
+            past.offers[worker.node_id] = offers
     for task in scheduler.waiting():
         past.tasks[task.task_id] = replace(task, arrived=past.now)
 
@@ -132,6 +136,8 @@ def _follow(past: _Past, step: Step) -> None:
             _know(past, model, size_mb, load_s)
         case NodeMarked(node_id):
             past.marks[node_id] = step
+        case NodeOffers(node_id):
+            past.offers[node_id] = step
         case WorkerReady():
             _rise(past, step)
         case WorkerGone() | WorkerBroken() | WorkerAway():
@@ -236,5 +242,6 @@ def _machines(past: _Past, origin: float) -> list[Machine]:
         mark = past.marks.get(machine.node_id)
         if mark is not None:
             machine = replace(machine, labels=mark.labels, taints=mark.taints)
-        found.append(replace(machine, outages=tuple(outages)))
+        offers = past.offers.get(machine.node_id)
+        found.append(replace(machine, outages=tuple(outages), offers=offers))
     return found

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from corral.errors import InvalidField
+from corral.scheduler.room import NodeOffers
 
 _PART = re.compile(
     r"(?:(?P<count>[1-9]\d{0,4})x)?(?P<memory>\d+(?:\.\d+)?)GB"
@@ -33,6 +34,8 @@ class Machine:
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: frozenset[str] = frozenset()
     outages: tuple[Period, ...] = ()
+    offers: NodeOffers | None = None
+    """What its node has for tasks with needs."""
 
 
 def parse_fleet(text: str, prefix: str = "w") -> list[Machine]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from corral.core.model import MODEL_TASK
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
 from corral.scheduler.value import (
@@ -53,6 +54,8 @@ class Record:
     ends: Counter[str] = field(default_factory=Counter)
     redone: int = 0
     loads: int = 0
+    cold: int = 0
+    """Orders that began with a load: their tasks waited for it."""
     loading_s: float = 0.0
     busy_s: float = 0.0
     over_at: float = 0.0
@@ -94,6 +97,7 @@ class Simulation:
         self._numbers = itertools.count()
         self._wake_at: float | None = None
         self._idle_wakes = 0
+        self._fetch_at: set[float] = set()
         self._say = on_progress
 
     def run(self) -> Record:
@@ -107,6 +111,7 @@ class Simulation:
             self.now, _, happen = heapq.heappop(self._heap)
             happen()
             self._carry_out(self._plan())
+            self._prefetch()
         for worker in self._workers.values():
             self.record.loads += worker.loads
             self.record.loading_s += worker.loading_s
@@ -124,6 +129,8 @@ class Simulation:
         machine, outages = worker.machine, worker.machine.outages
         if machine.labels or machine.taints:
             self._tell(NodeMarked(machine.node_id, machine.labels, machine.taints))
+        if machine.offers is not None:
+            self._tell(machine.offers)
         # One that comes later was down from the beginning.
         if not outages or outages[0][0] > 0.0:
             self._rise(worker)
@@ -160,6 +167,7 @@ class Simulation:
         self._do_again(lost)
 
     def _do_again(self, tasks: Sequence[Waiting]) -> None:
+        tasks = [task for task in tasks if task.job_type != MODEL_TASK]
         self.record.redone += len(tasks)
         # As they came, but for what they needed: they would not have begun.
         again = tuple(
@@ -194,6 +202,8 @@ class Simulation:
         running = worker.running.pop(number)
         self._note_ends(worker, running)
         for (job_type, model, units), (count, seconds) in _ran(running).items():
+            if job_type == MODEL_TASK:
+                continue
             name = worker.machine.name
             self._tell(TasksRan(job_type, name, count, seconds, model, units))
         self._tell(OrderClosed(worker.machine.name))
@@ -202,7 +212,7 @@ class Simulation:
     def _note_ends(self, worker: SimulatedWorker, running: Running) -> None:
         record, begun = self.record, running.loaded_at
         for end, task in running.ends:
-            if end <= self.now:
+            if end <= self.now and task.job_type != MODEL_TASK:
                 came = self._arrivals[task.task_id].at
                 record.ended_s[task.task_id] = end - came
                 record.started_s[task.task_id] = begun - came
@@ -213,7 +223,7 @@ class Simulation:
                 if self.scheduler.dependents(task.task_id):
                     self._tell(DependencyMet(task.task_id))
         record.over_at = self.now
-        self._say(len(record.ended_s), len(self._arrivals))
+        self._say(len(record.ended_s), len(record.workload.arrivals))
 
     # what the plan says -----------------------------------------------------------
     def _plan(self) -> Plan:
@@ -225,6 +235,28 @@ class Simulation:
             self._wake_at = max(plan.next_wake, self.now)
             self._at(self._wake_at, self._wake)
         return plan
+
+    def _prefetch(self) -> None:
+        """Load what is due, as a manager does between plans."""
+        found = self.scheduler.prefetch(self.now)
+        for load in found.loads:
+            number = next(self._numbers)
+            task = Waiting(
+                f"{MODEL_TASK} {number}",
+                1,
+                MODEL_TASK,
+                number,
+                model=load.model,
+                worker_id=load.worker_id,
+                arrived=self.now,
+            )
+            self._arrivals[task.task_id] = Arrival(task, 0.0)
+            self._tell(TasksQueued((task,)))
+        if found.loads:
+            self._carry_out(self._plan())
+        if found.next_wake is not None and found.next_wake not in self._fetch_at:
+            self._fetch_at.add(found.next_wake)
+            self._at(found.next_wake, self._wake)
 
     def _wake(self) -> None:
         self._wake_at = None
@@ -245,7 +277,10 @@ class Simulation:
 
     def _begin_next(self, worker: SimulatedWorker) -> None:
         while worker.waiting and worker.has_slot:
-            running = worker.begin(worker.waiting.popleft(), self.now)
+            order = worker.waiting.popleft()
+            running = worker.begin(order, self.now)
+            is_asked = order.tasks[0].job_type != MODEL_TASK
+            self.record.cold += is_asked and order.load is not None
             number, epoch = next(self._numbers), worker.epoch
             worker.running[number] = running
             self._at(running.over_at, partial(self._close, worker, number, epoch))

@@ -28,6 +28,7 @@ from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
 from corral.store.event import Event as Event
 from corral.store.event import EventStore
+from corral.store.learned import LearnedStore
 from corral.store.model import ModelStore
 from corral.store.share import ShareStore
 
@@ -132,7 +133,7 @@ class Retention:
     hours_s: float = 365 * 86_400.0
 
 
-class Store(EventStore, ModelStore, ShareStore, Protocol):
+class Store(EventStore, ModelStore, ShareStore, LearnedStore, Protocol):
     """PostgreSQL or its in-memory twin; `tests/contract/` holds both to this."""
 
     async def open(self) -> None:
@@ -334,6 +335,9 @@ class Store(EventStore, ModelStore, ShareStore, Protocol):
 
     async def use_key(self, key_id: str, now: datetime) -> bool:
         """Spend one use of a valid limited key; false when none is left."""
+
+    async def stamp_keys(self, used: Mapping[str, datetime]) -> None:
+        """Note when these keys were last used; nothing else of them changes."""
 
     async def save_secret(self, secret: Secret) -> None: ...
 

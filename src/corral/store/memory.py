@@ -15,6 +15,7 @@ from corral.store.base import Retention
 from corral.store.event import ALERT, Event
 from corral.store.memory_history import MemoryHistory
 from corral.store.memory_kept import MemoryKept
+from corral.store.memory_learned import MemoryLearned
 from corral.store.memory_metrics import MemoryMetrics
 from corral.store.memory_model import MemoryModels
 from corral.store.memory_read import MemoryRead
@@ -30,6 +31,7 @@ class MemoryStore(
     MemoryRegistry,
     MemoryModels,
     MemoryShares,
+    MemoryLearned,
     MemoryMetrics,
     MemoryHistory,
 ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -89,3 +89,8 @@ class MemoryRegistry(MemoryShelf):
         if key.uses_left is not None:
             self._keys[key_id] = replace(key, uses_left=key.uses_left - 1)
         return True
+
+    async def stamp_keys(self, used: Mapping[str, datetime]) -> None:
+        for key_id, at in used.items():
+            if (key := self._keys.get(key_id)) is not None:
+                self._keys[key_id] = replace(key, last_used_at=at)

@@ -10,6 +10,7 @@ from typing import Any
 from corral.core.app import App
 from corral.core.job_type import JobType
 from corral.core.key import Key
+from corral.core.learned import Learned
 from corral.core.model import KnownModel, Pin
 from corral.core.node import Node
 from corral.core.notice import Notice
@@ -22,6 +23,7 @@ from corral.core.worker_type import WorkerType
 from corral.errors import NotLeader
 from corral.store.audit import Chain
 from corral.store.base import Event, KeptTree, LogChunk
+from corral.store.learned import Subject
 
 
 class MemoryShelf:
@@ -44,6 +46,7 @@ class MemoryShelf:
         self._pins: dict[tuple[str, str], Pin] = {}
         self._shares: dict[str, Share] = {}
         self._share_uses: dict[str, ShareUse] = {}
+        self._learned: dict[Subject, tuple[datetime, Learned]] = {}
         self._events: list[Event] = []
         self._event_seq = 0
         self._cursors: dict[str, int] = {}

@@ -13,6 +13,7 @@ from corral.store.clear import Clear
 from corral.store.connection import Lane, Pool
 from corral.store.history import History
 from corral.store.kept import Kept
+from corral.store.learned import LearnedRows
 from corral.store.log_folder import LogFolder
 from corral.store.log_store import LogStore
 from corral.store.metrics import MetricStore
@@ -35,6 +36,7 @@ class PostgresStore(
     Registry,
     Models,
     Shares,
+    LearnedRows,
     ScheduleStore,
     History,
     Clear,

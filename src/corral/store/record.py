@@ -80,7 +80,15 @@ _NODE = (
 _SAMPLE = tuple(field.name for field in fields(Sample))
 _JOB_TYPE = tuple(f.name for f in fields(JobType) if f.name != "queue_order")
 _APP = tuple(f.name for f in fields(App) if f.name != "timeouts")
-_WORKER_TYPE = ("name", "worker_class", "job_type", "created_at")
+_WORKER_TYPE = (
+    "name",
+    "worker_class",
+    "job_type",
+    "created_at",
+    "min_workers",
+    "max_workers",
+    "gpus",
+)
 _KEY = tuple(field.name for field in fields(Key) if field.name != "scope")
 
 

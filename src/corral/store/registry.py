@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Table, delete, or_, select, update
+from sqlalchemy import Table, bindparam, delete, or_, select, update
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from corral.core.app import App
@@ -122,6 +122,12 @@ class Registry:
             .returning(keys.c.id)
         )
         return bool(spent)
+
+    async def stamp_keys(self, used: Mapping[str, datetime]) -> None:
+        if used:
+            statement = update(keys).where(keys.c.id == bindparam("of"))
+            rows = [{"of": key_id, "at": at} for key_id, at in sorted(used.items())]
+            await self._pool.fetch(statement.values(last_used_at=bindparam("at")), rows)
 
     async def _save(self, table: Table, *rows: dict[str, Any]) -> None:
         await self._pool.fetch(_upsert(table), rows)

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-HEAD = "0014"
+HEAD = "0016"
 """The newest migration; a database that already has it needs no Alembic at all."""
 
 # A task has ended exactly when it has this time. The index on live tasks asks for it
@@ -207,6 +207,9 @@ worker_types = Table(
     Column("environment", Text),
     Column("versions", Texts, nullable=False),
     Column("created_at", Time),
+    Column("min_workers", Integer, nullable=False, server_default="0"),
+    Column("max_workers", Integer),
+    Column("gpus", Text, nullable=False, server_default=""),
 )
 
 models = Table(
@@ -324,6 +327,24 @@ keys = Table(
     Column("expires_at", Time),
     Column("revoked_at", Time),
     Column("uses_left", Integer),
+    Column("last_used_at", Time),
+)
+
+learned = Table(
+    "learned",
+    metadata,
+    Column("kind", Text, primary_key=True),
+    Column("job_type", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("units", Integer, primary_key=True),
+    Column("worker_id", Text, primary_key=True),
+    *(
+        Column(name, Double, nullable=False)
+        for name in ("count", "value", "spread", "middle")
+    ),
+    Column("sole", Text, nullable=False),
+    Column("at", Time, nullable=False),
+    Index("learned_at", "at"),
 )
 
 # Values are sealed under a key that is not in this database.

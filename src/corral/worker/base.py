@@ -31,6 +31,12 @@ class Channel(Protocol):
     def patience(self, task_id: str, attempt: int, seconds: float) -> None:
         """Say how long the task may take to stop once it is asked to."""
 
+    def emit(self, task_id: str, attempt: int, value: Any) -> None:
+        """Pass on a piece of the task's output."""
+
+    def go_on(self, task_id: str, attempt: int, count: int) -> None:
+        """What is emitted next comes after so many pieces of attempts before."""
+
     def decode(self, text: Any) -> Any:
         """The value of a piece of JSON that nobody has decoded yet."""
 
@@ -62,7 +68,8 @@ class Context:
     """The running task as its worker sees it, in `self.context`."""
 
     __slots__ = (
-        "_channel", "_inputs", "attempt", "job_type", "labels", "model", "task_id",
+        "_channel", "_emitted", "_inputs", "attempt", "job_type", "labels", "model",
+        "task_id", "variables",
     )  # fmt: skip
 
     def __init__(
@@ -74,14 +81,24 @@ class Context:
         inputs: Any = None,
         labels: Mapping[str, str] | None = None,
         model: str | None = None,
+        variables: Mapping[str, str] | None = None,
+        emitted: Any = None,
     ) -> None:
         self._channel = channel
         self._inputs = inputs
+        self._emitted = emitted
         self.task_id = task_id
         self.attempt = attempt
         self.job_type = job_type
         self.labels = labels or {}
         self.model = model
+        self.variables = variables or {}
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Ids of the GPUs this task was given, where it asked for some."""
+        ids = self.variables.get("CORRAL_GPUS", "")
+        return tuple(ids.split(",")) if ids else ()
 
     @property
     def inputs(self) -> dict[str, Any]:
@@ -119,6 +136,28 @@ class Context:
     def log(self, text: str) -> None:
         """Add a line to the task's log, beside what it prints."""
         self._channel.log(str(text))
+
+    def emit(self, value: Any) -> None:
+        """Send a piece of output, any JSON value, to those who follow the task.
+
+        Pieces reach them at once and in order. They are not kept for long, so the
+        result must have everything once more.
+        """
+        self._channel.emit(self.task_id, self.attempt, value)
+
+    @property
+    def emitted(self) -> list[Any]:
+        """What an attempt before this one, which was lost, has emitted already.
+
+        Who reads it says that this attempt goes on from there, and emits only what
+        follows. An attempt that never looks begins from the start.
+        """
+        if not self._emitted:
+            return []
+        if not isinstance(self._emitted, list):
+            self._emitted = list(self._channel.decode(self._emitted))
+        self._channel.go_on(self.task_id, self.attempt, len(self._emitted))
+        return list(self._emitted)
 
 
 class Worker:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+from msgspec import Raw
+
 from corral.worker.bundle import Bundle
-from corral.worker.frame import Frame, Item, Outcome
+from corral.worker.frame import Chunks, Frame, Item, Outcome
 from corral.worker.runner_process import RunnerProcess
 
 Key = tuple[str, int]
+SAID_BYTES = 4 << 20
 
 
 class Batch:
@@ -24,7 +28,30 @@ class Batch:
         self.is_recalled = False
         self.printed: dict[Key, int] = {}
         """How many lines an attempt has printed, on whichever runners it was."""
+        self._said: dict[Key, Chunks] = {}
         self._runner: RunnerProcess | None = None
+
+    def keep(self, chunks: Chunks) -> None:
+        """Remember what an attempt has emitted, for when it is run once more."""
+        said = self._said.get(chunks.key)
+        if said is None or said.first + len(said.values) != chunks.first:
+            said = Chunks(*chunks.key, chunks.first, [])
+        if said.size + chunks.size <= SAID_BYTES:
+            said.values += chunks.values
+            self._said[chunks.key] = said
+
+    def again(self, item: Item) -> Item:
+        """The same attempt, which can go on from what it has emitted."""
+        said = self._said.get(item.key)
+        if said is None:
+            return item
+        before: list[Raw] = []
+        if isinstance(item.emitted, Raw):
+            before = msgspec.json.decode(item.emitted, type=list[Raw])
+        if len(before) < said.first - 1:
+            return item
+        whole = before[: said.first - 1] + said.values
+        return msgspec.structs.replace(item, emitted=Raw(msgspec.json.encode(whole)))
 
     def attach(self, runner: RunnerProcess | None) -> None:
         self._runner = runner

@@ -71,6 +71,10 @@ class Beacon:
         word = self._holdings.word()
         return {} if word is None else {"models": word}
 
+    def _cards(self) -> dict[str, Any]:
+        cards = self._desk.cards
+        return {"cards": cards} if cards else {}
+
     def _write(self, state: WorkerState, held: list[tuple[str, int]]) -> None:
         line: dict[str, Any] = {
             "incarnation": self.incarnation,
@@ -78,7 +82,7 @@ class Beacon:
             "error": self._pool.error,
             "held": held,
             "runners": self._pool.pids,
-            "facts": self._facts | self._models(),
+            "facts": self._facts | self._models() | self._cards(),
             "failures": self._pool.failures,
             "fault": self._pool.fault,
             "finished": self._pool.finished,

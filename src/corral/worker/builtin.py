@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from corral.worker.base import Worker
+from corral.worker.gpu_memory import GpuMemory
 
 
 class EchoWorker(Worker):
@@ -25,7 +26,8 @@ class SleepWorker(Worker):
     """Sleeps `{"seconds": s}`, then does what the payload asks.
 
     `{"exit": code}` ends the runner process, `{"fail": message}` raises,
-    `{"hang": true}` never returns.
+    `{"hang": true}` never returns. `{"memory_mb": m}` takes so much of a simulated card
+    while it sleeps.
 
     Made with `{"models": {"m1": {"size_mb": 4000, "load_s": 2}}}` it takes so long to
     load a model, which then takes so much of a simulated card.
@@ -33,10 +35,14 @@ class SleepWorker(Worker):
 
     def __init__(self, **params: Any) -> None:
         super().__init__(**params)
+        self._memory, self._took_mb = GpuMemory(), 0.0
         self._models = {
             str(name): {key: float(value) for key, value in told.items()}
             for name, told in dict(params.get("models") or {}).items()
         }
+
+    def working_memory_mb(self) -> float | None:
+        return self._took_mb or None
 
     def load_model(self, name: str) -> None:
         time.sleep(self._models.get(name, {}).get("load_s", 0.0))
@@ -52,7 +58,12 @@ class SleepWorker(Worker):
         if not isinstance(payload, dict):
             raise ValueError('sleep needs a payload like {"seconds": 0.1}')
         seconds = float(payload.get("seconds", 0.0))
-        time.sleep(seconds)
+        self._took_mb = float(payload.get("memory_mb") or 0.0)
+        self._memory.take("", self._took_mb)
+        try:
+            time.sleep(seconds)
+        finally:
+            self._memory.give_back("")
         if "exit" in payload:
             os._exit(int(payload["exit"]))
         if "fail" in payload:

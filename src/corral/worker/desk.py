@@ -69,6 +69,7 @@ class Desk:
         self._on_change = on_change
         self._lock = threading.Lock()
         self._held: dict[Key, Batch] = {}
+        self._cards: dict[Key, str] = {}
         self._seen: dict[Key, None] = {}
         self._is_closing = False
         self._emptied = threading.Condition(self._lock)
@@ -82,6 +83,12 @@ class Desk:
         """Attempts taken and not yet answered for."""
         with self._lock:
             return list(self._held)
+
+    @property
+    def cards(self) -> dict[str, list[str]]:
+        """The GPUs that attempts were given, by task."""
+        with self._lock:
+            return {key[0]: ids.split(",") for key, ids in self._cards.items()}
 
     def serve(
         self, signed: Mapping[str, Any], may_ask: Callable[[], bool] = lambda: True
@@ -137,6 +144,7 @@ class Desk:
         with self._lock:
             for outcome in outcomes:
                 self._held.pop((outcome.task_id, outcome.attempt), None)
+                self._cards.pop((outcome.task_id, outcome.attempt), None)
             if not self._held:
                 self._emptied.notify_all()
         if outcomes:
@@ -188,6 +196,8 @@ class Desk:
             for item in fresh:
                 self._remember(item.key)
                 self._held[item.key] = batch
+                if ids := (item.variables or {}).get("CORRAL_GPUS"):
+                    self._cards[item.key] = ids
         self._on_change()
         return batch
 

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from corral.worker.capture import PIECE_LIMIT, Capture, Line
 from corral.worker.frame import Done, End, Frame, Log, Outcome, Progress, pack
+from corral.worker.outflow import Outflow
 
 FLUSH_S = 0.005
 TICK_S = 0.02
@@ -37,6 +38,7 @@ class Emitter:
         self._capture = capture
         capture.on_full = self._flush_lines
         self._write_lock = threading.Lock()
+        self.output = Outflow(self.send)
         # Held from the taking of lines until they are written, or they would
         # overtake each other. Entered again when that makes something print.
         self._line_lock = threading.RLock()
@@ -64,6 +66,7 @@ class Emitter:
             self._capture.close()
         if self._progress is not None:
             self._send_progress()
+        self.output.flush()
         self._task = None
 
     def note_progress(self, progress: Progress) -> None:
@@ -73,6 +76,7 @@ class Emitter:
     def begin(self) -> None:
         """A batch starts."""
         self._flushed = _now()
+        self.output.begin()
         self._is_busy = True
         if not self._awake.is_set():
             self._awake.set()
@@ -102,6 +106,7 @@ class Emitter:
         lines_at = 0.0
         while self._awake.wait():
             time.sleep(TICK_S)
+            self.output.tick()
             if self._outcomes:
                 self.flush()
             now = _now()

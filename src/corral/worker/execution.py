@@ -13,6 +13,7 @@ from corral.worker.batch import Batch, cancelled, returned
 from corral.worker.cell import NONE, WHOLE
 from corral.worker.frame import (
     Cancel,
+    Chunks,
     Done,
     End,
     Fault,
@@ -25,7 +26,7 @@ from corral.worker.frame import (
     Progress,
     Run,
 )
-from corral.worker.notes import LOG_BYTES, LogLines, Notes
+from corral.worker.notes import LOG_BYTES, LogLines, Notes, Output
 from corral.worker.process import say_exit
 from corral.worker.runner_process import Event, Exited, RunnerProcess
 
@@ -127,6 +128,8 @@ class Execution:
             self._notes.note_progress(event)
         elif isinstance(event, Log):
             self._keep_lines(event)
+        elif isinstance(event, Chunks):
+            self._pass_on(event)
         elif isinstance(event, Patience):
             self._grant(event)
         elif isinstance(event, Loading | Models):
@@ -183,12 +186,24 @@ class Execution:
         if self._printed > LOG_BYTES:
             self._flush(_now())
 
+    def _pass_on(self, chunks: Chunks) -> None:
+        """Somebody may be watching: output is told at once."""
+        index = self._index.get(chunks.key)
+        if index is None or index in self._outcomes:
+            self._runner.gate.leave(chunks.size)
+            return
+        if len(self._items) > 1:
+            self._batch.keep(chunks)
+        piece = Output(*chunks.key, chunks.first, chunks.values)
+        self._tell(Notes(output=[(piece, self._runner.gate)]))
+
     def _bury(self, end: Exited) -> None:
         """The runner is dead: who was running, and whose fault is it?"""
         if self._is_killed:
             return
         if end.current == WHOLE:
-            self.retry_alone = [self._items[i] for i in self._open_ones()]
+            again = self._batch.again
+            self.retry_alone = [again(self._items[i]) for i in self._open_ones()]
         elif end.current in self._late_at:
             return  # judged already; it did not survive its own end
         elif end.current != NONE and end.current in self._open_ones():

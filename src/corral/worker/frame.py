@@ -25,6 +25,8 @@ class Item(Struct, omit_defaults=True):
     labels: dict[str, str] | None = None
     overlap: str = "allowed"
     model: str | None = None
+    variables: dict[str, str] | None = None
+    emitted: Raw | UnsetType = UNSET
 
     @property
     def key(self) -> tuple[str, int]:
@@ -43,6 +45,7 @@ class Outcome(Struct, omit_defaults=True):
     """How an attempt ended, as it travels from the runner to the manager.
 
     `load_s` is what its model took to load; it is no part of `duration_s`.
+    `memory_mb` is the most GPU memory it took beside its model, where known.
     """
 
     task_id: str
@@ -53,6 +56,7 @@ class Outcome(Struct, omit_defaults=True):
     started_at: float | None = None
     duration_s: float = 0.0
     load_s: float = 0.0
+    memory_mb: float | None = None
 
 
 class Held(Struct, omit_defaults=True):
@@ -153,6 +157,26 @@ class Log(Frame, tag="log"):
     lines: Raw
 
 
+class Chunks(Frame, tag="chunks"):
+    """Pieces of a task's output; `first` is the number of the first of them.
+
+    They are counted from 1 on; an attempt that goes on from the one before counts on.
+    """
+
+    task_id: str
+    attempt: int
+    first: int
+    values: list[Raw]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (self.task_id, self.attempt)
+
+    @property
+    def size(self) -> int:
+        return sum(len(memoryview(value)) for value in self.values)
+
+
 class Patience(Frame, tag="patience"):
     """How long this task may take to stop by itself once it is asked to."""
 
@@ -174,7 +198,9 @@ class Models(Frame, tag="models"):
 
 
 ToRunner = Init | Run | Cancel | Exec | Unload
-FromRunner = Ready | Broken | Done | End | Progress | Log | Patience | Loading | Models
+FromRunner = (
+    Ready | Broken | Done | End | Progress | Log | Chunks | Patience | Loading | Models
+)
 
 _encoder = msgspec.json.Encoder()
 decode_to_runner = msgspec.json.Decoder(ToRunner).decode

@@ -1,4 +1,4 @@
-"""What a runner's models take of the cards its worker was given.
+"""What a runner's models, and its tasks beside them, take of its worker's cards.
 
 Real cards show that by themselves. On simulated ones it is written down in the node's
 ledger (docs/design/gpu.md), so that they fill up and empty as real ones do.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 CARDS = "CORRAL_GPUS"
 LEDGER = "CORRAL_GPU_LEDGER"
@@ -59,3 +61,48 @@ class GpuMemory:
         taken = self._taken.pop(name, None)
         if taken is not None:
             taken.close()
+
+
+class WorkingSet:
+    """The most GPU memory a task took beside what was there when it began.
+
+    PyTorch knows it; a class that does not use PyTorch may have `working_memory_mb`,
+    which is asked after each task.
+    """
+
+    def __init__(self, worker: Any) -> None:
+        ask = getattr(worker, "working_memory_mb", None)
+        self._ask = ask if callable(ask) else None
+        self._before: list[int] = []
+
+    @property
+    def is_known(self) -> bool:
+        """Is there anybody to ask?"""
+        return self._ask is not None or "torch" in sys.modules
+
+    def begin(self) -> None:
+        self._before = []
+        cuda = _cuda() if self._ask is None else None
+        if cuda is None:
+            return
+        for card in range(cuda.device_count()):
+            cuda.reset_peak_memory_stats(card)
+            self._before.append(cuda.memory_allocated(card))
+
+    def end(self) -> float | None:
+        """MB since `begin`; None where nobody can tell."""
+        if self._ask is not None:
+            told = self._ask()
+            return None if told is None else max(0.0, float(told))
+        cuda, before = _cuda(), self._before
+        if cuda is None or not before:
+            return None
+        peaks = [cuda.max_memory_allocated(card) for card in range(len(before))]
+        more = sum(peak - had for peak, had in zip(peaks, before, strict=True))
+        return max(0.0, float(more) / 2**20)
+
+
+def _cuda() -> Any:
+    """PyTorch's, once user code has used it; asking any sooner would start it."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None

@@ -14,12 +14,14 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from corral.core.report import OUT_OF_MEMORY
 from corral.errors import WorkerError
 from corral.worker.base import Failure, Lost, Worker
 from corral.worker.frame import Fault, Item, Outcome
 from corral.worker.text import TRACEBACK_LIMIT, clean
 
 RESULT_LIMIT = 16 * 1024 * 1024
+CHUNK_LIMIT = 256 * 1024
 # The runner is started with -m, so its own module is __main__.
 _OURS = frozenset(
     {
@@ -118,6 +120,15 @@ def _refuse(name: str) -> Any:
 
 def encode_result(output: Any) -> bytes:
     """The result as JSON, or a failure that says what is wrong with it."""
+    return _encoded(output, RESULT_LIMIT, "the result ({}) cannot be kept")
+
+
+def encode_chunk(value: Any) -> bytes:
+    """A piece of output as JSON, or a failure as for a result."""
+    return _encoded(value, CHUNK_LIMIT, "output ({}) cannot be emitted")
+
+
+def _encoded(output: Any, limit: int, complaint: str) -> bytes:
     try:
         raw = _encode(output)
         # NaN and the infinities come out as null: look closer when there is one.
@@ -130,18 +141,24 @@ def encode_result(output: Any) -> bytes:
     except Exception as error:  # a result's own code may raise anything
         problem = str(error) or type(error).__name__
     else:
-        if len(raw) <= RESULT_LIMIT:
+        if len(raw) <= limit:
             return raw
-        problem = f"it takes {len(raw)} bytes, more than the {RESULT_LIMIT} allowed"
-    kind = type(output).__name__
-    raise _Failure("bad_result", f"the result ({kind}) cannot be kept: {problem}")
+        problem = f"it takes {len(raw)} bytes, more than the {limit} allowed"
+    said = complaint.format(type(output).__name__)
+    raise _Failure("bad_result", f"{said}: {problem}")
 
 
 def fault_of(error: BaseException) -> Fault:
     """What to tell about an exception: message, and traceback of user code."""
     if isinstance(error, _Failure | Failure):
         return Fault(error.kind, clean(str(error)))
-    return Fault("exception", describe(error), trace(error))
+    kind = OUT_OF_MEMORY if _is_out_of_memory(error) else "exception"
+    return Fault(kind, describe(error), trace(error))
+
+
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Of a card; frameworks have a class for it, all by the same name."""
+    return any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
 
 
 def describe(error: BaseException) -> str:

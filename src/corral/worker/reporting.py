@@ -20,7 +20,7 @@ from corral.errors import WorkerError
 from corral.worker.frame import Exec, Fault, Outcome
 from corral.worker.holding import Holdings, ModelsWord
 from corral.worker.manager_link import Away, Fenced, ManagerLink, Refused
-from corral.worker.notes import Key, LogLines, Notes
+from corral.worker.notes import Key, LogLines, Notes, Output
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ class Report(msgspec.Struct):
     state: str | UnsetType = UNSET
     error: str | UnsetType | None = UNSET
     models: ModelsWord | UnsetType = UNSET
+    output: list[Output] | UnsetType = UNSET
 
 
 _encode = msgspec.json.Encoder().encode
@@ -136,13 +137,14 @@ class Reporter:
     def _put_first_lines_first(self, notes: Notes) -> None:
         """What was told before must not be overtaken: an end ends the log as well."""
         with self._mailed:
-            if not (self._mailing or self._notes.logs):
+            if not (self._mailing or self._notes.logs or self._notes.output):
                 return
             keys = {(o.task_id, o.attempt) for o in notes.outcomes}
             while not keys.isdisjoint(self._mailing) and not self._stopped.is_set():
                 self._mailed.wait()
             early = self._notes.take_lines(keys)
             notes.logs[:0], notes.gates[:0] = early.logs, early.gates
+            notes.output[:0] = early.output
 
     def tell(self, notes: Notes) -> None:
         """Report soon, without waiting for it."""
@@ -188,6 +190,7 @@ class Reporter:
                 state, self._state = self._state, None
                 self._is_rung = False
                 self._mailing = {piece.key for piece in notes.logs}
+                self._mailing |= {piece.key for piece, _ in notes.output}
             try:
                 while (part := notes.split()) is not None:
                     self._deliver(part, wants_order=False)
@@ -218,6 +221,7 @@ class Reporter:
             told[0],
             told[1],
             models or UNSET,
+            [piece for piece, _ in notes.output] or UNSET,
         )
         try:
             answer = _decode_answer(self._send("/reports", _encode(report)))
@@ -239,8 +243,8 @@ class Reporter:
         """The manager cannot take this report: find the part that is to blame."""
         log.error("the manager refuses a report: %s", error.message)
         outcomes = notes.outcomes
-        if outcomes and notes.logs:
-            lines = Notes(logs=notes.logs, gates=notes.gates)
+        if outcomes and (notes.logs or notes.output):
+            lines = Notes(logs=notes.logs, gates=notes.gates, output=notes.output)
             self._deliver(lines, wants_order=False)
         else:
             notes.deliver()

@@ -16,6 +16,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from msgspec import Raw
+
 from corral.core.canary import CANARY
 from corral.core.model import MODEL_TASK
 from corral.errors import WorkerError
@@ -38,6 +40,7 @@ from corral.worker.frame import (
     decode_to_runner,
     read_frame,
 )
+from corral.worker.gpu_memory import WorkingSet
 from corral.worker.load import load_worker_class
 from corral.worker.process import die_with_parent, end_own_group
 from corral.worker.shelf import Shelf
@@ -62,6 +65,7 @@ class Runner:
         self._call: Any = None
         self._takes_batches = False
         self._shelf = Shelf(None)
+        self._working = WorkingSet(None)
         self._unload: list[str] = []
         reader = threading.Thread(target=self._read, args=(frames_in,), daemon=True)
         reader.start()
@@ -118,6 +122,7 @@ class Runner:
             self._call = invoke.bind(self._worker)
             self._takes_batches = invoke.has_batch(self._worker)
             self._shelf = Shelf(self._worker, init.model_room, tell=self._emit.send)
+            self._working = WorkingSet(self._worker)
             if callable(start := getattr(self._worker, "start", None)):
                 start()
             sizes = self._shelf.sizes()
@@ -158,11 +163,17 @@ class Runner:
                 continue
             self._show(item)
             emit.open_task(item.task_id, item.attempt)
-            does = call if item.job_type not in _OWN else partial(self._answer, item)
+            is_own = item.job_type in _OWN
+            is_measured = not is_own and self._working.is_known
+            does = partial(self._answer, item) if is_own else call
+            if is_measured:
+                does = partial(self._measure, does)
             has_models = item.model or self._unload
             prepare = partial(self._have, item.model) if has_models else None
             outcome, size = invoke.run_one(does, item, prepare)
             emit.close_task()
+            if is_measured and outcome.kind == "completed":
+                outcome.memory_mb = self._measured()
             emit.add(outcome, size)
             if flush_each:  # one of these has killed a runner before
                 emit.flush()
@@ -175,6 +186,7 @@ class Runner:
         if any(item.model != model for item in items):
             return False
         self._show(items[0])
+        self._worker.contexts = [self._context(item) for item in items]
         self._emit.open_task(items[0].task_id, items[0].attempt)
         done = invoke.run_whole(self._worker, items, partial(self._have, model))
         self._emit.close_task()
@@ -191,14 +203,27 @@ class Runner:
         self._shelf.drop(name for name in unload if name != model)
         return self._shelf.need(model) if model else 0.0
 
+    def _measure(self, does: Callable[[Any], Any], payload: Any) -> Any:
+        # Here, where its model is loaded already.
+        self._working.begin()
+        return does(payload)
+
+    def _measured(self) -> float | None:
+        try:
+            return self._working.end()
+        except Exception as error:  # user code, and its task has ended well
+            text = invoke.trace(error) or invoke.describe(error)
+            sys.stderr.write(f"cannot tell what a task took: {text}\n")
+            return None
+
     def _answer(self, item: Item, payload: Any) -> dict[str, Any]:
         """What is asked of every worker, whatever its class."""
         if item.job_type == CANARY:
             return canary.answer(self._worker, payload)
         return {"models": self._shelf.names}
 
-    def _show(self, item: Item) -> None:
-        context = Context(
+    def _context(self, item: Item) -> Context:
+        return Context(
             self,
             item.task_id,
             item.attempt,
@@ -206,8 +231,13 @@ class Runner:
             item.inputs,
             item.labels,
             item.model,
+            item.variables,
+            item.emitted,
         )
-        self._worker.context = context
+
+    def _show(self, item: Item) -> None:
+        self._emit.output.restart(item.key)
+        self._worker.context = context = self._context(item)
         self._on_stop.clear()
         if grace_s := getattr(self._worker, "stop_grace_s", 0.0):
             context.allow_to_stop(float(grace_s))
@@ -221,6 +251,13 @@ class Runner:
     def log(self, text: str) -> None:
         data = text.encode("utf-8", "backslashreplace")
         self._capture.feed("log", data + b"\n")
+
+    def emit(self, task_id: str, attempt: int, value: Any) -> None:
+        raw = invoke.encode_chunk(value)
+        self._emit.output.emit((task_id, attempt), Raw(raw))
+
+    def go_on(self, task_id: str, attempt: int, count: int) -> None:
+        self._emit.output.go_on((task_id, attempt), count)
 
     def is_cancelled(self, task_id: str) -> bool:
         return task_id in self._cancelled

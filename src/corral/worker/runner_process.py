@@ -15,6 +15,7 @@ from corral.worker import process
 from corral.worker.cell import Cells
 from corral.worker.frame import (
     Broken,
+    Chunks,
     Done,
     End,
     Frame,
@@ -53,7 +54,8 @@ class Poke:
     """Something changed outside: look again."""
 
 
-Event = Done | End | Progress | Log | Patience | Loading | Models | Exited | Poke
+Word = Progress | Log | Chunks | Patience | Loading | Models
+Event = Done | End | Word | Exited | Poke
 POKE = Poke()
 
 
@@ -165,4 +167,6 @@ class RunnerProcess:
             if isinstance(frame, Log):
                 # Not read on: its pipe fills, and in the end who prints waits.
                 self.gate.enter(len(memoryview(frame.lines)))
+            elif isinstance(frame, Chunks):
+                self.gate.enter(frame.size)
             self.events.put(frame)

@@ -22,13 +22,14 @@ import redis
 from corral.agent.config import AgentConfig, ChildPolicy
 from corral.agent.main import Agent
 from corral.errors import CorralError
-from tests.unit.agent.standin import TOKEN, StandInManager, free_port
+from tests.acceptance.cluster import free_port
+from tests.unit.agent.standin import TOKEN, StandInManager
 
 SUPERVISOR = (sys.executable, str(Path(__file__).with_name("standin_supervisor.py")))
-QUICK = ChildPolicy(first_delay_s=0.05, longest_delay_s=0.4, stop_grace_s=5.0)
+QUICK = ChildPolicy(first_delay_s=0.05, longest_delay_s=0.4, stop_grace_s=30.0)
 
 
-def wait_until(claim: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+def wait_until(claim: Callable[[], Any], timeout_s: float = 60.0) -> Any:
     """For facts that ring no bell: files and processes."""
     deadline = time.monotonic() + timeout_s
     while not (value := claim()):
@@ -116,11 +117,11 @@ class Running:
         except CorralError as error:
             self.error = error
 
-    def stop(self, timeout_s: float = 15.0) -> None:
+    def stop(self, timeout_s: float = 60.0) -> None:
         self.agent.stop()
         self.join(timeout_s)
 
-    def join(self, timeout_s: float = 15.0) -> None:
+    def join(self, timeout_s: float = 60.0) -> None:
         self.thread.join(timeout_s)
         assert not self.thread.is_alive(), "the agent did not end"
 
@@ -176,7 +177,7 @@ def redis_server() -> Iterator[RedisServer]:
         yield server
     finally:
         child.terminate()
-        child.wait(10)
+        child.wait(60)
         shutil.rmtree(folder)
 
 

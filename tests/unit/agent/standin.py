@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -18,13 +17,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from tests.acceptance.cluster import free_port
+
 TOKEN = "corral_t1_token"
 NODE = "node-1"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def refusal(status: int, code: str, message: str = "no") -> Response:
@@ -78,7 +74,7 @@ class StandInManager:
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._thread.start()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not self._server.started and time.monotonic() < deadline:
             time.sleep(0.01)
         assert self._server.started
@@ -86,7 +82,7 @@ class StandInManager:
     def stop(self) -> None:
         if self._server is not None and self._thread is not None:
             self._server.should_exit = True
-            self._thread.join(10)
+            self._thread.join(60)
             assert not self._thread.is_alive()
             self._server = self._thread = None
 
@@ -94,14 +90,14 @@ class StandInManager:
         self.workers = list(workers)
         self.version += 1
 
-    def wait_for(self, condition: Callable[[], Any], timeout_s: float = 10.0) -> Any:
+    def wait_for(self, condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
         """What `condition` gives, once something we were told makes it true."""
         with self._bell:
             assert self._bell.wait_for(condition, timeout_s), "it was never told"
             return condition()
 
     def await_worker(
-        self, claim: Callable[[dict[str, Any]], bool], timeout_s: float = 10.0
+        self, claim: Callable[[dict[str, Any]], bool], timeout_s: float = 60.0
     ) -> dict[str, Any]:
         """The worker's entry in a beat, from now on, for which `claim` is true."""
         seen = len(self.beats)

@@ -97,7 +97,7 @@ def test_an_epoch_conflict_ends_all_workers_and_registers_again(
     again = manager.await_worker(
         lambda e: e["state"] == "ready" and e["pid"] != first["pid"]
     )
-    assert not is_alive(first["pid"])
+    wait_until(lambda: not is_alive(first["pid"]))
     assert again["restarts"] == 0
     assert [row["epoch"] for row in book.find("greeting")] == [1, 12]
 
@@ -136,13 +136,13 @@ def test_an_agent_cut_off_too_long_stops_its_workers_until_the_manager_is_back(
     manager: StandInManager, config: AgentConfig, book: Book, start: Start
 ) -> None:
     manager.workers = [book.worker(deaf=True)]
-    start(replace(config, fence_after_s=1.0))
+    start(replace(config, fence_after_s=2.0))
     first = manager.await_worker(lambda e: e["state"] == "ready")
     manager.stop()
     wait_until(lambda: not is_alive(first["pid"]))
     manager.start()
+    wait_until(lambda: [row["epoch"] for row in book.find("greeting")] == [1, 2])
     manager.await_worker(lambda e: e["state"] == "ready")
-    assert [row["epoch"] for row in book.find("greeting")] == [1, 2]
 
 
 def test_a_beat_that_is_refused_for_a_moment_ends_nothing(
@@ -160,7 +160,7 @@ def test_a_beat_that_is_refused_for_a_moment_ends_nothing(
 def test_an_agent_that_is_stopped_lets_workers_finish_and_takes_leave(
     manager: StandInManager, config: AgentConfig, book: Book, start: Start
 ) -> None:
-    manager.workers = [book.worker(held=[["t1", 1]], finish_s=0.6)]
+    manager.workers = [book.worker(held=[["t1", 1]], finish_s=1.5)]
     running = start(config)
     manager.await_worker(lambda e: e["state"] == "busy")
     running.agent.stop()
@@ -175,13 +175,12 @@ def test_a_second_stop_does_not_wait_for_workers(
     manager: StandInManager, config: AgentConfig, book: Book, start: Start
 ) -> None:
     manager.workers = [book.worker(deaf=True)]
-    running = start(config)
+    patient = replace(config.child, stop_grace_s=300.0)
+    running = start(replace(config, child=patient))
     entry = manager.await_worker(lambda e: e["state"] == "ready")
-    began = time.monotonic()
     running.agent.stop()
     running.stop()
-    assert time.monotonic() - began < config.child.stop_grace_s
-    assert not is_alive(entry["pid"])
+    wait_until(lambda: not is_alive(entry["pid"]))
 
 
 def test_an_agent_tells_the_time_with_its_registration_and_every_beat(
@@ -206,6 +205,6 @@ def test_an_agent_of_a_version_that_does_not_fit_says_so_once_and_waits(
     running = start(config)
     manager.wait_for(lambda: manager.refused)
     wait_until(lambda: message in caplog.text)
-    running.stop(timeout_s=5.0)
+    running.stop()
     assert running.error is None
     assert (len(manager.refused), caplog.text.count(message)) == (1, 1)

@@ -158,7 +158,7 @@ def test_an_idle_agent_stops_at_once_while_a_breaker_is_open(
     manager.workers = [book.worker(die_while=str(cause))]
     running = start(replace(config, breaker=LONG))
     opened(manager)
-    running.stop(5.0)
+    running.stop()
 
 
 def test_workers_share_a_breaker_by_type_else_by_class_and_environment() -> None:

@@ -13,8 +13,9 @@ from corral.agent import identity
 from corral.agent.config import AgentConfig
 from corral.agent.identity import Identity
 from corral.errors import Unauthenticated, Unreachable
+from tests.acceptance.cluster import free_port
 from tests.unit.agent.conftest import Running
-from tests.unit.agent.standin import NODE, StandInManager, free_port
+from tests.unit.agent.standin import NODE, StandInManager
 
 Start = Callable[[AgentConfig], Running]
 

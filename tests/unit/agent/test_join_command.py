@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.agent.standin import NODE, TOKEN, StandInManager, free_port
+from tests.acceptance.cluster import free_port
+from tests.unit.agent.standin import NODE, TOKEN, StandInManager
 
 
 def begin(home: Path, url: str, *args: str, **env: str) -> subprocess.Popen[str]:
@@ -30,9 +31,9 @@ def test_join_serves_with_a_token_from_the_environment_until_it_is_stopped(
     option = "a.b:C=doublex3"
     process = begin(tmp_path, manager.url, "--worker", option, CORRAL_JOIN_TOKEN=TOKEN)
     try:
-        manager.wait_for(lambda: manager.beats, 20.0)
+        manager.wait_for(lambda: manager.beats)
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     finally:
         process.kill()
     assert process.returncode == 0
@@ -55,7 +56,7 @@ def test_a_join_that_cannot_work_says_why_in_one_line(
     manager: StandInManager, tmp_path: Path, args: list[str], code: int, line: str
 ) -> None:
     process = begin(tmp_path, manager.url, *args)
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == code
     errors = [text for text in said.splitlines() if text.startswith("Error: ")]
     assert len(errors) == 1
@@ -66,6 +67,6 @@ def test_a_join_that_cannot_work_says_why_in_one_line(
 def test_a_join_nobody_answers_gives_up_with_exit_code_3(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     process = begin(tmp_path, url, "--token", TOKEN, WORKER_REGISTRATION_TIMEOUT="0.2")
-    _, said = process.communicate(timeout=20)
+    _, said = process.communicate(timeout=60)
     assert process.returncode == 3
     assert "does not answer" in said

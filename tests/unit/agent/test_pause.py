@@ -32,4 +32,4 @@ def test_a_worker_is_not_killed_for_a_pause_of_the_whole_machine(
         wait_until(lambda: not is_alive(pid))
     finally:
         child.kill()
-        child.wait(10)
+        child.wait(60)

@@ -47,7 +47,7 @@ def client_of(tunnel: Tunnel, access: Access) -> redis.Redis:
         username=access.username,
         password=access.password,
         db=access.database,
-        socket_timeout=10,
+        socket_timeout=60,
         retry=Retry(NoBackoff(), 0),
     )
 
@@ -80,11 +80,11 @@ def test_a_blocking_pop_waits_through_the_tunnel(
     with client_of(tunnel, access) as waiting, client_of(tunnel, access) as giving:
         found: list[object] = []
         thread = threading.Thread(
-            target=lambda: found.append(waiting.brpop(["list"], timeout=8))
+            target=lambda: found.append(waiting.brpop(["list"], timeout=30))
         )
         thread.start()
         giving.lpush("list", "item")
-        thread.join(10)
+        thread.join(60)
     assert found == [(b"list", b"item")]
 
 
@@ -95,7 +95,7 @@ def test_kombu_publishes_and_consumes_with_the_workers_url(
         connection = app.connection_for_write()
         queue = connection.SimpleQueue("w.node-1.w1")
         queue.put({"n": 1})
-        message = queue.get(timeout=8)
+        message = queue.get(timeout=30)
         assert message.payload == {"n": 1}
         message.ack()
         queue.close()
@@ -150,7 +150,7 @@ def test_an_end_on_the_far_side_ends_the_local_side(
     tunnel: Tunnel, manager: StandInManager
 ) -> None:
     with socket.socket(socket.AF_UNIX) as local:
-        local.settimeout(10)
+        local.settimeout(60)
         local.connect(path_of(tunnel))
         wait_until(lambda: tunnel.connections == 1)
         local.sendall(b"QUIT\r\n")
@@ -176,7 +176,7 @@ def test_a_refused_key_closes_the_local_connection(
 ) -> None:
     opened = Tunnel(manager.url, "corral_n1_wrong", tmp_path)
     with socket.socket(socket.AF_UNIX) as local:
-        local.settimeout(10)
+        local.settimeout(60)
         local.connect(path_of(opened))
         assert local.recv(100) == b""
     opened.close()
@@ -186,7 +186,7 @@ def test_closing_the_tunnel_ends_its_connections_and_its_socket(
     tunnel: Tunnel,
 ) -> None:
     with socket.socket(socket.AF_UNIX) as local:
-        local.settimeout(10)
+        local.settimeout(60)
         local.connect(path_of(tunnel))
         wait_until(lambda: tunnel.connections == 1)
         tunnel.close()

@@ -52,7 +52,7 @@ class Target:
     async def hold(self, request: Request) -> Response:
         """Answers when told to."""
         self.arrived.set()
-        await asyncio.to_thread(self.go.wait, 20)
+        await asyncio.to_thread(self.go.wait, 60)
         return JSONResponse({"held": True})
 
     async def nap(self, request: Request) -> Response:
@@ -65,7 +65,7 @@ class Target:
         async def body() -> AsyncIterator[bytes]:
             yield b"first,"
             self.arrived.set()
-            await asyncio.to_thread(self.go.wait, 20)
+            await asyncio.to_thread(self.go.wait, 60)
             yield b"second"
 
         return StreamingResponse(body(), media_type="text/plain")
@@ -113,10 +113,10 @@ def serving() -> Iterator[Target]:
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        assert started.wait(20)
+        assert started.wait(60)
         target.port = server.servers[0].sockets[0].getsockname()[1]
         yield target
     finally:
         target.go.set()
         server.should_exit = True
-        thread.join(20)
+        thread.join(60)

@@ -163,6 +163,8 @@ async def test_a_worker_is_described_as_the_documents_have_it(world: World) -> N
         "error_rate": 0.5,
         "model_loads": 0,
         "model_load_s": 0.0,
+        "speed": 1.0,
+        "speed_runs": 0,
     }
 
 

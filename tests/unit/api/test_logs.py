@@ -47,13 +47,13 @@ async def test_a_waiting_reader_is_woken_by_a_line_and_by_the_end(
     await quiet()
     assert not poll.done()
     await worker.report(logs=[chunk(task_id, 1, 3)])
-    told = await asyncio.wait_for(poll, 5)
+    told = await asyncio.wait_for(poll, 60)
     assert (texts(told), told["done"]) == (numbered(1, 3), False)
     poll = asyncio.create_task(world.read.ask(path, wait=60, after=told["cursor"]))
     await quiet()
     assert not poll.done()
     await worker.finish(item)
-    told = await asyncio.wait_for(poll, 5)
+    told = await asyncio.wait_for(poll, 60)
     assert (told["lines"], told["done"], told["status"]) == ([], True, "completed")
 
 
@@ -63,13 +63,13 @@ async def test_a_reader_may_wait_for_progress_as_well(world: World) -> None:
     poll = asyncio.create_task(world.read.ask(path, wait=60, progress=-1))
     await quiet()
     await worker.report(progress=[[task_id, 1, 0.25, "reading"]])
-    told = await asyncio.wait_for(poll, 5)
+    told = await asyncio.wait_for(poll, 60)
     assert told["progress"] == {"fraction": 0.25, "message": "reading"}
     poll = asyncio.create_task(world.read.ask(path, wait=60, progress=0.25))
     await quiet()
     assert not poll.done()
     await worker.report(progress=[[task_id, 1, 0.5, ""]])
-    assert (await asyncio.wait_for(poll, 5))["progress"]["fraction"] == 0.5
+    assert (await asyncio.wait_for(poll, 60))["progress"]["fraction"] == 0.5
 
 
 async def test_a_place_in_the_log_may_lie_inside_a_chunk(world: World) -> None:
@@ -108,7 +108,7 @@ async def test_attempts_and_tails_can_be_asked_for(world: World) -> None:
     await quiet()
     await worker.fail(item)
     # Another attempt begins: of this one nothing more will come.
-    assert (await asyncio.wait_for(poll, 5))["done"]
+    assert (await asyncio.wait_for(poll, 60))["done"]
     await world.step(2, worker.node)
     item = worker.take_one()
     await worker.report(
@@ -166,7 +166,7 @@ async def test_events_go_on_until_the_end_and_stop_with_the_manager(
     await quiet()
     await worker.report(logs=[chunk(task_id, 2, 2)], outcomes=[outcome(item)])
     told = events(
-        (await asyncio.wait_for(stream, 5)).text.replace(": still here\n\n", "")
+        (await asyncio.wait_for(stream, 60)).text.replace(": still here\n\n", "")
     )
     kinds = [event.get("event") or event["id"] for event in told]
     assert sorted(kinds) == ["1:1", "1:2", "end", "progress"]
@@ -175,7 +175,7 @@ async def test_events_go_on_until_the_end_and_stop_with_the_manager(
     stream = asyncio.create_task(world.read.get(f"/tasks/{other}/logs/stream"))
     await quiet()
     world.manager.hush()
-    assert "event: end" not in (await asyncio.wait_for(stream, 5)).text
+    assert "event: end" not in (await asyncio.wait_for(stream, 60)).text
 
 
 @pytest.mark.parametrize("query", ["after=x", "attempt=0", "tail=-1"])

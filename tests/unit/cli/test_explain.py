@@ -25,6 +25,15 @@ WAITING: dict[str, Any] = {
         "in_s": 12.0,
     },
     "estimated_duration": 20.0,
+    "estimate": {
+        "duration": 18.0,
+        "low": 15.0,
+        "high": 31.0,
+        "runs": 40,
+        "memory_mb": 512.0,
+        "memory_high_mb": 700.0,
+        "memory_runs": 12,
+    },
     "changes": [
         {"change": "wait", "message": "would start on w1 when task 41 ends"},
         {
@@ -76,6 +85,8 @@ def test_a_waiting_task_gets_a_page(manager: StandIn, corral: Corral) -> None:
     assert "$ corral worker launch CLASS --job-type render" in ran.out
     assert "0 before it, 3 in its line" in ran.out
     assert "in about 12 s; four of five such tasks: 8.0 s to 40 s" in ran.out
+    assert "20 s; four of five such tasks: 15 s to 31 s (40 seen)" in ran.out
+    assert "512 MB of GPU memory beside its model (12 seen)" in ran.out
     row = next(line for line in lines if line.startswith("w1"))
     assert row.split()[3:8] == ["12.0", "0.0", "0.0", "20.0", "32.0"]
     assert "3 more worker(s): --all lists them" in ran.err

@@ -38,7 +38,7 @@ class Terminal:
 
     def wait_for(self, words: bytes) -> bool:
         with self._news:
-            return self._news.wait_for(lambda: words in self._seen, timeout=30)
+            return self._news.wait_for(lambda: words in self._seen, timeout=60)
 
     def close(self) -> None:
         # Without a writer the reader ends by itself, and its end can be closed.
@@ -97,7 +97,7 @@ def test_run_shows_why_it_waits_and_then_the_bare_result(
     process = _start(environment, terminal, "run", "echo", "{}")
     assert terminal.wait_for(b"no worker serves 'echo'")
     shown.set()
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, '{"echoed": "hi"}\n')
 
 
@@ -109,7 +109,7 @@ def test_interrupted_run_leaves_the_task_and_says_how_to_stop_it(
     process = _start(environment, terminal, "run", "echo", "{}")
     assert terminal.wait_for(b"t1 running")
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == 130
     assert terminal.wait_for(b"corral cancel t1")
 
@@ -129,13 +129,13 @@ def test_wait_and_submit_show_a_bar(
 
     manager.on("POST /tasks/collect", collect)
     process = _start(environment, terminal, "submit", "echo", "--file", "-")
-    out, _ = process.communicate("1\n2\n", timeout=30)
+    out, _ = process.communicate("1\n2\n", timeout=60)
     assert out == "a\nb\n"
     assert terminal.wait_for(b"submitting")
     process = _start(environment, terminal, "wait", "a", "b")
     assert terminal.wait_for(b"1/2")
     shown.set()
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "a completed\nb completed\n")
 
 
@@ -164,5 +164,5 @@ def test_a_task_that_says_how_far_it_is_gets_a_bar_below_its_lines(
     assert terminal.wait_for(b"epoch 3 of 6")
     assert terminal.wait_for(b" 50%")
     shown.set()
-    out, _ = process.communicate(timeout=30)
+    out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "a line\na line\n")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-
 import httpx
 import pytest
 
@@ -11,12 +9,7 @@ from corral.client.connection import Connection, Verb
 from corral.client.port import has_port, listen
 from corral.client.relay import BODY_LIMIT, MANAGER, Call, Manager, Relay, Told, told
 from corral.errors import AlreadyRunning, InvalidField
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+from tests.acceptance.cluster import free_port
 
 
 async def echo(call: Call) -> Told:

@@ -99,6 +99,13 @@ def test_cards_go_to_who_fits(
     assert given_to(wants, cards) == bound
 
 
+def test_a_card_that_a_task_has_is_not_given_before_it_comes_back() -> None:
+    cards = [card(0)]
+    refusal = bind([want("a", "1")], cards, {cards[0].id})["a"].refusal
+    assert refusal.endswith("is with a task that runs")
+    assert bind([want("a", "1")], cards)["a"].cards == tuple(cards)
+
+
 def test_a_refusal_says_why_for_each_card() -> None:
     at = datetime(2030, 1, 1, tzinfo=UTC)
     sick = card(1, 0.0, is_offered=False, quarantine=Quarantine("Xid 79", at, at))

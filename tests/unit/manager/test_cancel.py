@@ -117,7 +117,7 @@ async def test_a_cancel_the_store_does_not_agree_with_ends_with_an_answer(
     world.store.loses_answer("settle_tasks")
     ended = outcome(worker.take_one(), kind="returned")
     fault(await worker.report(outcomes=[ended]), 503, "store_unavailable")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         fault(await world.submit.delete(f"/tasks/{task_id}"), 503, "store_unavailable")
     await world.step(1, worker.node)
     said(await world.submit.delete(f"/tasks/{task_id}"))

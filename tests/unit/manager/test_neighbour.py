@@ -280,6 +280,8 @@ async def test_nobody_waits_for_a_service_that_hangs(service: TaskService) -> No
     async with running(config) as world:
         service.gate.clear()
         worker = await world.worker()
+        assert world.manager.neighbour is not None
+        hanging = asyncio.create_task(world.manager.neighbour.step())
         ids = [f"task-{number}" for number in range(20)]
         for task_id in ids:
             await world.submit.submit(task_id=task_id)
@@ -287,4 +289,6 @@ async def test_nobody_waits_for_a_service_that_hangs(service: TaskService) -> No
             assert await world.read.status(task_id) == "completed"
         assert service.told == []
         service.gate.set()
+        await hanging
+        await world.manager.neighbour.step()
         await asyncio.to_thread(service.await_status, "completed", *ids)

@@ -22,6 +22,44 @@ class Doubler(Worker):
         return payload * 2
 
 
+class Teller(Worker):
+    """Emits words; goes on from those of an attempt before. May die on the way."""
+
+    def run(self, payload: Any) -> Any:
+        words = payload["words"]
+        begun = self.context.emitted if payload.get("goes_on") else []
+        for number, word in enumerate(words[len(begun) :], len(begun)):
+            if number == payload.get("die_at") and not begun:
+                # What was emitted travels by itself; its end must not overtake it.
+                pause(0.05)
+                os._exit(9)
+            self.context.emit(word)
+        return {"words": words, "begun": begun}
+
+
+class Choir(Worker):
+    """Emits for all of a batch at once; `die` kills it in the middle, once."""
+
+    contexts: Any = ()
+
+    def run(self, payload: Any) -> Any:
+        begun = self.context.emitted
+        for word in payload["words"][len(begun) :]:
+            self.context.emit(word)
+        return begun
+
+    def run_batch(self, payloads: list[Any]) -> list[Any]:
+        for at in range(max(len(payload["words"]) for payload in payloads)):
+            for payload, context in zip(payloads, self.contexts, strict=True):
+                if at == payload.get("die_at"):
+                    pause(0.05)
+                    os._exit(9)
+                if at == payload.get("fail_at"):
+                    raise LookupError("not all at once")
+                context.emit(payload["words"][at])
+        return [[] for _ in payloads]
+
+
 class Parametrised(Worker):
     def start(self) -> None:
         self.started = True
@@ -111,10 +149,12 @@ class Chatty(Worker):
 class Talker(Worker):
     """Reports progress, then waits for the test to let it go on by cancelling."""
 
+    stop_grace_s = 30.0
+
     def run(self, payload: dict[str, Any]) -> Any:
         self.context.progress(0.25, "quarter")
         print("before the wait")  # noqa: T201
-        for _ in range(200):
+        for _ in range(3000):
             if self.context.cancelled:
                 return "gave up politely"
             pause(0.02)
@@ -143,6 +183,15 @@ class Batcher(Worker):
             ValueError("told by value") if p == "told" else [p, len(payloads)]
             for p in payloads
         ]
+
+
+class Gated(Worker):
+    """Ends once the file it is told of is there."""
+
+    def run(self, payload: dict[str, str]) -> Any:
+        while not os.path.exists(payload["until"]):
+            pause(0.005)
+        return True
 
 
 class Spawner(Worker):
@@ -231,15 +280,19 @@ not_a_class = 5
 class Tidy(Worker):
     """Cleans up when asked to stop, or does not."""
 
-    stop_grace_s = 1.0
+    stop_grace_s = 30.0
 
     def run(self, payload: Any) -> Any:
         reasons: SimpleQueue[str] = SimpleQueue()
         self.context.on_stop(reasons.put)
-        reason = reasons.get(timeout=20)
+        reason = reasons.get(timeout=60)
         if payload.get("deaf"):
-            pause(20)
+            pause(60)
         return {"tidied": reason, "cancelled": self.context.cancelled}
+
+
+class Hasty(Tidy):
+    stop_grace_s = 0.5
 
 
 class Shows(Worker):
@@ -269,3 +322,13 @@ class Weights(Worker):
 
     def run(self, payload: Any) -> Any:
         return self.context.model
+
+
+class Vague(Worker):
+    """Fails when it is asked what a task took."""
+
+    def run(self, payload: Any) -> Any:
+        return payload
+
+    def working_memory_mb(self) -> float:
+        raise RuntimeError("no idea")

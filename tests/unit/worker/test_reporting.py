@@ -152,7 +152,7 @@ def test_results_wait_out_a_manager_that_is_away(desk: Desk) -> None:
     away.statuses = [503] * 3
     thread = threading.Thread(target=finish, args=(reporter, done("a")))
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive()
     assert desk.known == ["a"]
     reporter.stop()

@@ -20,7 +20,7 @@ def counted(worker_class: str, failures: int) -> RunnerPool:
     pool = RunnerPool(RunnerSpec(f"{SAMPLES}:{worker_class}", {}), 1, changed.set)
     pool.start()
     while pool.failures < failures:
-        assert changed.wait(20)
+        assert changed.wait(60)
         changed.clear()
     return pool
 
@@ -38,11 +38,11 @@ def test_an_idle_runner_that_dies_counts() -> None:
     pool = RunnerPool(RunnerSpec(f"{SAMPLES}:Doubler", {}), 1, changed.set)
     pool.start()
     while not pool.is_ready:
-        assert changed.wait(20)
+        assert changed.wait(60)
         changed.clear()
     os.kill(pool.pids[0], signal.SIGKILL)
     while not pool.failures:
-        assert changed.wait(20)
+        assert changed.wait(60)
         changed.clear()
     assert "the idle runner was killed" in (pool.fault or "")
     pool.kill()

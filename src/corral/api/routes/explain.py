@@ -28,4 +28,4 @@ async def explain(task_id: str, who: Reader, limit: Most = 20) -> Response:
     task = await find(who, task_id)
     attempts = await manager.store.attempts(task.id)
     told = explain_task(manager, task, is_all=not limit)
-    return answer(explained(told, attempts, limit))
+    return answer(explained(manager.cluster, told, attempts, limit))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
+from msgspec import UNSET
 
 from corral.api import job_model as jm
 from corral.api import job_render
@@ -15,11 +16,10 @@ from corral.core.environment import (
     ArchiveEnvironment,
     Environment,
     from_plain,
-    to_plain,
 )
 from corral.core.job_type import check_name
 from corral.core.key import Scope
-from corral.core.worker_type import WorkerType
+from corral.core.worker_type import WorkerType, check_served
 from corral.errors import InvalidField, NotFound
 
 router = APIRouter(tags=["job API"])
@@ -45,10 +45,23 @@ async def register_worker_type(request: Request, who: Operator) -> Response:
         said.worker_params,
         said.job_type,
         await _environment(who, said),
+        **_limits(who, name, said),
     )
+    if said.max_workers is not UNSET:
+        check_served(row)
     await who.manager.worker_types.save(row)
     who.note("worker_type.save", name, worker_class=row.worker_class)
     return answer(None)
+
+
+def _limits(who: Caller, name: str, said: jm.WorkerTypeIn) -> dict[str, Any]:
+    """What is said of its workers' number and cards; else what was said before."""
+    known = who.manager.cluster.worker_types.get(name)
+    kept = known or WorkerType(name, said.worker_class)
+    gpus = kept.gpus if said.gpus is UNSET else wanted_gpus(said.gpus)
+    least = kept.min_workers if said.min_workers is UNSET else said.min_workers
+    most = kept.max_workers if said.max_workers is UNSET else said.max_workers
+    return {"gpus": gpus, "min_workers": least, "max_workers": most}
 
 
 async def _environment(who: Caller, said: jm.WorkerTypeIn) -> Environment | None:
@@ -85,19 +98,8 @@ async def _check_there(who: Caller, digest: str) -> None:
 )
 async def worker_types(who: Reader) -> Response:
     known = who.manager.cluster.worker_types
-    rows = [
-        jm.WorkerTypeOut(
-            t.name,
-            t.worker_class,
-            t.params,
-            t.job_type,
-            to_plain(t.environment) if t.environment else None,
-            t.version,
-            t.entry,
-        )
-        for t in sorted(known.values(), key=lambda t: t.name)
-    ]
-    return answer(jm.WorkerTypes(rows))
+    ordered = sorted(known.values(), key=lambda t: t.name)
+    return answer(jm.WorkerTypes([job_render.worker_type(t) for t in ordered]))
 
 
 @router.delete(

@@ -45,6 +45,7 @@ def _worker(models: Models, link: WorkerLink) -> model.WorkerModels:
 
 def _model(models: Models, link: WorkerLink, name: str) -> model.AssignedModel:
     held = link.shelf.held.get(name)
+    load = models.expected_load(link, name)
     return model.AssignedModel(
         name,
         models.status(link, name).status,
@@ -52,6 +53,8 @@ def _model(models: Models, link: WorkerLink, name: str) -> model.AssignedModel:
         held.load_s if held else None,
         held.last_used if held else None,
         (link.id, name) in models.pins,
+        load.value if load else None,
+        load.count if load else 0,
     )
 
 

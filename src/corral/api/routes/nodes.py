@@ -18,7 +18,7 @@ from corral.core.key import Scope
 from corral.core.node import Sample
 from corral.core.worker import Worker
 from corral.errors import InvalidField
-from corral.manager import breakers, gpus, owner, skew
+from corral.manager import breakers, gpus, offering, owner, skew
 from corral.manager.manager import Manager
 from corral.manager.master import MACHINE
 from corral.manager.registry import WorkerBeat
@@ -185,6 +185,8 @@ async def beat(node_id: str, request: Request, who: OwnNode) -> Response:
         manager.clock.now(),
     )
     _note_models(manager, node_id, beats, has_reading=said.gpus is not None)
+    if offering.note(manager.cluster, manager.registry.node(node_id), beats):
+        manager.dispatching.kick()
     link, word = manager.registry.node(node_id), said.owner
     await skew.note_clock(manager.store, manager.clock, link, said.clock)
     reason = (word.reason or "in use") if word is not None and word.active else None

@@ -17,6 +17,7 @@ from corral.api.routes.tasks import intake_of
 from corral.core.constraint import ANYWHERE, constraint_of
 from corral.core.job_type import check_name
 from corral.core.key import Scope
+from corral.core.need import NOTHING, need_of, plain
 from corral.core.notice import public, urls_of
 from corral.core.schedule import AT_LABEL, LABEL, Missed, Overlapping, Schedule
 from corral.core.share import PREEMPTIBLE, group_of
@@ -132,6 +133,7 @@ def _shown(row: Schedule) -> model.ScheduleOut:
             group=group,
             group_limit=group_limit or None,
             preemptible=PREEMPTIBLE in spec.labels,
+            resources=plain(need_of(spec.labels) or NOTHING),
         ),
     )
 

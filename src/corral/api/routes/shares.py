@@ -11,6 +11,7 @@ from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.core.key import Scope
 from corral.core.share import Share
+from corral.manager.keys import share_name
 from corral.manager.sharing import ShareNow
 
 router = APIRouter(prefix="/shares", tags=["shares"])
@@ -77,7 +78,8 @@ async def list_shares(who: Reader) -> Response:
 )
 async def set_share(request: Request, who: Admin) -> Response:
     said = await read(request, ShareIn)
-    share = Share(said.name, said.weight, said.max_running, said.gpu_seconds_per_day)
+    name = share_name(who.manager.access, said.name)
+    share = Share(name, said.weight, said.max_running, said.gpu_seconds_per_day)
     await who.manager.sharing.save(share)
     who.note("share.set", share.name)
     return answer(_shown(who.manager.sharing.get(share.name)))
@@ -87,6 +89,7 @@ async def set_share(request: Request, who: Admin) -> Response:
     "/{name}", summary="Remove a share", **described(ShareRemoved, errors=(404,))
 )
 async def remove_share(name: str, who: Admin) -> Response:
+    name = share_name(who.manager.access, name)
     await who.manager.sharing.remove(name)
     who.note("share.remove", name)
     return answer(ShareRemoved("the share is removed", name))

@@ -31,7 +31,7 @@ def intake_of(who: Caller, request: Request) -> Intake:
     manager = who.manager
     return Intake(
         now=manager.clock.now(),
-        owner=who.key.id,
+        owner=who.key.owner,
         task_limit=request.app.state.task_body_limit,
         default_timeout_s=manager.config.default_timeout_s,
     )

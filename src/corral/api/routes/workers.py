@@ -33,6 +33,7 @@ from corral.manager.moving import can_take, emptiest
 from corral.manager.reporting import Report
 from corral.manager.secret import worker_secret, worker_token
 from corral.manager.state import WorkerLink
+from corral.manager.streaming import Pieces
 from corral.store.base import LogChunk
 
 router = APIRouter(prefix="/workers", tags=["workers"])
@@ -205,7 +206,21 @@ def _report(said: node_model.ReportIn, lead_s: float) -> Report:
             for x in said.logs
         ],
         wants_order=said.wants_order,
+        output=[
+            Pieces(
+                x.task_id, x.attempt, max(x.first, 1), list(map(_one_line, x.values))
+            )
+            for x in said.output
+        ],
     )
+
+
+def _one_line(value: msgspec.Raw) -> bytes:
+    """As it may stand in a stream of events, where lines have a meaning."""
+    text = bytes(value)
+    if b"\n" in text or b"\r" in text:
+        return msgspec.json.encode(msgspec.json.decode(text))
+    return text
 
 
 def _lines(lines: list[tuple[float, str, str]], lead_s: float) -> str:
@@ -237,4 +252,5 @@ def _outcome(said: node_model.OutcomeIn, lead_s: float) -> Outcome:
         _moment(said.started_at - lead_s) if said.started_at else None,
         said.duration_s,
         load_s=said.load_s,
+        memory_mb=said.memory_mb,
     )

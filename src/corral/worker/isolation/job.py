@@ -43,6 +43,7 @@ class Job:
         writable: Shown writable: artifacts, checkpoints.
         hidden: Never shown, also where a shown folder contains it.
         gpus: Which GPUs it sees; none for an empty tuple, all for None.
+        shown: Variables that show it the GPUs it was given; they win over all else.
         network: Without it a sandbox has a loopback of its own and nothing else.
     """
 
@@ -56,11 +57,12 @@ class Job:
     hidden: tuple[Path, ...] = ()
     limits: Limits = Limits()
     gpus: tuple[str, ...] | None = ()
+    shown: Mapping[str, str] = field(default_factory=dict)
     network: bool = True
 
     @property
     def uses_gpu(self) -> bool:
-        return self.gpus is None or len(self.gpus) > 0
+        return self.gpus is None or len(self.gpus) > 0 or bool(self.shown)
 
     @property
     def home(self) -> Path:

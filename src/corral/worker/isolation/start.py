@@ -142,7 +142,7 @@ def _launch(scene: Scene, argv: Sequence[str], *, is_init: bool) -> dict[str, An
     user = owner.job_user(job) if scene.level is Level.SANDBOX else None
     return {
         "argv": list(argv),
-        "env": clean_environment(os.environ, job),
+        "env": clean_environment({**os.environ, **job.shown}, job),
         "cwd": str(job.folder.absolute()),
         "user": [user.uid, user.gid, list(user.groups)] if user else None,
         "rlimits": _rlimits(scene),

@@ -40,6 +40,7 @@ def clean_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
         **_places(job),
         **_threads(job.limits.cpus),
         **job.environment,
+        **job.shown,
         **_shown(base),
         **_visible(job.gpus, base.get(_BOUND)),
         **({_AGENT_MARK: base[_AGENT_MARK]} if _AGENT_MARK in base else {}),

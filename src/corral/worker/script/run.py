@@ -60,6 +60,8 @@ class Place:
     mark: str
     variables: dict[str, str]
     facts: dict[str, Any] = field(default_factory=dict)
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """What it was given of this node's GPUs, and who else is of its gang."""
     folder: Path | None = None
     """Where the script runs, once it does, if that is on this machine."""
 
@@ -127,6 +129,7 @@ class Starter:
                 file_size_mb=script.limits.file_size_mb,
             ),
             gpus=script.gpus,
+            shown=place.shown,
             network=script.network,
         )
         running = isolation.start(job, on_output)
@@ -161,7 +164,8 @@ class Starter:
             environment={
                 **environment.environment,
                 **place.variables,
-                **bound_variables(os.environ),
+                **place.shown,
+                **bound_variables({**os.environ, **place.shown}),
                 "CORRAL_ARTIFACTS": f"{INSIDE}/artifacts",
                 "CORRAL_CHECKPOINT": f"{INSIDE}/checkpoint",
             },
@@ -172,7 +176,7 @@ class Starter:
                 processes=script.limits.processes,
                 file_size_mb=script.limits.file_size_mb,
             ),
-            gpus=bound_gpus(os.environ),
+            gpus=bound_gpus({**os.environ, **place.shown}),
             network=script.network and may_use_network,
         )
         running = self._have_engine().start(job, on_output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import threading
 import time
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from corral.core.report import OUT_OF_MEMORY
 from corral.core.script import Script, read_script
 from corral.errors import CorralError, InvalidField
 from corral.worker.base import Failure, Lost, Worker
@@ -22,6 +24,7 @@ from corral.worker.script.output import Output
 from corral.worker.script.run import Place, Running, Starter
 from corral.worker.script.secret import Mask, Masked, fetch_secrets
 
+_SHORT = re.compile(r"\b(CUDA|HIP|XPU|MPS)[ \w]* out of memory|OutOfMemoryError")
 # What ending a family and reading its last words may take beyond the grace.
 _MARGIN_S = 10.0
 
@@ -90,6 +93,7 @@ class RunScriptWorker(Worker):
 
     def _run_in(self, script: Script, place: Place) -> dict[str, Any]:
         place.scratch.mkdir()
+        place.shown = self.context.variables
         secrets = fetch_secrets(self._access, self.context) if script.secrets else {}
         place.variables = {**script.variables, **secrets, **place.variables}
         output = Output(_show, self.context.progress)
@@ -127,7 +131,9 @@ class RunScriptWorker(Worker):
         if is_done:
             return result
         raise Failure(
-            why or _say_end(code, running, output), kind="exit", output=result
+            why or _say_end(code, running, output),
+            kind=_kind(result["stderr"]),
+            output=result,
         )
 
     @contextmanager
@@ -193,3 +199,8 @@ def _show(stream: str, data: bytes) -> None:
     target = sys.stderr if stream == "stderr" else sys.stdout
     with contextlib.suppress(ValueError):
         target.buffer.write(data)
+
+
+def _kind(stderr: str) -> str:
+    """Frameworks say in their last words that a card had too little memory."""
+    return OUT_OF_MEMORY if _SHORT.search(stderr) else "exit"

@@ -26,7 +26,7 @@ def test_the_process_of_a_container_nobody_knows_is_ended(tmp_path: Path) -> Non
         end_forgotten("another")
         assert children[0].is_running()
         end_forgotten(ID)
-        assert monitor.wait(5) == 0
+        assert monitor.wait(60) == 0
     assert note.read_text().splitlines() == ["delete", "--force", ID]
 
 

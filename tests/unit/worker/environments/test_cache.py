@@ -26,7 +26,7 @@ def build(draft):
 cache = Cache(Path(sys.argv[1]), 1 << 30)
 with cache.scratch() as place:
     (place / "file").write_text("")
-    cache.hold("tree", "key", build, timeout_s=5.0)
+    cache.hold("tree", "key", build, timeout_s=60.0)
 """
 
 
@@ -40,13 +40,13 @@ def fill(draft: Draft, size: int = 4096) -> None:
 
 
 def hold(cache: Cache, key: str, size: int = 4096) -> Entry:
-    return cache.hold("tree", key, lambda draft: fill(draft, size), timeout_s=5.0)
+    return cache.hold("tree", key, lambda draft: fill(draft, size), timeout_s=60.0)
 
 
 def test_the_second_finds_what_the_first_built(cache: Cache) -> None:
     with hold(cache, "key") as first:
         assert first.was_built
-    with cache.hold("tree", "key", never, timeout_s=5.0) as second:
+    with cache.hold("tree", "key", never, timeout_s=60.0) as second:
         assert not second.was_built
         assert second.path == first.path
     assert cache.counters()["hits"] == 1
@@ -80,7 +80,7 @@ def test_a_failed_build_leaves_nothing_and_is_tried_again(cache: Cache) -> None:
         raise EnvironmentFailed("no")
 
     with pytest.raises(EnvironmentFailed, match="no"):
-        cache.hold("tree", "key", build, timeout_s=5.0)
+        cache.hold("tree", "key", build, timeout_s=60.0)
     assert left_behind(cache) == []
     assert not list((cache.folder / "locks").glob("tree.*"))
     hold(cache, "key").release()
@@ -110,7 +110,7 @@ def test_eviction_removes_what_a_killed_builder_left(cache: Cache) -> None:
 
 
 def test_waiting_for_another_builder_ends(cache: Cache) -> None:
-    with cache.change("git", "key", timeout_s=5.0) as draft:
+    with cache.change("git", "key", timeout_s=60.0) as draft:
         fill(draft)
         with pytest.raises(EnvironmentFailed, match="another process"):
             cache.hold("git", "key", never, timeout_s=0.05)
@@ -144,18 +144,18 @@ def test_an_entry_that_cannot_be_used_any_more_is_built_anew(cache: Cache) -> No
     def is_usable(place: Path) -> bool:
         return (place / "file").exists()
 
-    again = cache.hold("tree", "key", fill, timeout_s=5.0, is_usable=is_usable)
+    again = cache.hold("tree", "key", fill, timeout_s=60.0, is_usable=is_usable)
     assert again.was_built
     again.release()
 
 
 def test_a_failed_change_keeps_what_was_there(cache: Cache) -> None:
-    with cache.change("git", "key", timeout_s=5.0) as draft:
+    with cache.change("git", "key", timeout_s=60.0) as draft:
         assert draft.is_new
         fill(draft)
 
     def fail() -> None:
-        with cache.change("git", "key", timeout_s=5.0) as again:
+        with cache.change("git", "key", timeout_s=60.0) as again:
             assert not again.is_new
             raise EnvironmentFailed("no")
 
@@ -256,5 +256,5 @@ def test_a_daemon_that_a_build_leaves_ends_with_the_build(cache: Cache) -> None:
         sleep = ["sleep", "600"]
         started.append(subprocess.Popen(sleep, env=marked, start_new_session=True))
 
-    cache.hold("tree", "key", build, timeout_s=5.0).release()
-    assert started[0].wait(5) == -9
+    cache.hold("tree", "key", build, timeout_s=60.0).release()
+    assert started[0].wait(60) == -9

@@ -64,7 +64,7 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
         assert first_word(holder) == "held"
         assert attempt(path, shared=True) is None
         holder.kill()
-    acquire(path, shared=False, timeout_s=5.0).release()
+    acquire(path, shared=False, timeout_s=60.0).release()
 
 
 def test_a_lock_with_a_new_file_is_another_lock_for_nobody(tmp_path: Path) -> None:

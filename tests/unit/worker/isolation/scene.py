@@ -6,6 +6,8 @@ import contextlib
 import os
 import sys
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -36,7 +38,7 @@ class Heard:
             return self.stdout.count(b"\n") >= count
 
         with self._more:
-            assert self._more.wait_for(has_them, 20), (self.stdout, self.stderr)
+            assert self._more.wait_for(has_them, 60), (self.stdout, self.stderr)
         return self.text.splitlines()
 
     @property
@@ -86,6 +88,29 @@ def sleepers(token: str) -> list[psutil.Process]:
             if token in " ".join(process.cmdline()):
                 found.append(process)
     return found
+
+
+def are_gone(token: str) -> bool:
+    """Whether all that sleep under `token` end: a signal that was sent is carried out
+    by the kernel, and how soon is not ours.
+    """
+    return _ends(lambda: sleepers(token))
+
+
+def has_no_groups(pid: int) -> bool:
+    """Whether no control group of the caller `pid` stays; a group of the dying cannot
+    be removed yet.
+    """
+    return _ends(lambda: groups_left(pid))
+
+
+def _ends(left: Callable[[], list[Any]], timeout_s: float = 60.0) -> bool:
+    end, pause = time.monotonic() + timeout_s, threading.Event()
+    while left():
+        if time.monotonic() > end:
+            return False
+        pause.wait(0.01)
+    return True
 
 
 def groups_left(pid: int) -> list[Path]:

@@ -1,0 +1,65 @@
+"""/cluster/rebalance: models go to workers where they are worth more."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from corral.api import shelf_model as model
+from corral.api.deps import Caller, answer, caller, decode
+from corral.api.describe import described
+from corral.core.key import Scope
+from corral.errors import InvalidField
+from corral.manager.rebalancing import Rebalance, rows
+from corral.scheduler.rebalance import Strategy
+
+router = APIRouter(tags=["cluster"])
+Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+
+
+@router.post(
+    "/cluster/rebalance",
+    summary="Move models to workers where they are worth more",
+    **described(
+        model.RebalanceOut,
+        body=model.RebalanceIn,
+        errors=(400, 409, 422),
+        example={"strategy": "memory_optimized", "dry_run": True},
+    ),
+)
+async def rebalance(request: Request, who: Operator) -> Response:
+    wanted = decode(await request.body() or b"{}", model.RebalanceIn)
+    strategy = _strategy(wanted.strategy)
+    found = await who.manager.rebalancing.rebalance(
+        strategy, who.key.id, force=wanted.force, dry_run=wanted.dry_run
+    )
+    if found.status == "initiated":
+        who.note("cluster.rebalance", found.rebalance_id, strategy=str(strategy))
+    return answer(_out(found, strategy))
+
+
+def _strategy(name: str) -> Strategy:
+    try:
+        return Strategy(name)
+    except ValueError:
+        known = " or ".join(Strategy)
+        raise InvalidField(
+            f"no strategy {name!r}: say {known}", field="strategy"
+        ) from None
+
+
+def _out(found: Rebalance, strategy: Strategy) -> model.RebalanceOut:
+    count = len(found.moves)
+    message = f"{count} model(s) {'would go' if found.status == 'dry_run' else 'go'}"
+    if not count:
+        message = "no model would be worth more elsewhere than its move costs"
+    return model.RebalanceOut(
+        found.rebalance_id,
+        found.status,
+        message,
+        str(strategy),
+        found.estimated_s,
+        found.workers,
+        [model.RebalanceOperation(**row) for row in rows(found.moves)],
+    )

@@ -1,0 +1,103 @@
+"""Chooses the next token of every row of a batch, each row by its own values.
+
+Every row has its own source of chance, so that its text does not depend on the rows
+that happen to be generated beside it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from corral.worker.inference.request import Generate
+
+_NEVER = float("-inf")
+
+
+class Choice:
+    """A logits processor after which the highest score is the token chosen."""
+
+    def __init__(
+        self,
+        requests: Sequence[Generate],
+        prompts: Sequence[Sequence[int]],
+        device: Any,
+    ) -> None:
+        self._prompts = prompts
+        self._device = device
+        self._drawn = [i for i, r in enumerate(requests) if r.temperature > 0.0]
+        drawn = [requests[i] for i in self._drawn]
+        self._heat = self._column([r.temperature for r in drawn])
+        self._share = self._column([r.top_p for r in drawn])
+        self._best = self._column([float(r.top_k or 1 << 30) for r in drawn])
+        self._penalty = self._column([r.repetition_penalty for r in requests])
+        self._has_penalty = any(r.repetition_penalty != 1.0 for r in requests)
+        self._is_cut = any(r.top_p < 1.0 or r.top_k for r in drawn)
+        self._chance = [self._generator(r.seed) for r in drawn]
+        self._seen: Any = None
+
+    @property
+    def is_needed(self) -> bool:
+        """Is it anything but the plain highest score?"""
+        return bool(self._drawn) or self._has_penalty
+
+    def __call__(self, input_ids: Any, scores: Any) -> Any:
+        if self._has_penalty:
+            scores = self._penalise(input_ids, scores)
+        if self._drawn:
+            scores = scores.clone()
+            scores[self._drawn] = self._draw(scores[self._drawn])
+        return scores
+
+    def _column(self, values: Sequence[float]) -> Any:
+        made = torch.tensor(values, dtype=torch.float32, device=self._device)
+        return made[:, None]
+
+    def _generator(self, seed: int | None) -> Any:
+        # Not every device has chance of its own; the processor always has.
+        is_cuda = torch.device(self._device).type == "cuda"
+        chance = torch.Generator(device=self._device if is_cuda else "cpu")
+        chance.manual_seed(secrets.randbits(63) if seed is None else seed)
+        return chance
+
+    def _penalise(self, input_ids: Any, scores: Any) -> Any:
+        """Tokens that were there get a lower score; padding was not there."""
+        if self._seen is None:
+            self._seen = torch.zeros_like(scores, dtype=torch.bool)
+            for row, prompt in enumerate(self._prompts):
+                self._seen[row, torch.tensor(prompt, device=scores.device)] = True
+        else:
+            self._seen.scatter_(1, input_ids[:, -1:], True)
+        lower = torch.where(scores < 0, scores * self._penalty, scores / self._penalty)
+        return torch.where(self._seen, lower, scores)
+
+    def _draw(self, scores: Any) -> Any:
+        scores = scores / self._heat
+        if self._is_cut:
+            scores = self._cut(scores)
+        noise = torch.stack(
+            [
+                torch.empty(scores.shape[1], device=chance.device)
+                .exponential_(generator=chance)
+                .to(scores.device)
+                for chance in self._chance
+            ]
+        )
+        # The highest of p/e, with e exponential, falls on each token as often as p.
+        picked = (torch.softmax(scores, dim=-1) / noise).argmax(dim=-1, keepdim=True)
+        return torch.full_like(scores, _NEVER).scatter_(1, picked, 0.0)
+
+    def _cut(self, scores: Any) -> Any:
+        """Only the best `top_k`, and of those only what makes up `top_p`."""
+        ordered, where = scores.sort(dim=-1, descending=True)
+        rank = torch.arange(scores.shape[1], device=scores.device)[None, :]
+        ordered = ordered.masked_fill(rank >= self._best, _NEVER)
+        shares = torch.softmax(ordered, dim=-1)
+        # The first token always stays: nothing comes before it.
+        ordered = ordered.masked_fill(
+            shares.cumsum(dim=-1) - shares >= self._share, _NEVER
+        )
+        return torch.full_like(scores, _NEVER).scatter_(1, where, ordered)

@@ -1,0 +1,72 @@
+"""What can be asked of models, and under which names of job types.
+
+Every kind has one plain name. The other names are those that users of other systems
+have in their programs; they take the fields and give the answers known there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a model does; the value is the plain name of its job type."""
+
+    GENERATE = "generate"
+    EMBED = "embed"
+    CLASSIFY = "classify"
+    CAPTION = "caption"
+    SPEAK = "speak"
+    DRAW = "draw"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A kind, and whether it was asked for under a name of another system."""
+
+    kind: Kind
+    is_foreign: bool = False
+
+
+HEALTH = "health_check"
+_CELERY = "app.tasks."
+_PLAIN = {kind.value: kind for kind in Kind}
+_FOREIGN = {
+    "run_llm_inference": Kind.GENERATE,
+    "llm": Kind.GENERATE,
+    "text_generation": Kind.GENERATE,
+    "run_sd_inference": Kind.DRAW,
+    "stable_diffusion": Kind.DRAW,
+    "image_generation": Kind.DRAW,
+    "run_tts_inference": Kind.SPEAK,
+    "tts": Kind.SPEAK,
+    "run_image_to_text_inference": Kind.CAPTION,
+    "image_to_text": Kind.CAPTION,
+}
+# How a model's definition may name its type, beside the plain names.
+_MODEL_TYPES = {
+    "llm": Kind.GENERATE,
+    "embedding": Kind.EMBED,
+    "classifier": Kind.CLASSIFY,
+    "vision": Kind.CAPTION,
+    "tts": Kind.SPEAK,
+    "diffusion": Kind.DRAW,
+}
+
+
+def ask_of(job_type: str) -> Ask | None:
+    """What a job type asks for; None where its name says nothing."""
+    name = job_type.removeprefix(_CELERY)
+    if name in _FOREIGN:
+        return Ask(_FOREIGN[name], is_foreign=True)
+    return Ask(_PLAIN[name]) if name in _PLAIN else None
+
+
+def is_health_check(job_type: str) -> bool:
+    return job_type.removeprefix(_CELERY) == HEALTH
+
+
+def kind_named(text: str) -> Kind | None:
+    """The kind that a model's definition names."""
+    return _PLAIN.get(text) or _MODEL_TYPES.get(text)

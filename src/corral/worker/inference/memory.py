@@ -1,0 +1,95 @@
+"""What models really take: measured before and after, never believed.
+
+On cards it is what torch has allocated there, on the processor what the weights take;
+the process as a whole is looked at beside.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+
+from corral.worker.inference.device import MB, Device
+
+
+@dataclass(slots=True)
+class Use:
+    """What one model takes, in MB.
+
+    `size_mb` is what its load took, `peak_mb` the most that a batch of it took on top;
+    `left_mb` is what was not given back when it was last unloaded.
+    """
+
+    size_mb: float = 0.0
+    before_mb: float = 0.0
+    after_mb: float = 0.0
+    peak_mb: float = 0.0
+    left_mb: float = 0.0
+    loads: int = 0
+    """How often it was loaded."""
+
+
+class Meter:
+    """Reads the memory of this process on `devices`."""
+
+    def __init__(self, devices: Sequence[Device]) -> None:
+        self._cards = [d.index for d in devices if d.is_cuda]
+        self._process = psutil.Process()
+
+    @property
+    def reads_cards(self) -> bool:
+        return bool(self._cards)
+
+    def used_mb(self) -> float:
+        """What this process has taken: of its cards, or as a whole."""
+        if not self._cards:
+            return float(self._process.memory_info().rss) / MB
+        torch = sys.modules["torch"]
+        return float(sum(map(torch.cuda.memory_allocated, self._cards))) / MB
+
+    def free_mb(self, fraction: float) -> dict[int, float]:
+        """By card: what we may still take of it, of our share and of what is free."""
+        torch = sys.modules["torch"]
+        free = {}
+        for card in self._cards:
+            unused, total = torch.cuda.mem_get_info(card)
+            ours = torch.cuda.memory_reserved(card)
+            # What torch keeps for itself between batches is free to us.
+            kept = ours - torch.cuda.memory_allocated(card)
+            share = total * fraction - ours
+            free[card] = max(min(float(unused), share) + kept, 0.0) / MB
+        return free
+
+    def cap(self, fraction: float) -> None:
+        """Have torch itself refuse what goes over our share of each card."""
+        for card in self._cards:
+            sys.modules["torch"].cuda.set_per_process_memory_fraction(fraction, card)
+
+    def trim(self) -> None:
+        """Give back what nobody uses any more."""
+        gc.collect()
+        if self._cards:
+            torch = sys.modules["torch"]
+            torch.cuda.empty_cache()
+
+    @contextmanager
+    def watch(self, use: Use) -> Iterator[None]:
+        """Note the most that is taken meanwhile, on top of what was before."""
+        before = self.used_mb()
+        for card in self._cards:
+            sys.modules["torch"].cuda.reset_peak_memory_stats(card)
+        try:
+            yield
+        finally:
+            use.peak_mb = max(use.peak_mb, self._peak_mb() - before)
+
+    def _peak_mb(self) -> float:
+        if not self._cards:
+            return self.used_mb()
+        torch = sys.modules["torch"]
+        return float(sum(map(torch.cuda.max_memory_allocated, self._cards))) / MB

@@ -1,0 +1,143 @@
+"""Loads models and tokenizers with transformers, and says in one line what is wrong.
+
+Only files of this machine are looked at, and code in a model's folder is left alone
+unless its definition allows it.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import AutoTokenizer
+from transformers.utils import logging as chatter
+
+from corral.worker.inference.fault import (
+    OutOfMemory,
+    Unusable,
+    is_out_of_memory,
+    one_line,
+)
+from corral.worker.inference.place import ModelRef
+from corral.worker.inference.plan import Plan
+from corral.worker.inference.weights import MB
+
+# transformers imports most of itself with its first model: seconds that would be taken
+# for that model's load.
+for _part in ("modeling_utils", "generation.utils"):
+    import_module(f"transformers.{_part}")
+# A bar that fills up belongs in a terminal, not in the log of somebody's task.
+chatter.disable_progress_bar()
+chatter.set_verbosity_error()
+
+
+def load_model(auto: Any, ref: ModelRef, plan: Plan, **more: Any) -> Any:
+    """The model on its device, ready to answer."""
+    options = options_of(ref) | {"dtype": getattr(torch, plan.dtype)} | more
+    if plan.is_spread:
+        limits = {key: math.floor(mb * MB) for key, mb in plan.max_memory.items()}
+        options |= {"device_map": "auto", "max_memory": limits}
+        options |= {"offload_folder": plan.offload_dir} if plan.offload_dir else {}
+    with explained(ref):
+        model = auto.from_pretrained(str(ref.folder), **options)
+        if not plan.is_spread:
+            model = model.to(plan.device.name)
+    return model.eval()
+
+
+def home_of(model: Any, plan: Plan) -> str:
+    """The device that inputs go to: of a model that is spread, its first part's."""
+    if not plan.is_spread:
+        return plan.device.name
+    places = [p for p in model.hf_device_map.values() if p not in ("disk", "meta")]
+    first = places[0] if places else "cpu"
+    return f"cuda:{first}" if isinstance(first, int) else str(first)
+
+
+def load_tokenizer(ref: ModelRef) -> Any:
+    with explained(ref):
+        return AutoTokenizer.from_pretrained(str(ref.folder), **options_of(ref))
+
+
+def options_of(ref: ModelRef) -> dict[str, Any]:
+    return {"local_files_only": True, "trust_remote_code": ref.trust_remote_code}
+
+
+@contextmanager
+def explained(ref: ModelRef) -> Iterator[None]:
+    """What a library raises on a broken model, as a failure that is not its trace."""
+    try:
+        yield
+    except SafetensorError as error:
+        text = f"model {ref.name} is corrupt: {one_line(error)}; fetch it again"
+        raise Unusable(text, "corrupt_model") from None
+    except (
+        OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError,
+        ImportError, EOFError, pickle.UnpicklingError,
+    ) as error:  # fmt: skip
+        raise _explain(ref, error) from None
+
+
+def _explain(ref: ModelRef, error: Exception) -> Exception:
+    if is_out_of_memory(error):
+        return OutOfMemory(f"no memory to load model {ref.name}: {one_line(error)}")
+    said = str(error)
+    if "trust_remote_code" in said:
+        text = (
+            f"model {ref.name} brings code of its own; an administrator allows it with "
+            "trust_remote_code in the model's definition"
+        )
+        return Unusable(text, "remote_code")
+    if isinstance(error, ImportError):
+        text = f"model {ref.name} needs a library that is not here: {said}"
+        return Unusable(text, "missing_library")
+    text = f"model {ref.name} cannot be loaded: {said or type(error).__name__}"
+    return Unusable(text, "unsupported_model")
+
+
+def longest(model: Any, tokenizer: Any) -> int | None:
+    """How many tokens the model takes at most; None where it does not say."""
+    config = model.config
+    config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    told = [
+        getattr(config, name, None)
+        for name in ("max_position_embeddings", "n_positions", "max_seq_len")
+    ]
+    told.append(getattr(tokenizer, "model_max_length", None))
+    known = [int(n) for n in told if isinstance(n, int | float) and 0 < n < 1e9]
+    return min(known, default=None)
+
+
+def weights_mb(*modules: Any) -> float:
+    """What parameters and buffers take, each counted once; not what is on disk."""
+    seen = {
+        tensor.data_ptr() or id(tensor): tensor.numel() * tensor.element_size()
+        for module in modules
+        for tensor in (*module.parameters(), *module.buffers())
+        if tensor.device.type != "meta"
+    }
+    return float(sum(seen.values())) / MB
+
+
+def on_device(inputs: Any, device: str) -> dict[str, Any]:
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
+
+
+class Holder:
+    """Base of models of torch: keeps what is to be let go of at the end."""
+
+    def __init__(self, *modules: Any) -> None:
+        self._modules = list(modules)
+
+    def weights_mb(self) -> float:
+        return weights_mb(*self._modules)
+
+    def unload(self) -> None:
+        # Whatever a subclass has made of it goes, too.
+        self.__dict__.clear()

@@ -1,0 +1,205 @@
+"""What is asked of a model, checked field by field before any model sees it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from corral.worker.inference.fault import Refused
+from corral.worker.inference.kind import Ask, Kind
+
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
+Warmth = Annotated[float, Meta(ge=0.0, le=5.0)]
+Share = Annotated[float, Meta(gt=0.0, le=1.0)]
+Penalty = Annotated[float, Meta(gt=0.0, le=10.0)]
+Seed = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+Side = Annotated[int, Meta(ge=8, le=8192, multiple_of=8)]
+Factor = Annotated[float, Meta(ge=0.25, le=4.0)]
+Texts = Annotated[list[str], Meta(min_length=1, max_length=2048)]
+Some = Annotated[str, Meta(min_length=1)]
+
+
+class Message(Struct):
+    role: str
+    content: str
+
+
+class Generate(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Text that goes on from `prompt`, or answers `messages`.
+
+    With `stream` the text is also sent piece by piece.
+    """
+
+    prompt: str | None = None
+    messages: list[Message] | None = None
+    max_tokens: Count = 128
+    temperature: Warmth = 0.0
+    top_p: Share = 1.0
+    top_k: Annotated[int, Meta(ge=0)] = 0
+    repetition_penalty: Penalty = 1.0
+    stop: Some | list[Some] = []
+    seed: Seed | None = None
+    stream: bool = False
+
+    @property
+    def stops(self) -> tuple[str, ...]:
+        return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
+
+
+class Embed(Struct, kw_only=True, forbid_unknown_fields=True):
+    """`truncate` cuts texts that are too long for the model, instead of refusing."""
+
+    text: str | Texts
+    normalize: bool = True
+    truncate: bool = False
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.text] if isinstance(self.text, str) else self.text
+
+
+class Classify(Struct, kw_only=True, forbid_unknown_fields=True):
+    text: str | Texts
+    top_k: Annotated[int, Meta(ge=1)] | None = None
+    truncate: bool = False
+
+    @property
+    def texts(self) -> list[str]:
+        return [self.text] if isinstance(self.text, str) else self.text
+
+
+class Caption(Struct, kw_only=True, forbid_unknown_fields=True):
+    """`image` is base64 of a PNG, JPEG or the like; a data URL will do."""
+
+    image: Some
+    prompt: str = ""
+    max_tokens: Count = 100
+
+
+class Speak(Struct, kw_only=True, forbid_unknown_fields=True):
+    text: Some
+    voice: str | int | None = None
+    speed: Factor = 1.0
+    pitch: Factor = 1.0
+    seed: Seed | None = None
+
+
+class Draw(Struct, kw_only=True, forbid_unknown_fields=True):
+    prompt: Some
+    negative_prompt: str = ""
+    width: Side | None = None
+    height: Side | None = None
+    steps: Annotated[int, Meta(ge=1, le=1000)] = 20
+    guidance: Annotated[float, Meta(ge=0.0, le=100.0)] = 7.5
+    seed: Seed | None = None
+
+
+Request = Generate | Embed | Classify | Caption | Speak | Draw
+
+_SHAPES: dict[Kind, type[Struct]] = {
+    Kind.GENERATE: Generate,
+    Kind.EMBED: Embed,
+    Kind.CLASSIFY: Classify,
+    Kind.CAPTION: Caption,
+    Kind.SPEAK: Speak,
+    Kind.DRAW: Draw,
+}
+# Their name of a field, and ours.
+_FOREIGN_FIELDS: dict[Kind, dict[str, str]] = {
+    Kind.GENERATE: {"text": "prompt", "prompt": "prompt"},
+    Kind.CAPTION: {"image_data": "image", "image": "image"},
+    Kind.SPEAK: {"voice_id": "voice"},
+    Kind.DRAW: {"num_inference_steps": "steps", "guidance_scale": "guidance"},
+}
+_FOREIGN_DEFAULTS: dict[Kind, dict[str, Any]] = {
+    Kind.GENERATE: {
+        "max_tokens": 50,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "repetition_penalty": 1.1,
+    },
+}
+_MODEL_FIELDS = ("model", "model_name")
+_PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
+
+
+def read_request(ask: Ask, payload: Any) -> Request:
+    """The request in a payload.
+
+    Raises:
+        Refused: what is missing or out of its bounds, by the name of the field.
+    """
+    if not isinstance(payload, dict):
+        raise Refused(f'{ask.kind} needs a payload like {{"{_main_field(ask)}": ...}}')
+    told = {str(k): v for k, v in payload.items() if k not in _MODEL_FIELDS}
+    if ask.is_foreign:
+        told = _translate(ask.kind, told)
+    try:
+        request = msgspec.convert(told, _SHAPES[ask.kind])
+    except msgspec.ValidationError as error:
+        raise Refused(_say(str(error), ask)) from None
+    if isinstance(request, Generate):
+        _check_prompt(request)
+    assert isinstance(request, Request)
+    return request
+
+
+def model_named(payload: Any) -> str | None:
+    """The model that a payload itself names."""
+    told = payload if isinstance(payload, dict) else {}
+    return next((str(told[f]) for f in _MODEL_FIELDS if told.get(f)), None)
+
+
+def image_bytes(text: str) -> bytes:
+    """The bytes of an image in base64."""
+    body = text.partition(",")[2] if text.startswith("data:") else text
+    try:
+        return base64.b64decode(body, validate=True)
+    except (binascii.Error, ValueError):
+        raise Refused("image: it is not base64") from None
+
+
+def _check_prompt(request: Generate) -> None:
+    if (request.prompt is None) == (request.messages is None):
+        raise Refused("generate needs either prompt or messages")
+    if not request.prompt and not request.messages:
+        raise Refused("prompt: it is empty")
+
+
+def _translate(kind: Kind, told: dict[str, Any]) -> dict[str, Any]:
+    """Fields of another system under our names; those we do not know are left out."""
+    names = _FOREIGN_FIELDS.get(kind, {})
+    known = {field.encode_name for field in msgspec.structs.fields(_SHAPES[kind])}
+    given = {names.get(k, k): v for k, v in told.items() if v is not None}
+    kept = {k: v for k, v in given.items() if k in known}
+    return _FOREIGN_DEFAULTS.get(kind, {}) | kept
+
+
+def _main_field(ask: Ask) -> str:
+    if ask.is_foreign:
+        names = _FOREIGN_FIELDS.get(ask.kind, {})
+        return (
+            next(iter(names))
+            if ask.kind in (Kind.GENERATE, Kind.CAPTION)
+            else ("text" if ask.kind is Kind.SPEAK else "prompt")
+        )
+    return {Kind.GENERATE: "prompt", Kind.DRAW: "prompt", Kind.CAPTION: "image"}.get(
+        ask.kind, "text"
+    )
+
+
+def _say(error: str, ask: Ask) -> str:
+    """The checker's words with the field in front, as its sender calls it."""
+    found = _PLACE.search(error)
+    if found is None or not found[1]:
+        return error.replace("Object", str(ask.kind), 1)
+    field, inner = re.match(r"([^.\[]*)(.*)", found[1]).groups()  # type: ignore[union-attr]
+    if ask.is_foreign:
+        theirs = {v: k for k, v in reversed(_FOREIGN_FIELDS.get(ask.kind, {}).items())}
+        field = theirs.get(field, field)
+    return f"{field}{inner}: {error[: found.start()]}"

@@ -1,0 +1,184 @@
+"""The worker that serves models. It decides nothing about which models are in memory:
+it loads and unloads what it is told, and says what that takes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from corral.errors import WorkerError
+from corral.worker.base import Context, Failure, Worker
+from corral.worker.inference import batching, request
+from corral.worker.inference.answer import foreign_answer
+from corral.worker.inference.call import Call, Loaded, Voice
+from corral.worker.inference.fault import Refused
+from corral.worker.inference.kind import Ask, ask_of, is_health_check
+from corral.worker.inference.place import FolderResolver, Resolver
+from corral.worker.inference.stock import Stock
+
+
+class Params(msgspec.Struct, forbid_unknown_fields=True):
+    """What the worker is launched with; what is left out, the settings say.
+
+    `models` are definitions by name. `model` is used by tasks that name none.
+    `memory_mb` limits what all models take together. `offload_dir` takes what of a
+    model fits into no memory. `max_batch_s` is what one batch may be expected to take.
+    """
+
+    models: dict[str, Any] = msgspec.field(default_factory=dict)
+    model: str | None = None
+    model_dir: str | None = None
+    device: str = "auto"
+    dtype: str | None = None
+    gpu_memory_fraction: float | None = None
+    memory_mb: float | None = None
+    offload_dir: str | None = None
+    max_batch: int = 32
+    max_batch_tokens: int = 65_536
+    max_batch_s: float | None = None
+
+
+class InferenceWorker(Worker):
+    """Answers requests with models it holds in memory.
+
+    Job types: generate, embed, classify, caption, speak, draw, and the names of other
+    systems in `kind`. Under any other name a task asks for what its model does.
+    """
+
+    # A generation that is cancelled ends after the next token; killing its runner
+    # would take every warm model along.
+    stop_grace_s = 10.0
+    contexts: Sequence[Context] = ()
+    """One for each payload of a batch."""
+
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
+        try:
+            self._told = msgspec.convert(params, Params)
+        except msgspec.ValidationError as error:
+            raise WorkerError(f"parameters of InferenceWorker: {error}") from None
+        told = self._told
+        self._limits = batching.Limits(
+            max(told.max_batch, 1), told.max_batch_tokens, told.max_batch_s
+        )
+        self._pace: dict[str, batching.Pace] = {}
+
+    def start(self) -> None:
+        # Late: the settings bring more along than the other workers' runners have.
+        from corral.settings import load
+
+        told, config = self._told, load()
+        fraction = told.gpu_memory_fraction or config.gpu_memory_fraction
+        try:
+            resolver = self.resolver(Path(told.model_dir or config.model_cache_dir))
+            self._stock = Stock(
+                resolver,
+                device=told.device,
+                allowed=config.gpu_devices,
+                dtype=told.dtype,
+                fraction=fraction,
+                memory_mb=told.memory_mb,
+                offload_dir=told.offload_dir,
+            )
+        except Failure as error:
+            raise WorkerError(f"parameters of InferenceWorker: {error}") from None
+        self._stock.prepare()
+
+    def resolver(self, place: Path) -> Resolver:
+        """Where models come from."""
+        return FolderResolver([place], self._told.models)
+
+    def load_model(self, name: str) -> None:
+        self._stock.load(name)
+
+    def unload_model(self, name: str) -> None:
+        self._stock.unload(name)
+
+    def model_memory_mb(self, name: str) -> float | None:
+        return self._stock.use(name).size_mb
+
+    def model_sizes(self) -> Mapping[str, float]:
+        return self._stock.sizes()
+
+    def canary(self) -> dict[str, Any]:
+        return self._stock.describe()
+
+    def run(self, payload: Any) -> Any:
+        (answer,) = self._answer([payload], [self.context])
+        if isinstance(answer, Failure):
+            raise answer
+        return answer
+
+    def run_batch(self, payloads: list[Any]) -> list[Any]:
+        """Like requests together; a failure stands for the request that it failed."""
+        if len(self.contexts) != len(payloads):
+            # Whose each of them is, and of what type, nobody has told: one by one.
+            raise Refused("a batch needs the context of each of its tasks")
+        for context in self.contexts:
+            context.allow_to_stop(self.stop_grace_s)
+        return self._answer(payloads, self.contexts)
+
+    def _answer(
+        self, payloads: Sequence[Any], contexts: Sequence[Context]
+    ) -> list[Any]:
+        if all(is_health_check(context.job_type) for context in contexts):
+            return [self._healthy() for _ in contexts]
+        model = self._model_of(payloads[0], contexts[0])
+        loaded = self._stock.loaded(model)
+        began = time.perf_counter()
+        asks: dict[int, tuple[Ask, Call]] = {}
+        answers: list[Any] = [None] * len(payloads)
+        for i, (payload, context) in enumerate(zip(payloads, contexts, strict=True)):
+            try:
+                asks[i] = self._read(model, loaded, payload, context)
+            except Failure as error:
+                answers[i] = error
+        done = self._compute(model, loaded, [call for _, call in asks.values()])
+        took_s = time.perf_counter() - began
+        for (i, (ask, call)), answer in zip(asks.items(), done, strict=True):
+            if ask.is_foreign and not isinstance(answer, Failure):
+                system = self._stock.describe()
+                answer = foreign_answer(
+                    ask.kind, call.request, answer, took_s, model, payloads[i], system
+                )
+            answers[i] = answer
+        return answers
+
+    def _compute(
+        self, model: str, loaded: Loaded, calls: Sequence[Call]
+    ) -> list[batching.Answer]:
+        pace = self._pace.setdefault(model, batching.Pace())
+        with self._stock.watch(model):
+            return batching.run_all(loaded, calls, self._limits, pace, self._stock.trim)
+
+    def _read(
+        self, model: str, loaded: Loaded, payload: Any, context: Context
+    ) -> tuple[Ask, Call]:
+        ask = ask_of(context.job_type) or Ask(loaded.kind)
+        if ask.kind is not loaded.kind:
+            text = f"model {model} is made to {loaded.kind}, not to {ask.kind}"
+            raise Refused(text, "unsupported_type")
+        asked, sent = request.read_request(ask, payload), ""
+        if isinstance(asked, request.Generate) and asked.stream:
+            sent = "".join(str(piece["text"]) for piece in context.emitted)
+        return ask, Call(asked, Voice(context), sent)
+
+    def _model_of(self, payload: Any, context: Context) -> str:
+        if context.model is not None:
+            return context.model
+        wanted, own = request.model_named(payload), self._told.model
+        if own is not None and wanted in (None, own):
+            # Nobody plans for this one: it is there as long as the worker is.
+            if not self._stock.has(own):
+                self._stock.load(own)
+            return own
+        known = wanted or "NAME"
+        raise Refused(f"say at submission which model is needed: --model {known}")
+
+    def _healthy(self) -> dict[str, Any]:
+        return {"status": "healthy", **self._stock.describe()}
