@@ -11,6 +11,8 @@ VENV ?= .venv
 PYTHON ?=
 PYTEST_ARGS ?=
 LOCK_ARGS ?=
+# For tests of the extra `inference`: no lock has it, the machine's own pip knows where.
+TORCH := torch==2.13.0
 # Recorded traces for bench-scheduler and bench-live; empty: ../shared/data.
 TRACES ?=
 # Debian packages that some tests use: network namespaces, containers, sandboxes.
@@ -50,6 +52,7 @@ setup: ## make .venv with what Corral needs to run
 .PHONY: setup-dev
 setup-dev: ## make .venv with what tests and linters need, too
 	@PYTHON="$(PYTHON)" tools/venv.sh $(VENV) requirements-dev.lock
+	@PYTHON="$(PYTHON)" tools/venv.sh $(VENV) requirements-inference.lock $(TORCH)
 
 .PHONY: system
 system: ## install Debian packages some tests need (as root, with apt)
@@ -146,10 +149,14 @@ format: setup-dev ## format and fix what can be fixed by itself
 	@$(BIN)/ruff format .
 
 .PHONY: lock
-lock: setup ## write both locks again (LOCK_ARGS=--upgrade for newer versions)
+lock: setup ## write all locks again (LOCK_ARGS=--upgrade for newer versions)
 	@$(LOCK) --group build --output-file requirements.lock
 	@$(LOCK) --group build --group dev --constraint requirements.lock \
 		--output-file requirements-dev.lock
+	@echo torch >$(VENV)/not-locked
+	@$(LOCK) --extra inference --group inference --group build \
+		--constraint requirements-dev.lock --excludes $(VENV)/not-locked \
+		--output-file requirements-inference.lock
 
 .PHONY: clean
 clean: ## remove environments, caches and build output

@@ -48,7 +48,12 @@ class SeesWorker(Worker):
 
 
 @contextlib.contextmanager
-def cluster(home: Path, *, is_simulated: bool) -> Iterator[Client]:
+def cluster(
+    home: Path,
+    *,
+    is_simulated: bool,
+    worker: str = "bench.gpu_bind:SeesWorker=sees,gpus=1",
+) -> Iterator[Client]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
@@ -59,7 +64,7 @@ def cluster(home: Path, *, is_simulated: bool) -> Iterator[Client]:
     if is_simulated:
         env["CORRAL_SIMULATED_GPUS"] = "24GB"
     argv = [sys.executable, "-m", "corral", "up", "--port", port]
-    argv += ["--worker", "bench.gpu_bind:SeesWorker=sees,gpus=1"]
+    argv += ["--worker", worker]
     with (home / "up.log").open("wb") as log:
         up = subprocess.Popen(argv, env=env, cwd=home, stdout=log, stderr=log)
     try:

@@ -2,11 +2,14 @@
 # Make or refresh a virtual environment from a hashed lock, and put Corral itself in
 # it. Does nothing when lock, pyproject and interpreter are those of the last time.
 #
-# usage: tools/venv.sh FOLDER LOCK     (PYTHON=... chooses the interpreter)
+# usage: tools/venv.sh FOLDER LOCK [PACKAGE...]   (PYTHON=... chooses the interpreter)
+# PACKAGEs are in no lock: pip installs them, from wherever it is told to on this machine.
 set -euo pipefail
 
 folder=$1
 lock=$2
+shift 2
+others=("$@")
 oldest=3.11
 
 say() { printf '%s\n' "$*" >&2; }
@@ -34,6 +37,7 @@ import hashlib, pathlib, sys
 text = b"".join(pathlib.Path(name).read_bytes() for name in sys.argv[1:])
 print(hashlib.sha256(text).hexdigest(), sys.version.split()[0])
 PY
+    printf '%s\n' "${others[@]}"
 }
 
 make_venv() {
@@ -95,5 +99,9 @@ fi
 rm -f "$stamp"
 install_lock
 install_self
+if [ ${#others[@]} -gt 0 ]; then
+    say "installing ${others[*]}"
+    "$python" -m pip install --quiet --disable-pip-version-check --no-deps "${others[@]}"
+fi
 "$python" -m compileall -q src || true
 printf '%s\n' "$wanted" >"$stamp"

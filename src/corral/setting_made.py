@@ -26,6 +26,13 @@ MADE_OF = {
 }
 
 
+HUB = "https://huggingface.co"
+
+
+def hub_cache(_data: dict[str, Any]) -> Path:
+    return Path.home() / ".cache" / "huggingface" / "hub"
+
+
 def bracket(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 

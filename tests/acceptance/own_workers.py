@@ -42,6 +42,14 @@ class ModelWorker(Worker):
         return {"y": y, "model": model, "loads": self.loads}
 
 
+class GatherWorker(Worker):
+    """Takes many at once, and as long for all of them as for one."""
+
+    def run_batch(self, payloads: list[Any]) -> list[Any]:
+        threading.Event().wait(0.3)
+        return [len(payloads)] * len(payloads)
+
+
 class Greeter(Worker):
     """Says what it was made to say."""
 

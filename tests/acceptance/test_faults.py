@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.acceptance.cluster import SLEEP, Agent, Cluster, until
+from tests.acceptance.cluster import SLEEP, Agent, Cluster, is_quick, until
 from tests.acceptance.history import check_exactly_once
 
 TASKS = 500
@@ -71,10 +71,17 @@ def test_nothing_is_lost_when_a_supervisor_is_killed(
 ) -> None:
     ids = submit(cluster)
     under_way(cluster, ids)
-    victim = cluster.worker_pids("sleep")[0]
-    os.kill(victim, signal.SIGKILL)
-    until("the agent notices", lambda: victim not in cluster.worker_pids("sleep"))
+
+    def kill_one() -> None:
+        victim = cluster.worker_pids("sleep")[0]
+        os.kill(victim, signal.SIGKILL)
+        until("the agent notices", lambda: victim not in cluster.worker_pids("sleep"))
+
+    is_soon = is_quick(kill_one, 2.0, 1)
     check_exactly_once(cluster.client, ids)
+    cluster.serving("sleep", 2)
+    # Others use this machine, and may spoil a try.
+    assert is_soon or is_quick(kill_one, 2.0)
     cluster.serving("sleep", 2)
 
 
@@ -131,4 +138,9 @@ def test_tasks_of_a_dead_node_run_elsewhere(cluster: Cluster, second: Agent) -> 
         "the node is seen as lost",
         lambda: cluster.client.node(node.node_id).status == "offline",
     )
+    (lost,) = cluster.client.events(event_type="node_lost", limit=1).events
+    heard = cluster.client.node(node.node_id).last_heartbeat
+    assert heard is not None
+    assert lost.at is not None
+    assert (lost.at - heard).total_seconds() < 22.0
     check_exactly_once(cluster.client, ids)

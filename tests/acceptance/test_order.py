@@ -9,6 +9,8 @@ import pytest
 from corral.client import Client, TaskDetail
 from tests.acceptance.cluster import SLEEP, Cluster, until
 
+GATHER = "tests.acceptance.own_workers:GatherWorker"
+
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
@@ -66,6 +68,23 @@ def test_a_paused_type_and_a_quota_hold_tasks_back(cluster: Cluster) -> None:
     assert all(t.is_completed for t in client.wait_many(ids))
     assert most_at_once([client.get_task(i) for i in ids[:3]]) == 1
     assert cluster.corral("share", "remove", "team=a").code == 0
+
+
+@pytest.mark.spec("C24", "C60")
+def test_a_worker_that_takes_batches_gets_slow_tasks_together(
+    cluster: Cluster,
+) -> None:
+    client = cluster.client
+    client.launch_worker(GATHER, name="gather", job_types=["gather"])
+    cluster.serving("gather")
+    made = cluster.corral("job-type", "set", "gather", "--batch-limit", "4")
+    assert made.code == 0, made
+    assert cluster.corral("job-type", "pause", "gather").code == 0
+    ids = client.submit_many([("gather", n) for n in range(6)])
+    assert cluster.corral("job-type", "resume", "gather").code == 0
+    tasks = client.wait_many(ids)
+    assert [task.result for task in tasks] == [4, 4, 4, 4, 2, 2]
+    assert {client.get_task(task_id).attempt for task_id in ids} == {1}
 
 
 def test_a_critical_task_takes_the_place_of_a_preemptible_one(

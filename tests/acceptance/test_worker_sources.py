@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -95,11 +96,12 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run_one(
     cluster: ClusterConnection, node: NodeConnection, kind: str, job_type: str
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any, float]:
     """Launch a worker of a type and let it do one job.
 
-    Its output, and what the worker says of its code.
+    Its output, what the worker says of its code, and how long it took to be ready.
     """
+    began = time.monotonic()
     launch = node.launch_worker(
         worker_type=kind, worker_url=f"http://localhost:{free_port()}"
     )
@@ -110,6 +112,7 @@ def run_one(
         return bool(told.status == "ready")
 
     until(f"a worker of {kind}", look, 120)
+    took = time.monotonic() - began
     job = job_from_schema(JobSchema(name=job_type), {"message": "hi"})
     cluster.submit_job(job)
 
@@ -122,7 +125,7 @@ def run_one(
     with client_of(cluster) as client:
         code = client.worker(launch.launch_id).code
     node.shutdown_worker_by_id(worker_id=launch.launch_id)
-    return found.output, code
+    return found.output, code, took
 
 
 def client_of(manager: ClusterConnection) -> Client:
@@ -152,7 +155,7 @@ def test_a_worker_from_git_runs_in_its_own_environment_and_is_built_once(
         git_working_dir="sub",
         git_project="sub",
     )
-    first, code = run_one(manager, node, "far", "far_job")
+    first, code, first_s = run_one(manager, node, "far", "far_job")
     assert code["commit"] == git(repository, "rev-parse", "HEAD")
     assert (code["cloned"], code["built"]) == (True, True)
     assert (first["said"], first["param"]) == ("hi!", 7)
@@ -161,13 +164,18 @@ def test_a_worker_from_git_runs_in_its_own_environment_and_is_built_once(
         "site-packages" in p and first["python"] not in p for p in first["path"]
     )
     before = counters()
-    second, code = run_one(manager, node, "far", "far_job")
+    second, code, second_s = run_one(manager, node, "far", "far_job")
     assert (code["cloned"], code["built"]) == (False, False)
     after = counters()
     assert second["python"] == first["python"]
     assert second["folder"] != first["folder"]
     for name in ("clones", "builds"):
         assert before[name] == after[name] == 1
+    # Others use this machine, and may spoil a try.
+    for _ in range(3):
+        if second_s >= first_s:
+            _, _, second_s = run_one(manager, node, "far", "far_job")
+    assert second_s < first_s
 
 
 @pytest.mark.timeout(300)
@@ -186,7 +194,7 @@ def test_a_worker_from_a_folder_runs_what_was_sent(
             "archive": {"digest": digest, "working_dir": "sub", "project": "sub"}
         },
     )
-    output, _ = run_one(manager, node, "sent", "sent_job")
+    output, _, _ = run_one(manager, node, "sent", "sent_job")
     assert output["said"] == "hi?"
 
 

@@ -76,12 +76,15 @@ async def test_a_saved_job_type_replaces_the_former(store: Store) -> None:
     assert found[1] == better
 
 
-async def test_a_job_type_keeps_its_target_and_order_until_it_is_deleted(
+async def test_a_job_type_keeps_its_target_order_and_limit_until_it_is_deleted(
     store: Store,
 ) -> None:
     job_type = JobType("call", "echo/run", created_at=NOW, queue_order=QueueOrder.STACK)
     await store.save_job_type(job_type)
     assert await store.job_types() == [job_type]
+    limited = replace(job_type, batch_limit=10_000, is_paused=True)
+    await store.save_job_type(limited)
+    assert await store.job_types() == [limited]
     await store.delete_job_type("call")
     await store.delete_job_type("call")
     assert await store.job_types() == []

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from corral.api.model import ProblemOut
+from corral.api.openai_error import FaultOut, fault
 
 _REF = "#/components/schemas/{name}"
 # What an answer of each status means, and the codes that stand in it.
@@ -54,15 +55,18 @@ def described(
     errors: tuple[int, ...] = (),
     example: Any = None,
     is_open: bool = False,
+    is_openai: bool = False,
 ) -> dict[str, Any]:
-    """Keyword arguments for a route decorator."""
+    """Keyword arguments for a route decorator; `is_openai` for the errors of /v1."""
     schema = _ref(answer)
     if or_else is not None:
         schema = {"anyOf": [schema, _ref(or_else)]}
     responses: dict[str, Any] = {str(status): _said("Done", schema)}
     usual = (500,) if is_open else _ALWAYS
     for code in sorted({*usual, *(_WITH_BODY if body else ()), *errors}):
-        responses[str(code)] = _problem(code)
+        responses[str(code)] = _fault(code) if is_openai else _problem(code)
+    if is_openai:
+        responses.pop("422", None)
     extra: dict[str, Any] = {"responses": responses}
     if is_open:
         extra["security"] = []
@@ -90,6 +94,12 @@ def _problem(status: int) -> dict[str, Any]:
         }
     }
     return _said(f"{words}. Codes: {codes}", _ref(ProblemOut), example=example)
+
+
+def _fault(status: int) -> dict[str, Any]:
+    words, codes = _WORDS[status]
+    told = fault(status, codes.partition(",")[0], words)
+    return _said(words, _ref(FaultOut), example=msgspec.to_builtins(told))
 
 
 def install(app: FastAPI) -> None:

@@ -13,6 +13,13 @@ class JobTypeIn(Struct, forbid_unknown_fields=True):
     output_schema: Raw | UnsetType = UNSET
     target: str | None = None
     queue_order: str = "priority"
+    batch_limit: int | None = None
+
+
+class JobTypeChange(Struct, forbid_unknown_fields=True):
+    """`batch_limit` is how many tasks go to one worker at once; null ends that."""
+
+    batch_limit: int | None
 
 
 class JobTypeOut(Struct):
@@ -25,6 +32,7 @@ class JobTypeOut(Struct):
     queue_order: str
     waiting: int
     paused: bool = False
+    batch_limit: int | None = None
 
 
 class JobTypeListOut(Struct):

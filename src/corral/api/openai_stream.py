@@ -11,7 +11,7 @@ import msgspec
 from corral.api.errors import status_of
 from corral.api.openai_answer import Said, Transcript, said_by, usage
 from corral.api.openai_error import fault
-from corral.errors import CorralError
+from corral.errors import CorralError, Unavailable
 from corral.manager.streaming import Page, Reader, Streaming
 
 HEARTBEAT_S = 15.0
@@ -79,18 +79,23 @@ async def events(
             yield head + telling.go_on(page) or b": still here\n\n"
             head = b""
             if reader.is_closing:
+                yield _fault(Unavailable("the manager stops; ask again"))
                 return
-            page = await reader.next(of_tasks.is_live, HEARTBEAT_S)
+            page = await reader.next(HEARTBEAT_S)
         try:
             yield head + telling.end(said_by(page.ended))
         except CorralError as error:
-            # The status has been sent: the client looks for this in the events.
-            status = status_of(error)
-            yield _event(fault(status, error.code, error.message, error.details))
+            yield _fault(error)
     except (asyncio.CancelledError, GeneratorExit):
         if not reader.is_closing:
             of_tasks.give_up(task_id)
         raise
+
+
+def _fault(error: CorralError) -> bytes:
+    """The status has been sent: clients look for this among the events."""
+    told = fault(status_of(error), error.code, error.message, error.details)
+    return _event(told)
 
 
 def _event(value: Any) -> bytes:

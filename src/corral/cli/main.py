@@ -57,8 +57,10 @@ class Root(LazyGroup):
         "breaker": Entry(
             "corral.cli.breaker:app", "Workers that keep failing.", _CLUSTER
         ),
-        "models": Entry("corral.cli.models:models", "List models.", _CLUSTER),
-        "model": Entry("corral.cli.model:app", "Load, pin, unload models.", _CLUSTER),
+        "models": Entry(
+            "corral.cli.models:app", "Add, fetch, load, pin, list models.", _CLUSTER
+        ),
+        "model": Entry("corral.cli.models:app", "The same.", is_hidden=True),
         "rebalance": Entry(
             "corral.cli.rebalance:rebalance", "Spread models better.", _CLUSTER
         ),

@@ -1,4 +1,4 @@
-"""`corral model load | unload | pin | unpin`: what workers are to have in memory."""
+"""`corral models load | unload | pin | unpin`: what workers are to have in memory."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ import typer
 from corral.cli import show
 from corral.cli.connect import connect
 
-app = typer.Typer(
-    no_args_is_help=True, help="Load models on workers, keep them there, drop them."
-)
 Name = Annotated[
     str, typer.Argument(metavar="MODEL", help="Its name, as tasks give it.")
 ]
@@ -48,7 +45,6 @@ def _assign(
         typer.echo(f"{told.worker_id} {told.status}{left}")
 
 
-@app.command()
 def load(
     ctx: typer.Context, model: Name, workers: Workers, priority: Priority = "normal"
 ) -> None:
@@ -56,7 +52,6 @@ def load(
     _assign(ctx, model, workers, preload=True, pin=None, priority=priority)
 
 
-@app.command()
 def pin(
     ctx: typer.Context,
     model: Name,
@@ -70,13 +65,11 @@ def pin(
     _assign(ctx, model, workers, preload=not lazy, pin=True, priority=priority)
 
 
-@app.command()
 def unpin(ctx: typer.Context, model: Name, workers: Workers) -> None:
     """Let workers drop a model again; it stays until its memory is needed."""
     _assign(ctx, model, workers, preload=False, pin=False)
 
 
-@app.command()
 def unload(
     ctx: typer.Context,
     model: Name,

@@ -1,10 +1,10 @@
-"""`corral models`: which worker has which model in memory, or is to have it."""
+"""`corral models`: who has which model in memory; below it, what is done to models."""
 
 from __future__ import annotations
 
 import typer
 
-from corral.cli import show
+from corral.cli import catalogue, model, show
 from corral.cli.connect import connect
 
 _COLUMNS = (
@@ -13,8 +13,32 @@ _COLUMNS = (
 )
 
 
+app = typer.Typer(
+    invoke_without_command=True,
+    help="List models in workers' memory; the catalogue, and what is done to models.",
+)
+for _name, _call in (
+    ("list", catalogue.list_),
+    ("show", catalogue.show_),
+    ("add", catalogue.add),
+    ("pull", catalogue.pull),
+    ("remove", catalogue.remove),
+    ("load", model.load),
+    ("unload", model.unload),
+    ("pin", model.pin),
+    ("unpin", model.unpin),
+):
+    app.command(_name)(_call)
+
+
+@app.callback()
 def models(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
-    """List models in workers' memory, and those they were asked to load."""
+    """List models in workers' memory, and those they were asked to load.
+
+    The commands below have to do with the catalogue, and with what workers have.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
     with connect(ctx) as client:
         found = client.models()
     if as_json:
@@ -23,24 +47,24 @@ def models(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
     if not found:
         show.hint(
             "No worker has a model. Tasks with a model load it, and so does "
-            "'corral model load MODEL WORKER'."
+            "'corral models load MODEL WORKER'."
         )
         return
     show.table(
         _COLUMNS,
         [
             (
-                model.name,
+                held.name,
                 worker.worker_id,
                 worker.worker_name,
                 worker.node_id,
-                model.status,
-                "" if model.memory_usage is None else f"{model.memory_usage:.0f} MB",
-                show.took(model.load_time),
-                f"{show.ago(model.last_used)} ago" if model.last_used else "",
-                "yes" if model.pinned else "",
+                held.status,
+                "" if held.memory_usage is None else f"{held.memory_usage:.0f} MB",
+                show.took(held.load_time),
+                f"{show.ago(held.last_used)} ago" if held.last_used else "",
+                "yes" if held.pinned else "",
             )
             for worker in found
-            for model in worker.models
+            for held in worker.models
         ],
     )

@@ -8,6 +8,8 @@ from corral.core.constraint import read_pairs
 from corral.errors import SettingsError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydantic import SecretStr
 
     from corral.agent.probe.watch import GpuPolicy
@@ -28,7 +30,15 @@ def code_policy(config: Settings) -> dict[str, Any]:
         "checkpoint_s": config.checkpoint_s,
         "log_limit_bytes": int(config.log_limit_mb * (1 << 20)),
         "model_room": config.model_cache_size,
+        "model_dir": str(config.model_cache_dir),
+        "model_disk_bytes": int(config.model_disk_gb * (1 << 30)),
+        "model_hub_cache": str(config.model_hub_cache),
+        "model_shared": _path(config.model_manager_path),
     }
+
+
+def _path(place: Path | None) -> str | None:
+    return None if place is None else str(place)
 
 
 def container_policy(config: Settings) -> dict[str, Any]:

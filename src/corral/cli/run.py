@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from corral.cli import argument, array, progress, script, show
+from corral.cli import argument, array, progress, script, show, stream
 from corral.cli.connect import connect
 from corral.cli.group import takes
 from corral.cli.wait import await_all
@@ -40,6 +40,9 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the whole task, not only its result.")
     ] = False,
+    is_streamed: Annotated[
+        bool, typer.Option("--stream", help="Print what the task emits, as it does.")
+    ] = False,
     *,
     options: TaskOptions,
     code: script.Source,
@@ -53,6 +56,8 @@ def run(
     prints and exits as it does, or with 125 when it could not be run.
     """
     is_script = code.is_given or bool(given.told) or is_command()
+    if is_streamed and (is_script or asked.is_given or detach or as_json):
+        raise typer.BadParameter("only for one task of a type", param_hint="--stream")
     with connect(ctx) as client:
         task_type: str = JOB_TYPE
         if is_script:
@@ -72,6 +77,9 @@ def run(
             return
         if is_script and not as_json:
             script.leave(script.follow(client, submitted.task_id))
+            return
+        if is_streamed:
+            _check(stream.follow(client, submitted.task_id))
             return
         task = follow(client, submitted.task_id)
     _print_outcome(task, as_json)
@@ -136,6 +144,13 @@ def _describe(task: TaskDetail) -> str:
     if task.progress and task.progress.message:
         words.append(task.progress.message)
     return " ".join(words)
+
+
+def _check(task: TaskDetail) -> None:
+    """Raises TaskFailed when it has not completed."""
+    from corral.client import result_of
+
+    result_of(task)
 
 
 def _print_outcome(task: TaskDetail, as_json: bool) -> None:

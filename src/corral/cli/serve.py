@@ -199,6 +199,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
     from corral.cli.machine import master_config
     from corral.cli.neighbour import neighbour_config
     from corral.cli.serve_liveness import liveness
+    from corral.cli.serve_models import source_config
     from corral.cli.serve_scaling import scaling_config
     from corral.core.retry import RetryPolicy
     from corral.manager.access import Limits
@@ -254,6 +255,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
             config.model_idle_s,
             config.model_load_timeout_s,
         ),
+        sources=source_config(config),
         scaling=scaling_config(config),
         neighbour=neighbour_config(config),
         master=master_config(config),

@@ -13,7 +13,7 @@ from corral.errors import SettingsError
 
 if TYPE_CHECKING:
     from corral.settings import Settings
-    from corral.store.objects import ObjectStore
+    from corral.store.objects import ObjectStore, S3Access
 
 log = logging.getLogger("corral")
 SECRET_FILE = "cluster.secret"
@@ -61,18 +61,22 @@ def prepare(config: Settings) -> Files:
 
 
 def _objects(config: Settings) -> ObjectStore:
-    from corral.store.objects import S3Access, open_objects
+    from corral.store.objects import open_objects
+
+    # One request carries one object.
+    limit = int(config.batch_body_limit)
+    return open_objects(config.object_store, s3_access(config), limit)
+
+
+def s3_access(config: Settings) -> S3Access:
+    """Where S3 is, for objects and for models."""
+    from corral.store.objects import S3Access
 
     access, secret = config.minio_access_key, config.minio_secret_key
-    return open_objects(
-        config.object_store,
-        S3Access(
-            config.minio_endpoint,
-            access.get_secret_value() if access else None,
-            secret.get_secret_value() if secret else None,
-        ),
-        # One request carries one object.
-        int(config.batch_body_limit),
+    return S3Access(
+        config.minio_endpoint,
+        access.get_secret_value() if access else None,
+        secret.get_secret_value() if secret else None,
     )
 
 

@@ -227,13 +227,18 @@ def register_job_type(
     *,
     input_schema: Mapping[str, Any] | None = None,
     output_schema: Mapping[str, Any] | None = None,
+    batch_limit: int | None = None,
 ) -> Flow[None]:
-    """Make a kind of work known, so that tasks of it are accepted."""
+    """Make a kind of work known, so that tasks of it are accepted.
+
+    Up to `batch_limit` tasks go to one worker at once, for classes with `run_batch`.
+    """
     yield _post(
         "/job-types",
         name=name,
         input_schema=input_schema,
         output_schema=output_schema,
+        batch_limit=batch_limit,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from corral.client import alerts as alert_calls
 from corral.client import artifacts as artifact_calls
 from corral.client import breaker, bulk, cluster, execs, log, objects, secrets, task
+from corral.client import catalogue as catalogue_calls
 from corral.client import explain as explain_calls
 from corral.client import journal as journal_calls
 from corral.client import keys as key_calls
@@ -74,6 +75,12 @@ class Calls:
     restart_worker = Endpoint(cluster.restart_worker)
     reset_breakers = Endpoint(breaker.reset_breakers)
     models = Endpoint(model_calls.models)
+    catalogue = Endpoint(catalogue_calls.catalogue)
+    catalogue_model = Endpoint(catalogue_calls.catalogue_model)
+    add_model = Endpoint(catalogue_calls.add_model)
+    upload_model = Endpoint(catalogue_calls.upload_model)
+    remove_model = Endpoint(catalogue_calls.remove_model)
+    pull_model = Endpoint(catalogue_calls.pull_model)
     assign_model = Endpoint(model_calls.assign_model)
     unload_model = Endpoint(model_calls.unload_model)
     rebalance = Endpoint(rebalance_calls.rebalance)
@@ -91,6 +98,7 @@ class Calls:
     target_job_type = Endpoint(cluster.target_job_type)
     pause_job_type = Endpoint(share_calls.pause_job_type)
     resume_job_type = Endpoint(share_calls.resume_job_type)
+    set_batch_limit = Endpoint(share_calls.set_batch_limit)
     shares = Endpoint(share_calls.shares)
     set_share = Endpoint(share_calls.set_share)
     remove_share = Endpoint(share_calls.remove_share)

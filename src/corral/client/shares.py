@@ -1,4 +1,4 @@
-"""The calls about shares of the cluster, and about paused job types."""
+"""The calls about shares of the cluster, and about pauses and batches of job types."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ def pause_job_type(name: str) -> Flow[None]:
 def resume_job_type(name: str) -> Flow[None]:
     """Let tasks of this kind start again. Raises NotFound."""
     yield Request("POST", f"/job-types/{segment(name)}/resume", is_repeatable=True)
+
+
+def set_batch_limit(name: str, limit: int | None) -> Flow[None]:
+    """Let so many tasks of this kind go to one worker at once. Raises NotFound.
+
+    For classes with `run_batch`, whose tasks take longer than a moment. None ends that.
+    """
+    path, body = f"/job-types/{segment(name)}", encode({"batch_limit": limit})
+    yield Request("PATCH", path, body=body, is_repeatable=True)
 
 
 def shares() -> Flow[list[ShareInfo]]:

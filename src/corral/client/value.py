@@ -304,6 +304,7 @@ class JobTypeInfo(Value, frozen=True, kw_only=True):
     created_at: datetime | None = None
     waiting: int = 0
     paused: bool = False
+    batch_limit: int | None = None
 
 
 class RouteInfo(Value, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 ORCHESTRATOR = "@orchestrator"
 OWN_TYPES = frozenset({CANARY, MODEL_TASK})
 """What Corral asks of workers for itself: in no figure, and in no dead letter."""
+MOST_BATCHED = 10_000
 
 
 def check_name(value: str, field: str) -> str:
@@ -38,6 +39,14 @@ def job_type_of(worker_class: str) -> str:
     name = re.split(r"[:.]", worker_class)[-1]
     bare = name.removesuffix("Worker") or name
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", bare).lower().strip("_") or "worker"
+
+
+def check_batch_limit(value: int | None) -> None:
+    if value is not None and not 1 <= value <= MOST_BATCHED:
+        raise InvalidField(
+            f"batch_limit must be between 1 and {MOST_BATCHED}, or null for none",
+            field="batch_limit",
+        )
 
 
 class QueueOrder(StrEnum):
@@ -66,11 +75,20 @@ class JobType:
     queue_order: QueueOrder = QueueOrder.PRIORITY
     is_paused: bool = False
     """While it is, its tasks are accepted and wait."""
+    batch_limit: int | None = None
+    """How many of its tasks go to one worker at once, however long they take; with
+    None as many as are done in a moment."""
 
     def __post_init__(self) -> None:
         check_not_own(self.name, "name")
+        check_batch_limit(self.batch_limit)
 
     @property
     def app(self) -> str | None:
         """The app its tasks are sent to; None when workers run them."""
         return None if self.target == ORCHESTRATOR else self.target.partition("/")[0]
+
+    @property
+    def gathered(self) -> int | None:
+        """The batch limit where it counts: an app is called for each task."""
+        return self.batch_limit if self.app is None else None

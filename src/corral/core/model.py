@@ -12,11 +12,23 @@ from corral.core.order import OrderItem
 MODEL_TASK = "corral.model"
 """The type of tasks that bring a model into a worker's memory, or out of it."""
 _UNLOAD = "unload"
+_FETCH = "fetch"
 
 
 def unload_payload(model: str) -> str:
     """The payload of a task that takes a model out of memory."""
     return json.dumps({_UNLOAD: model})
+
+
+def fetch_payload(model: str) -> str:
+    """The payload of a task that brings a model's files to a worker's node."""
+    return json.dumps({_FETCH: model})
+
+
+def model_to_fetch(payload: str | bytes) -> str | None:
+    """The model whose files such a task brings; None for any other."""
+    told = json.loads(payload)
+    return str(told[_FETCH]) if isinstance(told, dict) and _FETCH in told else None
 
 
 def models_to_drop(items: Iterable[OrderItem]) -> tuple[str, ...]:

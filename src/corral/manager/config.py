@@ -10,6 +10,7 @@ from corral.manager.alerting import AlertConfig
 from corral.manager.autoscaling import ScalingConfig
 from corral.manager.liveness import Liveness
 from corral.manager.master import MasterConfig
+from corral.manager.model_source import SourceConfig
 from corral.manager.models import ModelConfig
 from corral.manager.neighbour import NeighbourConfig
 from corral.manager.target import GatewayConfig
@@ -44,6 +45,7 @@ class ManagerConfig:
     worker_ports: tuple[int, ...] = tuple(range(8092, 8112))
     alerts: AlertConfig = field(default_factory=AlertConfig)
     models: ModelConfig = field(default_factory=ModelConfig)
+    sources: SourceConfig = field(default_factory=SourceConfig)
     scaling: ScalingConfig = field(default_factory=ScalingConfig)
     neighbour: NeighbourConfig | None = None
     master: MasterConfig | None = None

@@ -1,7 +1,8 @@
 """Removes objects that nothing names any more, long after they were last asked for.
 
 Named are: what is kept for tasks, what payloads of tasks mention, every version of the
-worker types, what workers run; and all that the trees among these consist of.
+worker types, what workers run, files of models; and all that the trees among these
+consist of.
 """
 
 from __future__ import annotations
@@ -108,6 +109,8 @@ class Garbage:
             for entry in kind.versions:
                 roots |= await self._of_entry(entry)
         named = set(roots)
+        for model in await self._store.catalogue():
+            named |= {part for file in model.files for part in file.parts}
         for digest in roots:
             named |= await self._within(digest)
         return named

@@ -83,6 +83,13 @@ class JobTypes:
         self._dispatching.kick()
         return job_type
 
+    async def limit_batches(self, name: str, limit: int | None) -> JobType:
+        """Let so many of its tasks go to one worker at once; None takes that back."""
+        job_type = replace(self.get(name), batch_limit=limit)
+        await self._registry.save_job_type(job_type)
+        self._dispatching.kick()
+        return job_type
+
     async def clear(self, name: str) -> int:
         """Cancel every waiting task of a type; how many there were."""
         self.get(name)

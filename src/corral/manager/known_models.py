@@ -10,8 +10,14 @@ if TYPE_CHECKING:
 
 
 def known_models(manager: Manager) -> dict[str, datetime]:
-    """Models that workers hold, can name or are to keep, with since when."""
-    found: dict[str, datetime] = {}
+    """Models of the catalogue, and those that workers hold, can name or are to keep.
+
+    With each: since when.
+    """
+    found = {
+        model.name: model.created_at or manager.started_at
+        for model in manager.catalogue.entries.values()
+    }
     for link in manager.cluster.workers.values():
         for name in link.shelf.offered:
             found.setdefault(name, manager.started_at)

@@ -34,6 +34,7 @@ async def load(boss: Manager) -> None:
     # Before anything is planned: what was held stays so.
     boss.holding.load()
     await boss.models.load()
+    await boss.catalogue.load()
     await boss.learning.load()
     await boss.dispatching.give_up(homeless)
     await boss.rescue.resolve()

@@ -16,6 +16,7 @@ from corral.manager.announcing import Announcing
 from corral.manager.autoscaling import Autoscaling
 from corral.manager.calling import Calling
 from corral.manager.cancelling import cancel, drop
+from corral.manager.catalogue import Catalogue
 from corral.manager.clearing import Clearing
 from corral.manager.clock import Clock, new_id
 from corral.manager.config import ManagerConfig
@@ -177,6 +178,15 @@ class Manager:
             self.config.models,
             self.cancel,
         )
+        self.catalogue = Catalogue(
+            self.cluster,
+            self.store,
+            self.objects,
+            self.models,
+            self.clock,
+            self.config.sources,
+        )
+        self.submitting.check_model = self.catalogue.check
         self.rebalancing = Rebalancing(
             self.cluster, self.store, self.models, self.clock
         )
@@ -299,7 +309,8 @@ class Manager:
             *(self.models, self.rebalancing, self.prefetching),
         ):
             self._spawn(part.loop(deposed))
-        self._spawn(self.learning.loop(deposed))
+        for loop in (self.learning.loop(deposed), *self.catalogue.loops(deposed)):
+            self._spawn(loop)
         self._spawn(Loop("monitor", 1.0, self.monitor.step, deposed))
         self._spawn(Loop("streams", SWEEP_S, self.streaming.step, deposed))
         self._spawn(Loop("thin", THIN_PERIOD_S, self.history.step, deposed))
@@ -332,6 +343,7 @@ class Manager:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.calling.stop()
+        await self.catalogue.close()
         await self.gateway.close()
         await self.notifying.close()
         await self.alarm.close()

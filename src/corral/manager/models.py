@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from corral.core.gpu_binding import read_wish
 from corral.core.job import ONLY_ON
 from corral.core.learned import Figure
-from corral.core.model import MODEL_TASK, KnownModel, Pin, unload_payload
+from corral.core.model import (
+    MODEL_TASK,
+    HeldModel,
+    KnownModel,
+    Pin,
+    fetch_payload,
+    unload_payload,
+)
 from corral.core.task import PRIORITY_WORDS, State, TaskSpec
 from corral.errors import Conflict, CorralError, InvalidField
 from corral.manager import gpus, serving
@@ -81,6 +88,7 @@ class Models:
         self._tries: dict[Place, tuple[int, float]] = {}
         self._learned: dict[str, KnownModel] = {}
         self.pins: dict[Place, Pin] = {}
+        self.on_load: Callable[[WorkerLink, HeldModel], None] = lambda link, model: None
 
     async def load(self) -> None:
         """Take up what the store has, before anything is planned."""
@@ -105,6 +113,7 @@ class Models:
                 self._learn(name, size_mb, None)
         for model in link.shelf.take(word, self._clock.now()):
             self._learn(model.name, model.size_mb, model.load_s, link.id)
+            self.on_load(link, model)
         held = frozenset(link.shelf.held)
         self._cluster.scheduler.apply(ModelsHeld(link.id, held))
         self._dispatching.kick()
@@ -305,6 +314,10 @@ class Models:
             }
         for name in sorted(gone):
             await self._ask_to_drop(link, name)
+
+    async def fetch(self, link: WorkerLink, model: str, by: str = _OWNER) -> str:
+        """Have a worker bring a model's files to its node; the task that does."""
+        return await self._submit(link, 0, by, fetch_payload(model), None)
 
     # asking a worker ---------------------------------------------------------
     def _is_asked(self, place: Place) -> bool:

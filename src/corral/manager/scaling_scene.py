@@ -99,7 +99,7 @@ def _room(cluster: Cluster, link: NodeLink, node_workers: int) -> NodeRoom:
     left = node_workers - len(workers)
     room = NodeRoom(
         node.id,
-        cards=_free_cards(link, workers),
+        cards=_free_cards(cluster, link, workers),
         seats=left if node_workers else _cores(link) - plain,
         workers=len(workers),
         is_open=can_take(link),
@@ -109,9 +109,11 @@ def _room(cluster: Cluster, link: NodeLink, node_workers: int) -> NodeRoom:
     return room.limited(left) if node_workers else room
 
 
-def _free_cards(link: NodeLink, workers: Sequence[WorkerLink]) -> int:
+def _free_cards(cluster: Cluster, link: NodeLink, workers: Sequence[WorkerLink]) -> int:
     """Cards nobody has, less those that workers on their way will be given."""
     bound = {gpu_id for w in workers for gpu_id in bound_ids(w.facts)}
+    leases = cluster.scheduler.leases().values()
+    bound |= {card for lease in leases for card in lease.cards}
     free = sum(is_free(gpu) and gpu.id not in bound for gpu in link.gpus or ())
     wished = (w for w in workers if not bound_ids(w.facts))
     return free - sum(read_wish(w.worker.spec.gpus).count for w in wished)

@@ -44,6 +44,8 @@ class WorkerShelf:
     """What others use of its cards."""
     dropping: dict[str, str] = field(default_factory=dict)
     """Models it was asked to drop, and the task that asks."""
+    uses: dict[str, int] = field(default_factory=dict)
+    """Tasks that used a model since somebody counted."""
     _peak_mb: float = 0.0
 
     def clear(self) -> None:
@@ -68,6 +70,7 @@ class WorkerShelf:
         return loaded
 
     def use(self, model: str, at: datetime) -> None:
+        self.uses[model] = self.uses.get(model, 0) + 1
         known = self.held.get(model)
         if known is not None:
             self.held[model] = replace(known, last_used=at)

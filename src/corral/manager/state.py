@@ -35,6 +35,7 @@ from corral.scheduler.value import (
     OrderClosed,
     TasksRan,
     TasksTaken,
+    TypeBatched,
     TypeOrdered,
     TypePaused,
     TypesServed,
@@ -122,6 +123,7 @@ class Cluster:
     def set_job_type(self, job_type: JobType) -> None:
         """Tasks of this type are accepted, and go where and as it says."""
         self._pause(job_type.name, job_type.is_paused)
+        self._batch(job_type.name, job_type)
         self.job_types[job_type.name] = job_type
         self.scheduler.apply(TypeOrdered(job_type.name, job_type.queue_order))
         self._serve_inside()
@@ -131,8 +133,15 @@ class Cluster:
         if is_paused != (known is not None and known.is_paused):
             self.scheduler.apply(TypePaused(name, is_paused))
 
+    def _batch(self, name: str, told: JobType | None) -> None:
+        limit = told.gathered if told is not None else None
+        known = self.job_types.get(name)
+        if limit != (known.gathered if known is not None else None):
+            self.scheduler.apply(TypeBatched(name, limit))
+
     def drop_job_type(self, name: str) -> None:
         self._pause(name, is_paused=False)
+        self._batch(name, None)
         self.job_types.pop(name, None)
         self._serve_inside()
 

@@ -181,9 +181,16 @@ class Reader:
     """One who follows one task's output."""
 
     def __init__(
-        self, store: Store, bells: Bells, streams: Streams, task_id: str, after: Place
+        self,
+        store: Store,
+        bells: Bells,
+        streams: Streams,
+        is_live: Callable[[str], bool],
+        task_id: str,
+        after: Place,
     ) -> None:
         self._store = store
+        self._is_live = is_live
         self._bells = bells
         self._streams = streams
         self._task_id = task_id
@@ -196,10 +203,12 @@ class Reader:
 
     async def check(self) -> None:
         """Raises TaskNotFound when there is no such task."""
+        if self._is_live(self._task_id):
+            return
         if await self._store.get_task(self._task_id) is None:
             raise TaskNotFound(f"no task {self._task_id!r}", task_id=self._task_id)
 
-    async def next(self, is_live: Callable[[str], bool], wait_s: float) -> Page:
+    async def next(self, wait_s: float) -> Page:
         """What is new, once there is something, or nothing after `wait_s`."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s
@@ -207,7 +216,7 @@ class Reader:
             while True:
                 # Before the look: what comes after it rings again.
                 bell.clear()
-                was_live = is_live(self._task_id)
+                was_live = self._is_live(self._task_id)
                 page = self._look()
                 if not page.is_news and not was_live:
                     page = await self._last(page)
@@ -267,13 +276,14 @@ class Streaming:
         self._store = store
         self._bells = bells
         self._streams = streams
-        self.is_live = is_live
+        self._is_live = is_live
         self._clock = clock
         self._cancel = cancel
         self._strays: set[asyncio.Task[None]] = set()
 
     def reader(self, task_id: str, after: Place = (0, 0)) -> Reader:
-        return Reader(self._store, self._bells, self._streams, task_id, after)
+        parts = (self._store, self._bells, self._streams, self._is_live)
+        return Reader(*parts, task_id, after)
 
     def give_up(self, task_id: str) -> None:
         """Nobody wants this task any more: cancel it, without waiting for that.
@@ -285,7 +295,7 @@ class Streaming:
         stray.add_done_callback(self._strays.discard)
 
     async def _stop(self, task_id: str) -> None:
-        if not self.is_live(task_id):
+        if not self._is_live(task_id):
             return
         try:
             await self._cancel(task_id)

@@ -5,7 +5,7 @@ A caller is told "accepted" only after the commit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from corral.core.job import ONLY_ON
@@ -63,6 +63,7 @@ class Submitting:
         self._settling = settling
         self._clock = clock
         self._vault = vault
+        self.check_model: Callable[[TaskSpec], None] = lambda spec: None
         self._writes: GroupCommit[list[_Entry], None] = GroupCommit(self._commit)
 
     async def submit(self, specs: Sequence[TaskSpec]) -> list[Answer]:
@@ -125,6 +126,7 @@ class Submitting:
         if job_type is not None:
             check_payload(job_type, spec.payload)
         self._vault.check(spec)
+        self.check_model(spec)
         needs = set()
         for need in spec.depends_on:
             if need in self._cluster.tasks or need in known:

@@ -54,8 +54,14 @@ def demands(picture: Picture, now: float) -> tuple[Demand, ...]:
 
 
 def _is_open(family: Family) -> bool:
-    """Could another worker start its tasks?"""
-    return bool(family) and family.only is None and not family.is_aside
+    """Could another worker start its tasks?
+
+    Those with needs wait for what nodes have as long as a worker is free for them.
+    """
+    if not family or family.only is not None or family.is_aside:
+        return False
+    is_needy = family.need is not None or family.gang_size
+    return not is_needy or not any(group.has_free(1) for group in family.groups)
 
 
 def _loads(lines: list[Family], picture: Picture) -> dict[int, float]:

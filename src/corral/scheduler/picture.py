@@ -40,6 +40,7 @@ from corral.scheduler.value import (
     TasksQueued,
     TasksRan,
     TasksTaken,
+    TypeBatched,
     TypeOrdered,
     TypePaused,
     TypesServed,
@@ -69,6 +70,8 @@ class Picture:
         """Lines of tasks with needs, and of gangs."""
         self.floors: dict[tuple[str, str | None], int] = {}
         """Memory of a card that was too little for tasks of this type and model."""
+        self.batches: dict[str, int] = {}
+        """How many tasks of a type may go in one order, where that was said."""
         self.is_paused = False
         # The rest has no better choice than at the last plan.
         self.freed: dict[str, None] = {}
@@ -82,15 +85,19 @@ class Picture:
                 for task in tasks:
                     self.end(task.task_id)
                     self.delays.admit(task)
+            case OrderClosed(worker_id):
+                self._close(worker_id)
+            case TasksRan():
+                self._learn(event)
+            case AttemptEnded(task_id, seconds, attempt, lingers):
+                if lingers:
+                    self.stock.linger(task_id, attempt)
+                self.end(task_id, seconds)
             case TasksGone(task_ids):
                 for task_id in task_ids:
                     self.forget(task_id)
             case DependencyMet(task_id):
                 self.delays.unblock(task_id)
-            case OrderClosed(worker_id):
-                self._close(worker_id)
-            case TasksRan():
-                self._learn(event)
             case Recalled(rows):
                 self.known.recall(rows)
             case WorkerReady() | WorkerBroken() | WorkerGone() | WorkerAway():
@@ -110,14 +117,14 @@ class Picture:
                 self._look_at_all()
             case TypeOrdered(job_type, order):
                 self._reorder(job_type, order)
+            case TypeBatched(job_type, None):
+                self.batches.pop(job_type, None)
+            case TypeBatched(job_type, int(limit)):
+                self.batches[job_type] = limit
             case ModelKnown():
                 self._know_model(event)
             case ModelsHeld() | ModelsPinned() | MemoryChanged():
                 self._apply_models(event)
-            case AttemptEnded(task_id, seconds, attempt, lingers):
-                if lingers:
-                    self.stock.linger(task_id, attempt)
-                self.end(task_id, seconds)
             case CardsBack(task_id, attempt):
                 self.end(lingering(task_id, attempt))
             case NodeOffers() | NodeWithdrawn():

@@ -255,14 +255,13 @@ class Scheduler(Answers):
             picture.turns.passed(cost.first.job_type, better)
         worker.was_late = cost.is_late
         gpus = worker.gpus if family.need is None else family.need.milli / WHOLE
+        most = self._most(family, cost, gpus)
+        room = self._policy.order_max_bytes
         if cost.first is not None:
             tasks = family.pull(cost.first.task_id)
+            tasks += _more(family, most - 1, room - cost.first.size)
         else:
-            is_alone = family.only or family.need is not None
-            most = 1 if is_alone else self._order_size(family)
-            for bucket in family.buckets:
-                most = int(min(most, bucket.room(cost.run_s * gpus)))
-            tasks = family.take(most, self._policy.order_max_bytes)
+            tasks = family.take(most, room)
         for task in tasks:
             picture.go(task)
         if family.buckets:
@@ -309,13 +308,35 @@ class Scheduler(Answers):
         mean = self._picture.known.recent_s(family.job_type)
         return mean is not None and mean < self._policy.ahead_below_s
 
-    def _order_size(self, family: Family) -> int:
-        mean = self._picture.known.recent_s(family.job_type)
-        if mean is None:
+    def _most(self, family: Family, cost: Cost, gpus: float) -> int:
+        """How many tasks of a line may go in one order."""
+        is_batched = family.job_type in self._picture.batches
+        is_alone = family.only or family.need is not None or family.gang_size
+        if is_alone or (cost.first is not None and not is_batched):
             return 1
-        most = int(self._policy.order_budget_s / max(mean, 1e-6))
+        most = self._order_size(family)
+        for bucket in family.buckets:
+            most = int(min(most, bucket.room(cost.run_s * gpus)))
+        return most
+
+    def _order_size(self, family: Family) -> int:
+        most = self._picture.batches.get(family.job_type)
+        if most is None:
+            mean = self._picture.known.recent_s(family.job_type)
+            if mean is None:
+                return 1
+            most = int(self._policy.order_budget_s / max(mean, 1e-6))
+            most = min(most, self._policy.order_max_tasks)
         share = -(-len(family) // max(1, self._slots(family)))
-        return max(1, min(most, share, self._policy.order_max_tasks))
+        return max(1, min(most, share))
 
     def _slots(self, family: Family) -> int:
         return sum(len(group.workers) * group.slots for group in family.groups)
+
+
+def _more(family: Family, count: int, room: int) -> tuple[Waiting, ...]:
+    """The next of a line, to go along with one that goes out of its turn."""
+    head = family.queue.head()
+    if count < 1 or head is None or head.size > room:
+        return ()
+    return family.take(count, room)

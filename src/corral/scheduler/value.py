@@ -270,6 +270,17 @@ class TypeOrdered:
 
 
 @dataclass(frozen=True, slots=True)
+class TypeBatched:
+    """So many tasks of this type may go in one order, however long they take.
+
+    With None an order has as many as its time allows.
+    """
+
+    job_type: str
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class TypesServed:
     """A worker goes on, but with these types."""
 
@@ -292,6 +303,7 @@ SchedulerEvent = (
     | Recalled
     | Paused
     | TypeOrdered
+    | TypeBatched
     | TypePaused
     | ShareSet
     | ShareGone

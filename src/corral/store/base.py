@@ -26,6 +26,7 @@ from corral.core.secret import Secret
 from corral.core.task import Attempt, State, Task
 from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
+from corral.store.catalogue import CatalogueStore
 from corral.store.event import Event as Event
 from corral.store.event import EventStore
 from corral.store.learned import LearnedStore
@@ -133,7 +134,7 @@ class Retention:
     hours_s: float = 365 * 86_400.0
 
 
-class Store(EventStore, ModelStore, ShareStore, LearnedStore, Protocol):
+class Store(EventStore, ModelStore, CatalogueStore, ShareStore, LearnedStore, Protocol):
     """PostgreSQL or its in-memory twin; `tests/contract/` holds both to this."""
 
     async def open(self) -> None:

@@ -18,7 +18,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from sqlalchemy.pool import NullPool
 
 from corral.errors import StoreUnavailable
-from corral.store.fault import DRIVER_ERRORS, is_rolled_back, translate, translated
+from corral.store.fault import (
+    DRIVER_ERRORS,
+    is_rolled_back,
+    is_unsent,
+    translate,
+    translated,
+)
 
 CONNECT_TIMEOUT_S = 10.0
 STATEMENT_TIMEOUT_S = 20.0
@@ -89,6 +95,9 @@ class Lane:
                     return await connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
                 except DRIVER_ERRORS as error:
                     if is_rolled_back(error) and not last:
+                        continue
+                    if is_unsent(error) and not last:
+                        self._drop()
                         continue
                     ours = translate(error)
                     if ours is None:

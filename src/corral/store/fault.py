@@ -40,6 +40,14 @@ def is_rolled_back(error: BaseException) -> bool:
     return (getattr(error, "sqlstate", None) or "")[:2] == _ROLLED_BACK
 
 
+def is_unsent(error: BaseException) -> bool:
+    """The server has said its last words on this connection, and the driver did not
+    even begin: nothing was written.
+    """
+    is_busy = isinstance(error, asyncpg.InternalClientError)
+    return is_busy and "cannot switch to state" in str(error)
+
+
 def translate(error: BaseException) -> CorralError | None:
     """Our error for the driver's; None for one that only a defect explains."""
     origin = _origin(error)

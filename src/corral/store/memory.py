@@ -13,6 +13,7 @@ from corral.core.task import Task
 from corral.store.audit import Chain
 from corral.store.base import Retention
 from corral.store.event import ALERT, Event
+from corral.store.memory_catalogue import MemoryCatalogue
 from corral.store.memory_history import MemoryHistory
 from corral.store.memory_kept import MemoryKept
 from corral.store.memory_learned import MemoryLearned
@@ -30,6 +31,7 @@ class MemoryStore(
     MemoryKept,
     MemoryRegistry,
     MemoryModels,
+    MemoryCatalogue,
     MemoryShares,
     MemoryLearned,
     MemoryMetrics,

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from corral.core.app import App
+from corral.core.catalogue import CatalogueModel
 from corral.core.job_type import JobType
 from corral.core.key import Key
 from corral.core.learned import Learned
@@ -44,6 +45,7 @@ class MemoryShelf:
         self._secrets: dict[str, Secret] = {}
         self._models: dict[str, KnownModel] = {}
         self._pins: dict[tuple[str, str], Pin] = {}
+        self._catalogue: dict[str, CatalogueModel] = {}
         self._shares: dict[str, Share] = {}
         self._share_uses: dict[str, ShareUse] = {}
         self._learned: dict[Subject, tuple[datetime, Learned]] = {}

@@ -9,6 +9,7 @@ from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from corral.errors import StoreUnavailable
+from corral.store.catalogue import CatalogueRows
 from corral.store.clear import Clear
 from corral.store.connection import Lane, Pool
 from corral.store.history import History
@@ -35,6 +36,7 @@ class PostgresStore(
     Kept,
     Registry,
     Models,
+    CatalogueRows,
     Shares,
     LearnedRows,
     ScheduleStore,

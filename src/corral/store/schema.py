@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-HEAD = "0016"
+HEAD = "0018"
 """The newest migration; a database that already has it needs no Alembic at all."""
 
 # A task has ended exactly when it has this time. The index on live tasks asks for it
@@ -140,6 +140,7 @@ job_types = Table(
     Column("created_at", Time),
     Column("queue_order", Text, nullable=False, server_default="priority"),
     Column("is_paused", Boolean, nullable=False, server_default="false"),
+    Column("batch_limit", Integer),
 )
 
 shares = Table(
@@ -225,6 +226,27 @@ models = Table(
     Column("created_at", Time),
     Column("last_used_at", Time),
     Column("load_s", Double),
+)
+
+catalogue = Table(
+    "catalogue",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("model_type", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("wanted", Text, nullable=False, server_default=""),
+    Column("revision", Text, nullable=False, server_default=""),
+    Column("files", Text, nullable=False, server_default="[]"),
+    Column("status", Text, nullable=False),
+    Column("error", Text),
+    Column("trust_remote_code", Boolean, nullable=False, server_default="false"),
+    Column("dtype", Text),
+    Column("memory_mb", Double),
+    Column("tags", Texts, nullable=False, server_default="{}"),
+    Column("created_at", Time),
+    Column("uses", BigInteger, nullable=False, server_default="0"),
+    Column("last_used_at", Time),
+    Column("measures", Text, nullable=False, server_default="[]"),
 )
 
 model_pins = Table(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Code(msgspec.Struct):
-    """Where code may come from, where it is kept, and what is kept of its work."""
+    """Where code and models may come from, where they are kept, and what of work."""
 
     cache: str = ""
     limit_bytes: int = 20 << 30
@@ -26,6 +26,10 @@ class Code(msgspec.Struct):
     checkpoint_s: float = 30.0
     log_limit_bytes: int = 8 << 20
     model_room: int = 5
+    model_dir: str = ""
+    model_disk_bytes: int = 50 << 30
+    model_hub_cache: str | None = None
+    model_shared: str | None = None
 
 
 class Limits(msgspec.Struct):

@@ -14,6 +14,7 @@ from corral.engine.envelope import verify
 from corral.errors import CorralError, WorkerError
 from corral.worker.allowance import Limits
 from corral.worker.batch import Batch, cancelled, returned
+from corral.worker.depot.delivery import Delivered, Delivery
 from corral.worker.execution import Execution
 from corral.worker.frame import Exec, Fault, Item, Outcome
 from corral.worker.notes import Key, Notes
@@ -59,9 +60,11 @@ class Desk:
         reporter: Reporter,
         on_change: Callable[[], None],
         limits: Limits | None = None,
+        delivery: Delivery | None = None,
     ) -> None:
         self._worker_id = worker_id
         self._limits = limits or Limits()
+        self._delivery = delivery
         self._incarnation = ""
         self._secret = ""
         self._pool = pool
@@ -224,6 +227,18 @@ class Desk:
     def _execute(self, batch: Batch, *, solo: bool = False) -> Notes:
         """One runner's part; a batch that died as a whole goes again, one by one."""
         unwanted = Notes(outcomes=[cancelled(item) for item in batch.take_dropped()])
+        given = Delivered()
+        if self._delivery is not None and batch.items:
+            given = self._delivery.prepare(batch)
+            unwanted.outcomes += given.outcomes
+        try:
+            return self._run(batch, unwanted, given, solo=solo)
+        finally:
+            given.release()
+
+    def _run(
+        self, batch: Batch, unwanted: Notes, given: Delivered, *, solo: bool
+    ) -> Notes:
         if not batch.items:
             return unwanted
         bundle = None
@@ -248,6 +263,7 @@ class Desk:
                 model_load_s=self._limits.model_load_s,
             )
             notes = execution.run()
+            given.explain(notes)
         finally:
             self._pool.release(runner)
         notes.merge(unwanted)

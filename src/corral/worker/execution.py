@@ -77,6 +77,9 @@ class Execution:
         self._since = self._began
         self._told: set[int] = set()
         self._is_limited = False
+        # What was taken as a whole goes on here, however long: handed back, whoever
+        # spoils the batch would spoil the next one, too.
+        self._may_overrun = not solo
         self._kill_at: float | None = None
         self._grace_s: dict[int, float] = {}
         self._late_at: dict[int, float] = {}
@@ -222,7 +225,7 @@ class Execution:
         wakes = [now + IDLE_S]
         if self._loading is not None:
             wakes.append(self._loading[1] + self._model_load_s)
-        elif not self._is_limited and 0 <= self._current < len(self._items) - 1:
+        elif self._may_overrun and not self._is_limited:
             wakes.append(self._began + self._overrun_s)
         if self._current not in self._told:
             wakes.append(self._since + STARTED_S)
@@ -244,19 +247,29 @@ class Execution:
             return
         self._check_drops(now)
         self._check_limits(now)
-        is_over = not self._loading and now - self._began >= self._overrun_s
-        if self._batch.is_recalled or is_over:
+        if self._batch.is_recalled or self._is_over(now):
             self._hand_back()
         if now - self._since >= STARTED_S:
             self._note_started()
         if self._notes and now - self._noted >= NOTES_S:
             self._flush(now)
 
+    def _is_over(self, now: float) -> bool:
+        """Has it taken so long that others may do the rest?"""
+        if not self._may_overrun or self._loading or self._current == NONE:
+            return False
+        return now - self._began >= self._overrun_s
+
     def _observe(self, now: float) -> None:
         current = self._runner.cells.current
-        if current != self._current:
-            self._current, self._since = current, now
-            self._loading, self._load_s = None, 0.0
+        if current == self._current:
+            return
+        if self._current == NONE:
+            self._began = now
+        if current == WHOLE:
+            self._may_overrun = False
+        self._current, self._since = current, now
+        self._loading, self._load_s = None, 0.0
 
     def _running(self) -> list[int]:
         """Indices that user code has in hand right now."""

@@ -7,6 +7,7 @@ ledger (docs/design/gpu.md), so that they fill up and empty as real ones do.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import sys
 import uuid
@@ -100,6 +101,13 @@ class WorkingSet:
         peaks = [cuda.max_memory_allocated(card) for card in range(len(before))]
         more = sum(peak - had for peak, had in zip(peaks, before, strict=True))
         return max(0.0, float(more) / 2**20)
+
+
+def give_back_cached() -> None:
+    """Let the card have what PyTorch keeps for later: it is somebody else's now."""
+    if (cuda := _cuda()) is not None:
+        gc.collect()
+        cuda.empty_cache()
 
 
 def _cuda() -> Any:

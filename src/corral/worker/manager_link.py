@@ -76,6 +76,22 @@ class ManagerLink:
             raise Away(message, status=status)
         raise Refused(message, status=status)
 
+    def get(self, path: str) -> bytes | None:
+        """The answer's body; None when there is no such thing.
+
+        Raises:
+            Away: no answer, or one that says later.
+            Refused: it is not for us.
+        """
+        status, answer = self._call("GET", path, None)
+        if status == 404:
+            return None
+        if 200 <= status < 300:
+            return answer
+        if status in _RETRIABLE or status >= 500:
+            raise Away(_message(answer), status=status)
+        raise Refused(f"{status}: {_message(answer)}", status=status)
+
     def get_object(self, digest: str) -> bytes:
         """The bytes of an object, found to be those of its digest.
 

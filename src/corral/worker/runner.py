@@ -40,7 +40,7 @@ from corral.worker.frame import (
     decode_to_runner,
     read_frame,
 )
-from corral.worker.gpu_memory import WorkingSet
+from corral.worker.gpu_memory import WorkingSet, give_back_cached
 from corral.worker.load import load_worker_class
 from corral.worker.process import die_with_parent, end_own_group
 from corral.worker.shelf import Shelf
@@ -174,6 +174,8 @@ class Runner:
             emit.close_task()
             if is_measured and outcome.kind == "completed":
                 outcome.memory_mb = self._measured()
+            if item.variables and "CORRAL_GPUS" in item.variables:
+                give_back_cached()
             emit.add(outcome, size)
             if flush_each:  # one of these has killed a runner before
                 emit.flush()

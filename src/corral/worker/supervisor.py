@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
@@ -25,6 +26,9 @@ from corral.worker.assignment import Assignment, Word
 from corral.worker.beacon import Beacon
 from corral.worker.bundle import FUNCTION_WORKER, PLAIN_TYPES, Bundle
 from corral.worker.bundle_pool import BundlePool
+from corral.worker.depot.delivery import Delivery
+from corral.worker.depot.depot import Depot
+from corral.worker.depot.stockroom import Places, Reach, Stockroom, optional
 from corral.worker.desk import Desk
 from corral.worker.holding import Holdings
 from corral.worker.manager_link import Away, Fenced, ManagerLink, Refused
@@ -79,6 +83,7 @@ class Supervisor:
             self._reporter,
             lambda: self._beacon.touch(),
             given.limits,
+            self._delivery(link),
         )
         self._beacon = Beacon(beacon_fd, self._pool, self._desk, holdings)
         self._told: tuple[str, str | None] | None = None
@@ -86,6 +91,18 @@ class Supervisor:
         self._is_stopping = threading.Event()
         self._is_consuming = False
         self._answer_all: Callable[[], None] = lambda: None
+
+    def _delivery(self, link: ManagerLink) -> Delivery | None:
+        """How models come to this node; a container sees none of its folders."""
+        given, code = self._given, self._given.code
+        folder = given.spec.params.get("model_dir") or code.model_dir
+        if not folder or "docker" in (given.spec.environment or {}):
+            return None
+        reach = Reach(given.worker_id, given.manager_url, given.key, given.ca_file)
+        places = Places(*map(optional, (code.model_hub_cache, code.model_shared)))
+        depot = Depot(Path(folder), code.model_disk_bytes)
+        room = Stockroom(depot, link, reach, places)
+        return Delivery(room, lambda: self._pool.runners, self._reporter.tell)
 
     def _make_pool(self, link: ManagerLink) -> RunnerPool:
         spec, code = self._given.spec, self._given.code

@@ -30,6 +30,7 @@ SCOPES = {
     ("PUT", "/objects/{digest}"): Scope.OPERATE,
     ("POST", "/objects"): Scope.OPERATE,
     ("POST", "/objects/missing"): Scope.OPERATE,
+    ("PATCH", "/job-types/{name}"): Scope.OPERATE,
     ("DELETE", "/job-types/{name}"): Scope.OPERATE,
     ("DELETE", "/job-types/{name}/queue"): Scope.OPERATE,
     ("POST", "/job-types/{name}/pause"): Scope.OPERATE,
@@ -62,6 +63,9 @@ SCOPES = {
     ("POST", "/clear_job_schema_queue"): Scope.OPERATE,
     ("POST", "/clear_databases"): Scope.ADMIN,
     ("POST", "/workers/{worker_id}/restart"): Scope.OPERATE,
+    ("POST", "/models"): Scope.OPERATE,
+    ("DELETE", "/models/{name}"): Scope.OPERATE,
+    ("POST", "/models/{name}/pull"): Scope.OPERATE,
     ("POST", "/models/assign"): Scope.OPERATE,
     ("POST", "/models/unload"): Scope.OPERATE,
     ("POST", "/apps/{name}/routes"): Scope.ADMIN,
@@ -101,6 +105,8 @@ SCOPES = {
     ("POST", "/workers/{worker_id}/reports"): Scope.NODE,
     ("POST", "/workers/{worker_id}/trees"): Scope.NODE,
     ("GET", "/workers/{worker_id}/checkpoints/{task_id}"): Scope.NODE,
+    ("GET", "/workers/{worker_id}/models/{name}"): Scope.NODE,
+    ("GET", "/workers/{worker_id}/models/{name}/files/{file:path}"): Scope.NODE,
 }
 
 # Calls that nodes may make too, beside those that SCOPES lets.
@@ -165,6 +171,7 @@ def fill(path: str, **ids: str) -> str:
         "exec_id": "e",
         "alert_id": "1",
         "gpu_id": "g",
+        "file": "f",
         **ids,
     }
     return path.replace(":path", "").format(**names)

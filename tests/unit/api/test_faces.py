@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,9 @@ async def test_every_public_call_is_described_with_example_and_error_codes(
             name = f"{method} {path}"
             assert call.get("summary"), name
             assert call.get("tags"), name
+            if path.startswith("/v1/"):
+                _check_faults(name, call["responses"])
+                continue
             _check_answers(name, call["responses"], is_open=path == "/health")
             if (body := call.get("requestBody")) is not None:
                 content = body["content"].get("application/json", {})
@@ -125,6 +129,16 @@ async def test_every_public_call_is_described_with_example_and_error_codes(
                 assert {"413", "422"} <= set(call["responses"]), name
             if "{" in path:
                 assert "404" in call["responses"], name
+
+
+def _check_faults(name: str, answers: dict[str, dict[str, Any]]) -> None:
+    """As clients of that API expect them."""
+    assert {"200", "401", "403", "429", "500", "503"} <= set(answers), name
+    for status, answer in answers.items():
+        if int(status) >= 400:
+            told = answer["content"]["application/json"]
+            assert told["schema"] == {"$ref": "#/components/schemas/FaultOut"}, name
+            assert {"message", "type", "code"} <= set(told["example"]["error"])
 
 
 def _check_answers(name: str, answers: dict[str, object], is_open: bool) -> None:
@@ -175,7 +189,7 @@ async def test_examples_of_the_description_are_accepted_as_they_stand(
                 # a path that has a name in it, or a body that needs workers' ids.
                 is_known = answer.is_success or answer.status_code == 404
                 is_loose = "job API" in call["tags"] or "{" in path
-                is_loose |= path == "/models/assign"
+                is_loose |= path == "/models/assign" or path.startswith("/v1/")
                 is_fine = is_known if is_loose else answer.is_success
                 assert is_fine, f"{method} {path}: {answer.text}"
 
@@ -197,6 +211,8 @@ async def test_a_closed_description_hides_no_call_but_those_of_nodes_and_apps(
         "/nodes/{node_id}/desired",
         "/workers/{worker_id}/execs/{exec_id}",
         "/workers/{worker_id}/secrets",
+        "/workers/{worker_id}/models/{name}",
+        "/workers/{worker_id}/models/{name}/files/{file:path}",
         "/nodes/{node_id}/register",
         "/workers/{worker_id}/register",
         "/workers/{worker_id}/checkpoints/{task_id}",

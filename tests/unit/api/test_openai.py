@@ -225,8 +225,8 @@ async def test_a_lost_attempt_does_not_show_in_the_text(
     await world.step(2, worker.node)
     item = worker.take_one()
     assert item["emitted"] == [{"text": "He"}, {"text": "ll"}]
-    texts = (3, "o", "!") if goes_on else (1, "Hel", "lo!")
-    await worker.report(output=[piece(item, *texts)])  # type: ignore[arg-type]
+    more = piece(item, 3, "o", "!") if goes_on else piece(item, 1, "Hel", "lo!")
+    await worker.report(output=[more])
     await worker.finish(item, answered("Hello!"))
     await listener.ended()
     assert "".join(words(listener.body)) == "Hello!"

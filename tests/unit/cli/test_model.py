@@ -1,4 +1,4 @@
-"""`corral models` and `corral model`."""
+"""`corral models`: what is in memory, and what is asked of workers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_without_models_it_is_said_how_to_load_one(
     manager: StandIn, corral: Corral
 ) -> None:
     manager.on("GET /models/assignments", {"assignments": []})
-    assert "corral model load" in corral("models").err
+    assert "corral models load" in corral("models").err
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_each_verb_says_what_is_to_be_kept(
     pin: bool | None,
 ) -> None:
     manager.on("POST /models/assign", {"assignments": [ASSIGNED]})
-    done = corral("model", *command, "llama", ID)
+    done = corral("models", *command, "llama", ID)
     assert done.out == f"{ID} loading, about 2.5 s\n"
     body = asked(manager, "assign")
     assert (body["preload"], body["pin"], body["worker_ids"]) == (preload, pin, [ID])
@@ -69,18 +69,18 @@ def test_a_worker_may_be_called_by_its_name(manager: StandIn, corral: Corral) ->
     twins = [{**WORKER, "worker_id": f"w{n}", "name": "twin"} for n in range(2)]
     manager.on("GET /workers", {"workers": [*named, *twins]})
     manager.on("POST /models/assign", {"assignments": [ASSIGNED]})
-    corral("model", "load", "llama", "gen", "--priority", "20")
+    corral("models", "load", "llama", "gen", "--priority", "20")
     body = asked(manager, "assign")
     assert (body["worker_ids"], body["priority"]) == ([ID], 20)
-    assert "no worker 'nobody'" in corral("model", "load", "llama", "nobody").err
-    assert "use an id (w0, w1)" in corral("model", "load", "llama", "twin").err
+    assert "no worker 'nobody'" in corral("models", "load", "llama", "nobody").err
+    assert "use an id (w0, w1)" in corral("models", "load", "llama", "twin").err
 
 
 def test_unloading_names_the_workers_that_drop_it(
     manager: StandIn, corral: Corral
 ) -> None:
     manager.on("POST /models/unload", {"affected_workers": [ID]})
-    done = corral("model", "unload", "llama", "--force")
+    done = corral("models", "unload", "llama", "--force")
     assert done.out == f"unloading llama from {ID}\n"
     assert asked(manager, "unload") == {
         "model_name": "llama",
@@ -88,4 +88,4 @@ def test_unloading_names_the_workers_that_drop_it(
         "force": True,
     }
     manager.on("POST /models/unload", {"affected_workers": []})
-    assert "No worker has llama" in corral("model", "unload", "llama").err
+    assert "No worker has llama" in corral("models", "unload", "llama").err

@@ -1,8 +1,10 @@
-"""Shares and paused job types on the command line, and arrays with a limit."""
+"""Shares, pauses and batches of job types on the command line; arrays with a limit."""
 
 from __future__ import annotations
 
 import json
+
+import pytest
 
 from tests.unit.cli.conftest import Corral
 from tests.unit.client.stand_in import StandIn, fault
@@ -62,6 +64,36 @@ def test_a_job_type_is_paused_and_resumed(manager: StandIn, corral: Corral) -> N
         manager.on(f"POST /job-types/train/{verb}", {"name": "train"})
         ran = corral("job-type", verb, "train")
         assert (ran.code, ran.out) == (0, f"{word} train\n")
+
+
+def test_a_batch_limit_is_set_shown_and_taken_back(
+    manager: StandIn, corral: Corral
+) -> None:
+    manager.on("POST /job-types", {"name": "embed"})
+    manager.on("PATCH /job-types/embed", {"name": "embed"})
+    kinds = [{"name": "embed", "batch_limit": 32}, {"name": "echo"}]
+    manager.on("GET /job-types", {"job_types": kinds})
+    assert corral("job-type", "add", "embed", "--batch-limit", "8").code == 0
+    assert manager.seen[-1].json == {"name": "embed", "batch_limit": 8}
+    for told, limit in (("32", 32), ("0", None)):
+        ran = corral("job-type", "set", "embed", "--batch-limit", told)
+        assert (ran.code, ran.out) == (0, "set embed\n")
+        assert manager.seen[-1].json == {"batch_limit": limit}
+    rows = [line.split() for line in corral("job-type", "list").out.splitlines()]
+    batch = rows[0].index("BATCH") - 3  # names of columns with two words stand before
+    assert [(row[0], row[batch]) for row in rows[1:]] == [
+        ("embed", "32"),
+        ("echo", "-"),
+    ]
+    told = json.loads(corral("job-type", "list", "--json").out)
+    assert [kind["batch_limit"] for kind in told] == [32, None]
+
+
+@pytest.mark.parametrize("told", ["-1", "10001", "many", ""])
+def test_a_batch_limit_that_is_none_is_refused(corral: Corral, told: str) -> None:
+    for verb in ("add", "set"):
+        assert corral("job-type", verb, "embed", "--batch-limit", told).code == 2
+    assert corral("job-type", "set", "embed").code == 2
 
 
 def test_an_array_with_a_limit_is_a_group_of_its_own(

@@ -73,7 +73,10 @@ def test_job_types_tokens_events_and_drain(manager: StandIn, client: Client) -> 
     manager.on("POST /join-tokens", {"token": "corral_a_b", "uses": 1})
     manager.on("GET /events", {"events": [{"event_type": "x", "seq": 4}], "next": 4})
     manager.on("POST /cluster/drain", {"running": 3})
+    manager.on("PATCH /job-types/echo", {})
     client.register_job_type("echo", input_schema={"type": "object"})
+    client.set_batch_limit("echo", 16)
+    assert manager.seen[-1].json == {"batch_limit": 16}
     assert [kind.name for kind in client.job_types()] == ["echo"]
     assert client.join_token(ttl_s=60, uses=1).token == "corral_a_b"
     assert client.events(after=3).next == 4

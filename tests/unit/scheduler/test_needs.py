@@ -254,6 +254,16 @@ def test_out_of_memory_asks_for_a_larger_card_from_then_on() -> None:
     assert queue(scheduler, task("else", need, 3, job_type="b"))
 
 
+def test_no_worker_is_asked_for_where_only_cards_are_missing() -> None:
+    scheduler = cluster(node("n", 1))
+    queue(scheduler, task("t", cards(), 1), task("u", cards(), 2))
+    assert scheduler.demands(NOW) == ()
+    narrow = cluster(node("n", 2), slots=1)
+    queue(narrow, task("t", cards(), 1), task("u", cards(), 2))
+    (demand,) = narrow.demands(NOW)
+    assert (demand.job_type, demand.tasks) == ("a", 1)
+
+
 def test_a_snapshot_goes_on_as_the_scheduler_would() -> None:
     scheduler = cluster(node("n", 2), node("m", 4))
     tasks = [task(f"t{n}", cards(1, 600, 9_000), n + 1) for n in range(9)]

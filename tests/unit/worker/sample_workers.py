@@ -30,8 +30,8 @@ class Teller(Worker):
         begun = self.context.emitted if payload.get("goes_on") else []
         for number, word in enumerate(words[len(begun) :], len(begun)):
             if number == payload.get("die_at") and not begun:
-                # What was emitted travels by itself; its end must not overtake it.
-                pause(0.05)
+                # Its last words have a moment to be heard.
+                pause(0.3)
                 os._exit(9)
             self.context.emit(word)
         return {"words": words, "begun": begun}
@@ -52,7 +52,7 @@ class Choir(Worker):
         for at in range(max(len(payload["words"]) for payload in payloads)):
             for payload, context in zip(payloads, self.contexts, strict=True):
                 if at == payload.get("die_at"):
-                    pause(0.05)
+                    pause(0.3)
                     os._exit(9)
                 if at == payload.get("fail_at"):
                     raise LookupError("not all at once")
@@ -192,6 +192,17 @@ class Gated(Worker):
         while not os.path.exists(payload["until"]):
             pause(0.005)
         return True
+
+
+class Gatherer(Worker):
+    """Takes all at once, and ends once the file they name is there; some spoil it."""
+
+    def run_batch(self, payloads: list[dict[str, Any]]) -> list[Any]:
+        while not os.path.exists(payloads[0]["until"]):
+            pause(0.005)
+        if any(payload.get("spoils") for payload in payloads):
+            raise ValueError("spoilt")
+        return [len(payloads)] * len(payloads)
 
 
 class Spawner(Worker):

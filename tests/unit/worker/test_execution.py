@@ -269,6 +269,35 @@ def test_batch_taken_whole_times_out_those_that_are_late(bench: MakeBench) -> No
     assert [o.kind for o in outcomes] == ["timed_out", "returned"]
 
 
+def test_batch_taken_whole_is_not_handed_back_however_long_it_takes(
+    bench: MakeBench, tmp_path: Path
+) -> None:
+    worker, told = bench("Gatherer"), tmp_path / "told"
+    worker.overrun_s = 0.0
+    on_started(worker, told.touch)
+    worker.warm()
+    began = time.monotonic()
+    outcomes = worker.run(*(item({"until": str(told)}) for _ in range(4)))
+    took_s = time.monotonic() - began
+    assert [value(o) for o in outcomes] == [4] * 4
+    assert not worker.handed_back
+    # Told in equal parts that add up to what the batch took.
+    assert len({o.duration_s for o in outcomes}) == 1
+    assert sum(o.duration_s for o in outcomes) <= took_s
+
+
+def test_batch_that_fails_as_a_whole_is_sorted_out_where_it_is(
+    bench: MakeBench, tmp_path: Path
+) -> None:
+    worker, told = bench("Gatherer"), tmp_path / "told"
+    worker.overrun_s = 0.0
+    on_started(worker, told.touch)
+    good, bad = {"until": str(told)}, {"until": str(told), "spoils": True}
+    outcomes = worker.run(item(good), item(bad), item(good))
+    assert [o.kind for o in outcomes] == ["completed", "failed", "completed"]
+    assert not worker.handed_back
+
+
 def test_what_is_handed_back_has_never_run(bench: MakeBench, tmp_path: Path) -> None:
     marks = tmp_path / "marks"
     worker = bench("Scribbler", file=str(marks))

@@ -64,7 +64,6 @@ def test_a_flood_comes_whole_and_in_order(bench: MakeBench) -> None:
     for task, letter in ((first, "x"), (second, "y")):
         words = [f"{letter}{n}" for n in range(5000)]
         assert told_by(worker, last, task.task_id) == counted(words)
-    assert len(worker.told) < 5000
 
 
 @pytest.mark.parametrize("goes_on", [True, False])

@@ -11,7 +11,7 @@ from corral.errors import WorkerError
 from corral.worker.frame import Outcome
 from corral.worker.gate import Gate
 from corral.worker.manager_link import ManagerLink
-from corral.worker.notes import LOG_BYTES, LogLines, Notes
+from corral.worker.notes import LOG_BYTES, LogLines, Notes, Output
 from corral.worker.reporting import Reporter
 from tests.unit.worker.standin_manager import WORKER, StandInManager, make_order
 
@@ -243,6 +243,25 @@ def test_an_outcome_never_overtakes_the_lines_of_its_task(
         for log in [*report["logs"], *(None for _ in report["outcomes"])]
     ]
     assert said == [*range(1, 20), "outcome"]
+
+
+def test_an_outcome_never_overtakes_what_its_task_emitted(
+    reporter: Reporter, manager: StandInManager
+) -> None:
+    gate = Gate(1 << 20)
+    for n in range(1, 200):
+        part = Output("a", 1, n, [msgspec.Raw(b"%d" % n)])
+        gate.enter(part.size)
+        reporter.tell(Notes(output=[(part, gate)]))
+    finish(reporter, done("a"))
+    said: list[Any] = []
+    for report in manager.reports:
+        for part in report.get("output", ()):
+            assert part["values"][0] == part["first"]
+            said += part["values"]
+        said += ["outcome" for _ in report["outcomes"]]
+    assert said == [*range(1, 200), "outcome"]
+    gate.enter(1 << 20)  # would wait for ever if something were still inside
 
 
 def test_a_long_log_travels_in_many_reports_and_opens_its_gate(

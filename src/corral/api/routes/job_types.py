@@ -36,6 +36,7 @@ def _shown(row: JobType, waiting: int) -> model.JobTypeOut:
         str(row.queue_order),
         waiting,
         row.is_paused,
+        row.batch_limit,
     )
 
 
@@ -59,6 +60,7 @@ async def add_job_type(request: Request, who: Operator) -> Response:
         output_schema=_schema(said.output_schema, "output_schema"),
         created_at=who.manager.clock.now(),
         queue_order=_order(said.queue_order),
+        batch_limit=said.batch_limit,
     )
     row = await who.manager.job_types.save(row)
     who.note("job_type.save", row.name)
@@ -98,6 +100,23 @@ def _schema(raw: Raw | UnsetType, field: str) -> str | None:
 )
 async def job_type(name: str, who: Reader) -> Response:
     return answer(_shown(who.manager.job_types.get(name), _waiting(who, name)))
+
+
+@router.patch(
+    "/{name}",
+    summary="Change how many tasks of this kind go to one worker at once",
+    **described(
+        model.JobTypeOut,
+        body=model.JobTypeChange,
+        errors=(404, 422),
+        example={"batch_limit": 8},
+    ),
+)
+async def change(name: str, request: Request, who: Operator) -> Response:
+    said = await read(request, model.JobTypeChange)
+    row = await who.manager.job_types.limit_batches(name, said.batch_limit)
+    who.note("job_type.change", name, batch_limit=said.batch_limit)
+    return answer(_shown(row, _waiting(who, name)))
 
 
 @router.delete(

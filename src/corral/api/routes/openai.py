@@ -39,7 +39,7 @@ T = TypeVar("T")
 @router.get(
     "/models",
     summary="Models that can be asked for",
-    **described(model.ModelListOut),
+    **described(model.ModelListOut, is_openai=True),
 )
 async def models(who: Reader) -> Response:
     found = known_models(who.manager)
@@ -50,7 +50,7 @@ async def models(who: Reader) -> Response:
 @router.get(
     "/models/{name:path}",
     summary="One model",
-    **described(model.ModelOut, errors=(404,)),
+    **described(model.ModelOut, errors=(404,), is_openai=True),
 )
 async def one_model(name: str, who: Reader) -> Response:
     at = _known(who.manager, name)
@@ -65,6 +65,7 @@ async def one_model(name: str, who: Reader) -> Response:
         body=model.ChatIn,
         errors=(400, 404, 413),
         example={"model": "my-llama", "messages": _HELLO},
+        is_openai=True,
     ),
 )
 async def chat(request: Request, who: Submitter) -> Response:
@@ -84,6 +85,7 @@ async def chat(request: Request, who: Submitter) -> Response:
         body=model.CompletionIn,
         errors=(400, 404, 413),
         example={"model": "my-llama", "prompt": "Once upon a time"},
+        is_openai=True,
     ),
 )
 async def completions(request: Request, who: Submitter) -> Response:
@@ -103,6 +105,7 @@ async def completions(request: Request, who: Submitter) -> Response:
         body=model.EmbeddingsIn,
         errors=(400, 404, 413),
         example={"model": "my-embedder", "input": ["one text", "another"]},
+        is_openai=True,
     ),
 )
 async def embeddings(request: Request, who: Submitter) -> Response:
@@ -128,7 +131,7 @@ async def _streamed(
     of_tasks = who.manager.streaming
     reader = of_tasks.reader(task_id)
     # What fails before the first word gets a status of its own.
-    first = reader.next(of_tasks.is_live, HEARTBEAT_S)
+    first = reader.next(HEARTBEAT_S)
     page = await _while_here(request, who.manager, [task_id], first)
     if page.ended is not None:
         render.check(page.ended)

@@ -54,7 +54,7 @@ async def output(
     of_tasks = who.manager.streaming
     reader = of_tasks.reader(id_of(task_id), place_of(after))
     await reader.check()
-    page = await reader.next(of_tasks.is_live, wait)
+    page = await reader.next(wait)
     return answer(_page(page))
 
 
@@ -87,12 +87,12 @@ async def _events(
 ) -> AsyncIterator[bytes]:
     try:
         # At once, so that who follows knows that there is something to follow.
-        page = await reader.next(of_tasks.is_live, 0.0)
+        page = await reader.next(0.0)
         while page.ended is None:
             yield _told(page) or b": still here\n\n"
             if reader.is_closing:
                 return  # without an end: who follows comes again
-            page = await reader.next(of_tasks.is_live, HEARTBEAT_S)
+            page = await reader.next(HEARTBEAT_S)
         yield b"event: end\ndata: %b\n\n" % _encode(render.brief(page.ended))
     except (asyncio.CancelledError, GeneratorExit):
         if cancels and not reader.is_closing:

@@ -1,0 +1,205 @@
+"""/models: the catalogue. People add models to it, nodes ask it for their files."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from corral.api import catalogue_model as shape
+from corral.api.deps import Caller, answer, caller, read
+from corral.api.describe import described
+from corral.api.routes.objects import BINARY
+from corral.core.catalogue import CatalogueModel, ModelFile
+from corral.core.key import Scope
+from corral.errors import Forbidden, InvalidField
+from corral.manager.catalogue import Catalogue
+
+router = APIRouter(tags=["models"])
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+OwnNode = Annotated[Caller, Depends(caller(Scope.NODE))]
+_RANGE = re.compile(r"bytes=(\d{1,18})-")
+
+
+def _shown(who: Caller, model: CatalogueModel, *, with_files: bool) -> shape.ModelOut:
+    catalogue: Catalogue = who.manager.catalogue
+    done, total = catalogue.done.get(model.name, (None, None))
+    links = who.manager.cluster.workers.values()
+    files = model.files if with_files else ()
+    return shape.ModelOut(
+        model.name,
+        model.model_type,
+        model.source,
+        model.revision,
+        model.status,
+        model.error,
+        model.size_bytes,
+        model.needs_mb,
+        model.dtype,
+        model.trust_remote_code,
+        list(model.tags),
+        model.uses,
+        model.loads,
+        model.last_used_at,
+        model.created_at,
+        sorted(link.id for link in links if model.name in link.shelf.held),
+        [
+            shape.MeasureOut(m.device, m.precision, m.memory_mb, m.load_s, m.loads)
+            for m in model.measures
+        ],
+        [shape.ModelFileOut(f.name, f.size, f.sha256) for f in files],
+        done,
+        total,
+    )
+
+
+@router.get(
+    "/models", summary="The catalogue of models", **described(shape.ModelListOut)
+)
+async def list_models(
+    who: Reader,
+    model_type: Annotated[str | None, Query(alias="type")] = None,
+    tag: str | None = None,
+    search: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> Response:
+    found = [
+        model
+        for name, model in sorted(who.manager.catalogue.entries.items())
+        if (model_type is None or model.model_type == model_type)
+        and (tag is None or tag in model.tags)
+        and (search is None or search.lower() in name.lower())
+    ]
+    page = found[offset : offset + limit]
+    rows = [_shown(who, model, with_files=False) for model in page]
+    return answer(shape.ModelListOut(rows, len(found), limit, offset))
+
+
+@router.post(
+    "/models",
+    summary="Add a model to the catalogue, or read its source anew",
+    **described(
+        shape.ModelOut,
+        body=shape.ModelIn,
+        status=201,
+        errors=(400, 404, 422),
+        example={"name": "llama", "type": "llm", "source": "model-manager"},
+    ),
+)
+async def add(request: Request, who: Operator) -> Response:
+    told = await read(request, shape.ModelIn)
+    model = CatalogueModel(
+        told.name,
+        told.type,
+        told.source,
+        told.revision,
+        files=tuple(
+            ModelFile(f.name, f.size, f.sha256, tuple(f.parts)) for f in told.files
+        ),
+        trust_remote_code=told.trust_remote_code,
+        dtype=told.dtype,
+        memory_mb=told.memory_mb,
+        tags=tuple(told.tags),
+    )
+    digests = [part for f in told.files for part in f.parts or [f.sha256]]
+    await who.manager.garbage.spare(digests)
+    is_admin = who.key.allows(Scope.ADMIN)
+    found = await who.manager.catalogue.add(model, is_admin=is_admin)
+    who.note("model.add", told.name, source=told.source)
+    return answer(_shown(who, found, with_files=True), 201)
+
+
+@router.get(
+    "/models/{name}",
+    summary="A model of the catalogue, with its files",
+    **described(shape.ModelOut, errors=(404,)),
+)
+async def show(name: str, who: Reader) -> Response:
+    model = who.manager.catalogue.find(name)
+    return answer(_shown(who, model, with_files=True))
+
+
+@router.delete(
+    "/models/{name}",
+    summary="Take a model out of the catalogue",
+    **described(shape.ModelRemoved, errors=(404, 409)),
+)
+async def remove(name: str, who: Operator) -> Response:
+    await who.manager.catalogue.remove(name)
+    who.note("model.remove", name)
+    return answer(shape.ModelRemoved(f"{name} is no longer in the catalogue", name))
+
+
+@router.post(
+    "/models/{name}/pull",
+    summary="Have nodes fetch a model's files",
+    **described(
+        shape.PullOut,
+        body=shape.PullIn,
+        errors=(400, 404, 409, 422),
+        example={"node_ids": ["n-0123456789"]},
+    ),
+)
+async def pull(request: Request, name: str, who: Operator) -> Response:
+    told = await read(request, shape.PullIn)
+    found = await who.manager.catalogue.pull(name, told.node_ids)
+    who.note("model.pull", name, node_ids=[p.node_id for p in found])
+    rows = [shape.PulledTo(p.node_id, p.worker_id, p.task_id) for p in found]
+    return answer(shape.PullOut(name, rows))
+
+
+@router.get("/workers/{worker_id}/models/{name}", include_in_schema=False)
+async def bill(worker_id: str, name: str, who: OwnNode) -> Response:
+    _check_own(who, worker_id)
+    found = await who.manager.catalogue.bill(name)
+    model = found.model
+    return answer(
+        shape.BillOut(
+            model.name,
+            model.source,
+            model.model_type,
+            model.revision,
+            model.status,
+            model.error,
+            model.dtype,
+            model.memory_mb,
+            model.trust_remote_code,
+            [
+                shape.BillFile(
+                    f.name, f.size, f.sha256, found.urls.get(f.name), list(f.parts)
+                )
+                for f in model.files
+            ],
+        )
+    )
+
+
+@router.get(
+    "/workers/{worker_id}/models/{name}/files/{file:path}", include_in_schema=False
+)
+async def file_of(
+    request: Request, worker_id: str, name: str, file: str, who: OwnNode
+) -> Response:
+    _check_own(who, worker_id)
+    asked = request.headers.get("range")
+    match = _RANGE.fullmatch(asked) if asked else None
+    start = int(match[1]) if match else 0
+    found, pieces = await who.manager.catalogue.open_file(name, file, start)
+    if start > found.size:
+        raise InvalidField(f"{file} has {found.size} bytes", field="range")
+    headers = {"Content-Length": str(found.size - start)}
+    if match:
+        headers["Content-Range"] = f"bytes {start}-{found.size - 1}/{found.size}"
+    return StreamingResponse(
+        pieces, 206 if match else 200, media_type=BINARY, headers=headers
+    )
+
+
+def _check_own(who: Caller, worker_id: str) -> None:
+    link = who.manager.registry.worker(worker_id)
+    if link.worker.node_id != who.key.node_id:
+        raise Forbidden("this worker belongs to another node")

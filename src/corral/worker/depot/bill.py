@@ -1,0 +1,100 @@
+"""What a node is told of a model, and what it notes of one that it has."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from corral.core.tree import fault_of
+from corral.errors import CorralError
+
+
+class Unfetched(CorralError):
+    """The files of a model cannot be had; the message says why."""
+
+    code = "model_unavailable"
+
+
+class CorruptModel(CorralError):
+    """A file is not what the catalogue says it is."""
+
+    code = "corrupt_model"
+
+
+class BillFile(msgspec.Struct, omit_defaults=True):
+    """`url` is where it is, `parts` the objects it lies in, if the manager said so."""
+
+    name: str
+    size: int
+    sha256: str
+    url: str | None = None
+    parts: list[str] = []
+
+
+class Bill(msgspec.Struct, omit_defaults=True):
+    """A model as the catalogue has it."""
+
+    name: str
+    source: str = ""
+    type: str = "other"
+    revision: str = ""
+    status: str = "ready"
+    error: str | None = None
+    dtype: str | None = None
+    memory_mb: float | None = None
+    trust_remote_code: bool = False
+    files: list[BillFile] = []
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def mark(self) -> str:
+        """The same for the same files."""
+        told = "".join(f"{file.sha256} {file.name}\n" for file in self.files)
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+class Note(msgspec.Struct, omit_defaults=True):
+    """A model that is here; `is_ours` when we fetched it, and may remove it."""
+
+    bill: Bill
+    folder: str
+    is_ours: bool = True
+
+    def is_of(self, bill: Bill) -> bool:
+        """Is it what the catalogue has now?"""
+        return self.bill.mark == bill.mark
+
+    def is_whole(self) -> bool:
+        """Are all files there, as large as they should be?"""
+        place = Path(self.folder)
+        return all(has_size(place / f.name, f.size) for f in self.bill.files)
+
+
+def has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except OSError:
+        return False
+
+
+def read_bill(data: bytes) -> Bill:
+    """Raises Unfetched for one that cannot be used, or whose names lead elsewhere."""
+    try:
+        bill = msgspec.json.decode(data, type=Bill)
+    except msgspec.MsgspecError as error:
+        raise Unfetched(f"the manager's word on a model is unknown: {error}") from None
+    for file in bill.files:
+        if fault_of(file.name) or "\\" in file.name or ":" in file.name:
+            raise Unfetched(f"{file.name!r} has a name this node does not keep")
+    return bill
+
+
+def without_urls(bill: Bill) -> Bill:
+    """As it is noted: addresses are good for hours, and may be secret."""
+    files = [msgspec.structs.replace(file, url=None) for file in bill.files]
+    return msgspec.structs.replace(bill, files=files)
