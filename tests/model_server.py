@@ -25,6 +25,7 @@ class _Server:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
+        self.key: str | None = None
         self._port = 0
         self.start()
 
@@ -68,6 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         path = unquote(parts.path)
         self.world.asked.append((self.command, path))
+        self.world.key = self.headers.get("Authorization")
         told = self.world.answer(self.command, path, query, body)
         status, data = (told, b"{}") if isinstance(told, int) else (200, told)
         data = data if isinstance(data, bytes) else json.dumps(data).encode()
@@ -82,9 +84,12 @@ class Hub(_Server):
 
     def __init__(self) -> None:
         self.repos: dict[str, dict[str, bytes]] = {}
+        self.token: str | None = None
         super().__init__()
 
     def answer(self, method: str, path: str, query: Json, body: Json) -> Any:
+        if self.token is not None and self.key != f"Bearer {self.token}":
+            return 401
         info = re.fullmatch(r"/api/models/(.+)/revision/(main|5{40})", path)
         if info and info[1] in self.repos:
             rows = [self._row(*item) for item in self.repos[info[1]].items()]

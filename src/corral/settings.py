@@ -177,6 +177,7 @@ class Settings(NodeSettings):
     model_manager_path: Place | None = setting(None, "MODEL_MANAGER_PATH")
     model_hub_url: alias.HttpUrl = setting(made.HUB, "HF_ENDPOINT")
     model_hub_cache: Place = setting(made.hub_cache, "HF_HUB_CACHE")
+    model_hub_token: SecretStr | None = setting(None, "HF_TOKEN")
     model_disk_gb: float = setting(50.0, "MAX_MODEL_CACHE_SIZE_GB", span=(0.001, 1e6))
     model_cache_size: int = setting(5, "MODEL_CACHE_SIZE", span=_COUNT)
     model_idle_s: Seconds = setting(0.0, span=(0, _KEEP[1]))

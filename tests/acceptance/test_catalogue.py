@@ -92,6 +92,7 @@ def test_a_hub_model_is_added_fetched_once_and_used(cluster: Cluster, hub: Hub) 
     assert (model["loads"], model["memory_mb"]) == (2, 10.0)
 
 
+@pytest.mark.spec("B5")
 def test_a_model_sent_from_a_folder_is_pulled_to_every_node(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -128,7 +129,7 @@ def test_a_corrupt_file_fails_the_task_with_both_hashes(
     assert sha256(b"the wrong bytes") in said
 
 
-@pytest.mark.spec("C68", "B25")
+@pytest.mark.spec("C68")
 def test_a_model_manager_gives_models_is_told_of_them_and_may_be_away(
     cluster: Cluster, service: ModelManager
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,23 +14,15 @@ from tests.acceptance.cluster import Cluster, until
 
 SCRIPT = "corral.worker.script.worker:RunScriptWorker=run_scriptx4"
 SHOW = "import os,time; print(os.environ['CORRAL_GPUS'], flush=True); time.sleep(600)"
-MEET = """
-import os, socket, time
-place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-if os.environ["CORRAL_RANK"] == "0":
-    with socket.create_server(place) as door:
-        door.settimeout(60)
-        other, _ = door.accept()
-        print("met", other.recv(9).decode(), "of", os.environ["PET_NNODES"])
-else:
-    for _ in range(600):
-        try:
-            other = socket.create_connection(place, 1)
-            break
-        except OSError:
-            time.sleep(0.1)
-    other.sendall(b"rank " + os.environ["CORRAL_RANK"].encode())
-    other.close()
+TRAIN = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+mine = torch.ones(1) * (dist.get_rank() + 1)
+dist.all_reduce(mine)
+print(f"{int(mine.item())} of {dist.get_world_size()}", flush=True)
+dist.destroy_process_group()
 """
 
 
@@ -90,17 +83,19 @@ def test_bad_needs_are_one_line_and_exit_code_2_or_1(cluster: Cluster) -> None:
     assert "Traceback" not in ran.err
 
 
-def test_a_gang_waits_for_a_second_node_and_its_members_meet(cluster: Cluster) -> None:
+def test_a_gang_waits_for_a_second_node_and_torchrun_finds_both(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    (tmp_path / "train.py").write_text(TRAIN)
+    words = ("--nodes", "2", "--cpus", "0.5", "--dir", str(tmp_path))
     ran = cluster.corral(
-        "run", "--detach", "--json", "--nodes", "2", "--cpus", "0.5", "--",
-        "python", "-c", MEET,
-    )  # fmt: skip
+        "run", "--detach", "--json", *words, "--", "torchrun", "train.py"
+    )
     assert ran.code == 0, ran.err
     members = json.loads(ran.out)["task_ids"]
     assert explain(cluster, members[0])["reason"] == "gang_room"
     cluster.join("two", [SCRIPT])
-    outputs = [output(cluster, task_id) for task_id in members]
-    assert outputs == ["met rank 1 of 2", ""]
+    assert [output(cluster, task_id) for task_id in members] == ["3 of 2"] * 2
     nodes = {cluster.client.get_task(task_id).node_id for task_id in members}
     assert len(nodes) == 2
 

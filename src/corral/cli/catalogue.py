@@ -61,7 +61,9 @@ def _row(model: CatalogueInfo) -> tuple[object, ...]:
 
 
 def _mb(memory: float | None) -> str:
-    return "" if memory is None else f"{memory:.0f} MB"
+    if memory is None:
+        return ""
+    return f"{memory:.0f} MB" if memory >= 10 else f"{memory:.2g} MB"
 
 
 def _sized(count: int) -> str:

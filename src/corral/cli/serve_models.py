@@ -15,6 +15,7 @@ def source_config(config: Settings) -> SourceConfig:
     """Folders, the hub, S3 and a model manager, as far as they are named."""
     from corral.manager.model_source import SourceConfig
 
+    token = config.model_hub_token
     return SourceConfig(
         (config.model_cache_dir,),
         config.model_hub_url,
@@ -22,4 +23,5 @@ def source_config(config: Settings) -> SourceConfig:
         s3_access(config),
         config.model_manager_url,
         config.model_manager_path,
+        token.get_secret_value() if token else None,
     )

@@ -88,7 +88,7 @@ def catalogue(
     """The models of the catalogue, by name."""
     found: list[CatalogueInfo] = []
     while True:
-        query = {"type": model_type, "tag": tag, "search": search}
+        query: dict[str, Any] = {"type": model_type, "tag": tag, "search": search}
         response = yield get("/models", limit=_PAGE, offset=len(found), **query)
         page = decode(response, _Listed)
         found += page.models

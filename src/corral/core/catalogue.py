@@ -22,7 +22,7 @@ READING, READY, FAILED = "reading", "ready", "failed"
 FOLDER, HUB, S3, SERVICE, UPLOAD = "folder", "hf", "s3", "model-manager", "upload"
 _REPO = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_CHANCES = 0.3
+_NEWEST = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ class CatalogueModel:
 def _blend(old: float | None, new: float | None) -> float | None:
     if old is None or new is None:
         return old if new is None else new
-    return old + (new - old) * _CHANCES
+    return old + (new - old) * _NEWEST
 
 
 @dataclass(frozen=True, slots=True)

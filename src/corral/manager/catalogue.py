@@ -34,7 +34,13 @@ from corral.manager.clock import Clock
 from corral.manager.loop import Loop
 from corral.manager.model_folder import find_folder, is_inside
 from corral.manager.model_room import check_room
-from corral.manager.model_source import NotYet, SourceConfig, Sources, Survey
+from corral.manager.model_source import (
+    NotYet,
+    SourceConfig,
+    Sources,
+    Survey,
+    revision_of,
+)
 from corral.manager.model_telling import ModelTelling
 from corral.manager.models import Models
 from corral.manager.state import Cluster, WorkerLink
@@ -176,7 +182,7 @@ class Catalogue:
             replace(f, parts=f.parts or ((f.sha256,) if f.size else ()))
             for f in model.files
         )
-        revision = model.revision or model.wanted or files[0].sha256[:12]
+        revision = model.wanted or revision_of(files)
         return replace(model, files=files, status=READY, revision=revision)
 
     async def remove(self, name: str) -> None:

@@ -31,7 +31,10 @@ def find_folder(text: str, places: Sequence[Path]) -> Path:
         if folder.is_dir():
             return folder
     where = ", ".join(str(folder) for folder in tried) or text
-    raise NotFound(f"the manager's machine has no folder {where}")
+    raise NotFound(
+        f"the manager's machine has no folder {where}; one of yours is sent with "
+        "'corral models add NAME FOLDER --upload'"
+    )
 
 
 def is_inside(folder: Path, places: Iterable[Path]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -28,10 +29,16 @@ _TYPES = {
 
 
 class Hub:
-    """One hub, by its address."""
+    """One hub, by its address; `token` is for models that are not everybody's."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str | None = None) -> None:
         self._url = url
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+
+    @property
+    def is_private(self) -> bool:
+        """Must nodes come to us, because only we have the token?"""
+        return bool(self._headers)
 
     def file_url(self, repo: str, revision: str, name: str) -> str:
         return self._url + hub.file_path(repo, revision, name)
@@ -45,11 +52,7 @@ class Hub:
             NotFound: the hub has no such model, or not for everybody.
             Unavailable: it does not answer.
         """
-        async with httpx.AsyncClient(
-            timeout=TIMEOUT_S,
-            follow_redirects=True,
-            verify=tls_context(self._url, None),
-        ) as client:
+        async with self._client() as client:
             told = await self._info(client, repo, revision or hub.MAIN)
             commit = str(told.get("sha") or revision or hub.MAIN)
             rows = {str(row["rfilename"]): row for row in told.get("siblings") or []}
@@ -62,14 +65,45 @@ class Hub:
         kind = _TYPES.get(str(told.get("pipeline_tag")), "other")
         return tuple(files), commit, kind
 
+    def _client(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(
+            timeout=TIMEOUT_S,
+            headers=self._headers,
+            follow_redirects=True,
+            verify=tls_context(self._url, None),
+        )
+
+    async def read(
+        self, repo: str, revision: str, name: str, start: int
+    ) -> AsyncIterator[bytes]:
+        """A file's bytes from `start` on, for nodes that cannot reach the hub."""
+        headers = {"Accept-Encoding": "identity"}
+        if start:
+            headers["Range"] = f"bytes={start}-"
+        url = self.file_url(repo, revision, name)
+        try:
+            async with (
+                self._client() as client,
+                client.stream("GET", url, headers=headers) as answer,
+            ):
+                if answer.status_code not in (200, 206):
+                    raise self._away(f"it answered {answer.status_code} for {name}")
+                skip = start if answer.status_code == 200 else 0
+                async for piece in answer.aiter_raw():
+                    if skip < len(piece):
+                        yield piece[skip:]
+                    skip = max(0, skip - len(piece))
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise self._away(str(error) or type(error).__name__) from error
+
     async def _info(
         self, client: httpx.AsyncClient, repo: str, revision: str
     ) -> dict[str, Any]:
         answer = await self._get(client, self._url + hub.info_path(repo, revision))
         if answer.status_code in (401, 403, 404):
             raise NotFound(
-                f"the hub has no model {repo} at {revision}, or not for everybody "
-                f"(it answered {answer.status_code})"
+                f"the hub has no model {repo} at {revision}, or not for everybody: "
+                f"it answered {answer.status_code} (CORRAL_MODEL_HUB_TOKEN)"
             )
         try:
             found = answer.raise_for_status().json()
@@ -101,8 +135,8 @@ class Hub:
         try:
             return await client.get(url)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            host = httpx.URL(self._url).host
-            why = str(error) or type(error).__name__
-            raise Unavailable(
-                f"the model hub at {host} does not answer: {why}"
-            ) from error
+            raise self._away(str(error) or type(error).__name__) from error
+
+    def _away(self, why: str) -> Unavailable:
+        host = httpx.URL(self._url).host
+        return Unavailable(f"the model hub at {host} does not answer: {why}")

@@ -14,6 +14,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import obstore
+from obstore.store import S3Store
 
 from corral.core.catalogue import (
     FOLDER,
@@ -51,6 +52,7 @@ class SourceConfig:
     s3: S3Access = field(default_factory=S3Access)
     service_url: str | None = None
     service_path: Path | None = None
+    hub_token: str | None = field(default=None, repr=False)
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -80,7 +82,7 @@ class Sources:
 
     def __init__(self, config: SourceConfig) -> None:
         self.config = config
-        self._hub = Hub(config.hub_url)
+        self._hub = Hub(config.hub_url, config.hub_token)
         self.service = ModelService(config.service_url) if config.service_url else None
 
     async def close(self) -> None:
@@ -145,7 +147,7 @@ class Sources:
         is_snapshot = folder.parent.name == "snapshots"
         root = folder.parent.parent if is_snapshot else folder
         files = await asyncio.to_thread(read_folder, folder, advance, root)
-        named = folder.name if is_snapshot else _revision_of(files)
+        named = folder.name if is_snapshot else revision_of(files)
         return Survey(files, named)
 
     async def _survey_service(
@@ -208,7 +210,7 @@ class Sources:
                     done += len(piece)
                     advance(done, total)
             files.append(ModelFile(name, found[name], digest.hexdigest()))
-        return Survey(tuple(files), _revision_of(tuple(files)))
+        return Survey(tuple(files), revision_of(tuple(files)))
 
     # how nodes get at it -------------------------------------------------------
     async def urls(self, model: CatalogueModel) -> dict[str, str]:
@@ -217,12 +219,13 @@ class Sources:
         names = [file.name for file in model.files]
         if source.kind == S3:
             backend = self._bucket(source.place).backend
+            assert isinstance(backend, S3Store)
             with translated(source.place):
                 signed = await obstore.sign_async(backend, "GET", names, _SIGNED_FOR)
             return dict(zip(names, signed, strict=True))
-        repo = source.place or model.name
-        is_hub = source.kind == HUB or (source.kind == SERVICE and "/" in repo)
-        if is_hub and await self.locate(model) is None:
+        repo = _repo_of(model, source)
+        is_ours = repo is None or self._hub.is_private
+        if repo is not None and not is_ours and await self.locate(model) is None:
             return {n: self._hub.file_url(repo, model.revision, n) for n in names}
         return {}
 
@@ -238,6 +241,8 @@ class Sources:
         if source.kind == S3:
             return self._from_s3(source.place, file, start)
         folder = await self.locate(model) if source.kind != UPLOAD else None
+        if folder is None and (repo := _repo_of(model, source)) is not None:
+            return self._hub.read(repo, model.revision, file.name, start)
         if folder is None or not (folder / file.name).is_file():
             raise NotFound(f"the manager cannot get at {file.name} of {model.name}")
         return _pieces(folder / file.name, start, file.size)
@@ -254,6 +259,13 @@ class Sources:
                 start = max(0, start - len(piece))
 
 
+def _repo_of(model: CatalogueModel, source: Source) -> str | None:
+    """The repository of the hub that a model is, if it is one."""
+    repo = source.place or model.name
+    is_hub = source.kind == HUB or (source.kind == SERVICE and "/" in repo)
+    return repo if is_hub else None
+
+
 async def _pieces(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
     with path.open("rb") as stream:
         stream.seek(start)
@@ -261,7 +273,7 @@ async def _pieces(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
             yield await asyncio.to_thread(stream.read, min(_PIECE, end - at))
 
 
-def _revision_of(files: tuple[ModelFile, ...]) -> str:
+def revision_of(files: tuple[ModelFile, ...]) -> str:
     """A name for content: it changes when a file does."""
     digest = hashlib.sha256()
     for file in files:

@@ -177,7 +177,7 @@ def _unpin(bench: Bench, worker: Worker, found: Obstacle) -> Change:
         f"needs {gib(found.details['short_mb'])} more: "
         f"unpin {', '.join(names)} on {worker.worker_id}"
     )
-    commands = [f"corral model unpin {name} {worker.worker_id}" for name in names]
+    commands = [f"corral models unpin {name} {worker.worker_id}" for name in names]
     details = {**found.details, "models": names}
     return Change("unpin", words, details, " && ".join(commands))
 

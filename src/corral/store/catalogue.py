@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from corral.core.catalogue import CatalogueModel, Measure, ModelFile
 from corral.store.connection import Pool
-from corral.store.schema import catalogue
+from corral.store.model_schema import catalogue
 from corral.store.text import clean
 
 SEEN = ("uses", "last_used_at", "measures")

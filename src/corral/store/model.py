@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from corral.core.model import KnownModel, Pin
 from corral.store.connection import Pool
-from corral.store.schema import model_pins, models
+from corral.store.model_schema import model_pins, models
 
 
 class ModelStore(Protocol):

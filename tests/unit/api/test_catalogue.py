@@ -109,6 +109,31 @@ async def test_a_hub_model_has_only_the_files_that_are_loaded(
     assert urls["model.safetensors"] == hub.url + large[1]
 
 
+async def test_a_model_that_is_not_everybodys_comes_by_way_of_the_manager(
+    tmp_path: Path, hub: Hub
+) -> None:
+    hub.token = "hub-token"
+    async with running(sources(tmp_path, hub_url=hub.url)) as world:
+        refused = await added(world, "tiny", "hf:owner/tiny")
+        assert "CORRAL_MODEL_HUB_TOKEN" in refused["error"]
+    more = {"hub_url": hub.url, "hub_token": "hub-token"}
+    async with running(sources(tmp_path, **more)) as world:
+        assert hashes(await added(world, "tiny", "hf:owner/tiny")) == RIGHT
+        worker = await drawer(world)
+        path = f"/workers/{worker.id}/models/tiny"
+        bill = await worker.node.caller.ask(path)
+        assert not [file for file in bill["files"] if "url" in file]
+        assert "hub-token" not in str(bill)
+        file = f"{path}/files/model.safetensors"
+        asked = {"Range": "bytes=100-"}
+        rest = await worker.node.caller.send("GET", file, headers=asked)
+        assert (rest.status_code, rest.content) == (206, WEIGHTS[100:])
+        hub.stop()
+        away = await worker.node.caller.get(file)
+        hub.start()
+        fault(away, 503, "unavailable")
+
+
 async def test_the_hub_is_not_asked_for_what_its_cache_has(
     world: World, hub: Hub, tmp_path: Path
 ) -> None:

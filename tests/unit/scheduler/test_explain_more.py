@@ -99,7 +99,7 @@ def test_pinned_models_leave_no_room() -> None:
     )
     found, change = waits(made, "pinned_models", "unpin")
     assert change.message.startswith("needs 0.5 GiB more: unpin p on w1")
-    assert change.command == "corral model unpin p w1"
+    assert change.command == "corral models unpin p w1"
     assert verdicts(found) == {"w1": "pinned_models"}
     made.apply(ModelsPinned("w1", frozenset({"q"})))
     assert starts(made) == "w1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -194,9 +195,17 @@ async def file_of(
     headers = {"Content-Length": str(found.size - start)}
     if match:
         headers["Content-Range"] = f"bytes {start}-{found.size - 1}/{found.size}"
+    # The first one before the answer begins: it can still be an error.
+    first = await anext(pieces, b"")
     return StreamingResponse(
-        pieces, 206 if match else 200, media_type=BINARY, headers=headers
+        _whole(first, pieces), 206 if match else 200, media_type=BINARY, headers=headers
     )
+
+
+async def _whole(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
 
 
 def _check_own(who: Caller, worker_id: str) -> None:

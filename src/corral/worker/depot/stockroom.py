@@ -128,6 +128,11 @@ class Stockroom:
             return self._what_is_here(name, error.message)
         if bill is None:
             return Brought()
+        if bill.status == "failed":
+            brought = self._what_is_here(name, str(bill.error))
+            if brought.note is None:
+                raise Unfetched(f"model {name}: {bill.error}")
+            return brought
         while True:
             lock = self._depot.lock(name, shared=True, check=check)
             note = self._depot.note(name)
@@ -152,8 +157,6 @@ class Stockroom:
             tell(0.0, f"the manager reads the source of {name}")
             check()
             time.sleep(_READING_S)
-        if bill is not None and bill.status == "failed":
-            raise Unfetched(f"model {name}: {bill.error}")
         self._asked[name] = (time.monotonic(), bill)
         return bill
 

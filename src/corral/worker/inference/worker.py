@@ -18,7 +18,7 @@ from corral.worker.inference.answer import foreign_answer
 from corral.worker.inference.call import Call, Loaded, Voice
 from corral.worker.inference.fault import Refused
 from corral.worker.inference.kind import Ask, ask_of, is_health_check
-from corral.worker.inference.place import FolderResolver, Resolver
+from corral.worker.inference.place import Resolver
 from corral.worker.inference.stock import Stock
 
 
@@ -91,7 +91,10 @@ class InferenceWorker(Worker):
 
     def resolver(self, place: Path) -> Resolver:
         """Where models come from."""
-        return FolderResolver([place], self._told.models)
+        # Late: it knows this package.
+        from corral.worker.depot.resolver import DepotResolver
+
+        return DepotResolver(place, self._told.models)
 
     def load_model(self, name: str) -> None:
         self._stock.load(name)

@@ -265,7 +265,6 @@ def test_a_folder_somebody_else_put_there_is_used_and_never_touched(
     assert DepotResolver(tmp_path / "models", {}).resolve("tiny").folder == own
 
 
-@pytest.mark.spec("B5")
 def test_without_its_manager_a_node_goes_on_with_what_it_has(
     opened: Open, server: FileServer, tmp_path: Path
 ) -> None:
@@ -286,9 +285,20 @@ def test_a_source_that_is_being_read_is_waited_for(
     server.bills = [{"name": "tiny", "status": "reading"}]
     opened().bring("tiny", lambda share, text: told.append(text)).release()
     assert told[0] == "the manager reads the source of tiny"
-    server.bills = [{"name": "tiny", "status": "failed", "error": "no such bucket"}]
+
+
+def test_a_source_that_fails_leaves_what_is_here(
+    opened: Open, server: FileServer
+) -> None:
+    failed = {"name": "tiny", "status": "failed", "error": "no such bucket"}
+    server.bills = [failed]
     with pytest.raises(Unfetched, match="model tiny: no such bucket"):
         opened().bring("tiny")
+    opened().bring("tiny").release()
+    server.bills = [failed]
+    brought = opened().bring("tiny")
+    assert brought.note is not None
+    brought.release()
 
 
 def test_a_new_revision_replaces_the_old_and_fetches_what_differs(

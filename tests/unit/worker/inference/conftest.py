@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,15 @@ import pytest
 from corral.worker.base import Context
 from corral.worker.inference import InferenceWorker
 from tests.unit.worker.inference import tiny_models
+
+
+@pytest.fixture(scope="session", autouse=True)
+def libraries() -> None:
+    """Imported once, whoever is first: what they warn of then is their own affair."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import_module("diffusers.pipelines.auto_pipeline")
+        import_module("transformers")
 
 
 class Models:
