@@ -183,6 +183,7 @@ async def test_job_types_are_listed_with_their_schemas(world: World) -> None:
             "queue_order": "priority",
             "waiting": 0,
             "paused": False,
+            "batch_limit": None,
         }
     ]
 
