@@ -147,15 +147,20 @@ class Habits:
 
     def note(self, task: Waiting) -> None:
         """A task with a model could start from now on."""
-        model = task.model
-        assert model is not None
+        habit = self.see(task)
+        at = max(task.arrived, task.run_after)
+        habit.note(task, at, self._known.load_s(task.model or ""))
+
+    def see(self, task: Waiting) -> Habit:
+        """Remember the latest task of its model, and nothing of when it came."""
+        model = task.model or ""
         habit = self.models.get(model)
         if habit is None:
             if len(self.models) >= MOST_MODELS:
                 del self.models[min(self.models, key=self._last)]
             habit = self.models[model] = Habit(task)
-        at = max(task.arrived, task.run_after)
-        habit.note(task, at, self._known.load_s(model))
+        habit.task = task
+        return habit
 
     def _last(self, model: str) -> tuple[float, str]:
         return self.models[model].last, model

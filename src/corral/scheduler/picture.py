@@ -62,6 +62,8 @@ class Picture:
         self.fleet = Fleet()
         self.known = Estimates()
         self.habits = Habits(self.known)
+        self.follows_habits = False
+        """Is anybody interested in when tasks come?"""
         self.delays = Delays(self._enqueue)
         self.gate = Gate(self._on_open)
         self.turns = Turns()
@@ -282,19 +284,20 @@ class Picture:
     def end(self, task_id: str, seconds: float = 0.0) -> None:
         """A task is no longer with its worker."""
         self.gate.end(task_id, seconds)
-        if (lease := self.stock.end(task_id)) is not None:
+        if self.stock.counts(task_id) and (lease := self.stock.end(task_id)):
             self.look_at(lease.node_id)
 
     # tasks -------------------------------------------------------------------
     def _enqueue(self, task: Waiting) -> None:
-        task = raised(self.floors, task)
+        if self.floors:
+            task = raised(self.floors, task)
         if task.need is not None and task.attempt <= 1:
             self.stock.packing.expect(task.need)
         self.push(self.family(task), task)
         # What loads and drops models for others is no demand for them.
         if task.model and task.attempt <= 1 and task.job_type != MODEL_TASK:
             self.known.arrived(task.model, task.arrived)
-            self.habits.note(task)
+            (self.habits.note if self.follows_habits else self.habits.see)(task)
 
     def bind(self, task: Waiting, worker: Worker) -> None:
         """Move a task to a worker's own line."""

@@ -74,6 +74,7 @@ class Scheduler(Answers):
         self._explaining = Explaining(
             self._picture, self._smith, self.forecasts, self._decisions
         )
+        self._picture.follows_habits = self._policy.prefetch != "off"
         self._prefetching = Prefetching(
             self._picture, self._smith, self._policy.prefetch
         )

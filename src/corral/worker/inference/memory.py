@@ -52,6 +52,14 @@ class Meter:
         torch = sys.modules["torch"]
         return float(sum(map(torch.cuda.memory_allocated, self._cards))) / MB
 
+    def held_mb(self) -> float:
+        """The same, with what torch keeps around it: what others cannot have."""
+        if not self._cards:
+            return self.used_mb()
+        self.trim()
+        torch = sys.modules["torch"]
+        return float(sum(map(torch.cuda.memory_reserved, self._cards))) / MB
+
     def free_mb(self, fraction: float) -> dict[int, float]:
         """By card: what we may still take of it, of our share and of what is free."""
         torch = sys.modules["torch"]

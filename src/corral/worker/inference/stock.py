@@ -86,14 +86,14 @@ class Stock:
         weights.verify(ref.folder, ref.files)
         plan = self._plan(ref)
         use = self._uses.setdefault(name, Use())
-        use.before_mb = self._meter.used_mb()
+        use.before_mb = self._meter.held_mb()
         try:
             loaded = backend(ref, plan)
         except Failure:
             # What was loaded of it until then is nobody's.
             self._meter.trim()
             raise
-        use.after_mb = self._meter.used_mb()
+        use.after_mb = self._meter.held_mb()
         use.loads += 1
         took = use.after_mb - use.before_mb
         use.size_mb = took if self._meter.reads_cards else loaded.weights_mb()
@@ -104,11 +104,11 @@ class Stock:
         loaded, use = self._held.pop(name, None), self._uses.get(name)
         if loaded is None or use is None:
             return
-        before = self._meter.used_mb()
+        before = self._meter.held_mb()
         loaded.unload()
         del loaded
         self._meter.trim()
-        use.left_mb = max(self._meter.used_mb() - (before - use.size_mb), 0.0)
+        use.left_mb = max(self._meter.held_mb() - (before - use.size_mb), 0.0)
         if self._meter.reads_cards and use.left_mb > _LEFT * use.size_mb:
             sys.stderr.write(
                 f"model {name} was unloaded, but {use.left_mb:.1f} of its "
