@@ -93,6 +93,7 @@ async def test_processors_and_memory_are_not_given_twice(world: World) -> None:
     assert "32.0 GiB of memory short" in waits["message"]
 
 
+@pytest.mark.spec("C19")
 async def test_memory_that_others_use_is_not_given_out(world: World) -> None:
     worker = await machine(world, card("GPU-a", used_mb=20000.0))
     task = await world.submit.submit(resources={"gpu_memory_mb": 8000})
