@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from corral.core.node import NodeState
 from corral.errors import Conflict
-from corral.manager import node_row
+from corral.manager import node_row, offering
 from corral.manager.access import Access
 from corral.manager.clock import Clock
 from corral.manager.loop import Loop
@@ -130,6 +130,7 @@ class Leaving:
             left_at=now,
             epoch=node.epoch + 1,
         )
+        offering.withdraw(self._cluster, link)
         event = Event(kind, f"{node.hostname} {words}", "info", node.id, at=now)
         await self._store.add_events([event])
 

@@ -13,7 +13,7 @@ from corral.manager.lingering import stopped
 from corral.manager.registry import WorkerBeat
 from corral.manager.state import Cluster, NodeLink
 from corral.scheduler.room import CardOffer, NodeOffers
-from corral.scheduler.value import TasksTaken
+from corral.scheduler.value import NodeWithdrawn, TasksTaken
 
 _STEP_MB = 256
 """Readings are rounded to this, up: small changes are no news."""
@@ -37,6 +37,13 @@ def note(cluster: Cluster, link: NodeLink, beats: Sequence[WorkerBeat]) -> bool:
     link.offers = offers
     cluster.scheduler.apply(offers)
     return True
+
+
+def withdraw(cluster: Cluster, link: NodeLink) -> None:
+    """It has left: what it has is nobody's, until it registers and tells again."""
+    if link.offers is not None:
+        link.offers = None
+        cluster.scheduler.apply(NodeWithdrawn(link.node.id))
 
 
 def _take(cluster: Cluster, node: NodeLink, beat: WorkerBeat) -> set[str]:

@@ -279,12 +279,6 @@ class Stock:
         cards = yard.own.get(worker_id, yard.room).offer.cards
         return max((card.memory_mb for card in cards), default=0)
 
-    def largest_mb(self) -> int:
-        """The memory of the largest card there is."""
-        rooms = (r for y in self._yards.values() for r in (y.room, *y.own.values()))
-        cards = (card for room in rooms for card in room.offer.cards)
-        return max((card.memory_mb for card in cards), default=0)
-
 
 def lingering(task_id: str, attempt: int) -> str:
     """What an attempt that was told to stop is called; the task may be elsewhere."""

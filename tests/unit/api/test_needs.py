@@ -151,6 +151,17 @@ async def test_a_cancelled_task_keeps_its_gpu_until_it_has_stopped(
     assert worker.take_one()["task_id"] == second
 
 
+async def test_what_a_node_that_left_had_is_forgotten(world: World) -> None:
+    worker = await machine(world, card("GPU-a"))
+    node, scheduler = worker.node, world.manager.cluster.scheduler
+    assert scheduler.offers(node.id) is not None
+    await world.admin.send("DELETE", f"/nodes/{node.id}", params={"force": True})
+    world.clock.step(3_600.0)
+    await world.manager.leaving.step()
+    assert (await world.read.ask(f"/nodes/{node.id}"))["status"] != "online"
+    assert scheduler.offers(node.id) is None
+
+
 @pytest.mark.parametrize(
     ("resources", "field"),
     [
