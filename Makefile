@@ -33,6 +33,7 @@ LONG := $(addprefix tests/acceptance/test_,schedules.py examples.py faces.py \
 SLOW_TESTS := $(LONG) $(filter-out $(LONG) $(BOXES), \
 	$(wildcard $(addsuffix /test_*.py,tests/acceptance tests/integration tests/load)))
 LINT_LOG := $(VENV)/lint.log
+CACHE := $(VENV)/pytest
 # They wait for processes more than they compute; a file stays with one of them.
 PARALLEL := -n 3 --dist loadfile
 TYPED := src tests $(sort $(dir $(wildcard examples/*.py bench/*.py)))
@@ -93,11 +94,15 @@ check: lint ## lint, then house, unit and contract tests (under 90 s)
 test: ## what check does, then the tests on real clusters
 	@$(MAKE) -j 2 system setup-dev
 	@{ $(LINT); } >$(LINT_LOG) 2>&1 & lint=$$!; status=0; \
-	$(PYTEST) $(PARALLEL) $(QUICK_TESTS) || status=$$?; \
-	wait $$lint || status=$$?; cat $(LINT_LOG); exit $$status
-	@$(PYTEST) $(BOXES) >$(BOX_LOG) 2>&1 & boxes=$$!; status=0; \
-	$(PYTEST) $(PARALLEL) --no-loadscope-reorder $(SLOW_TESTS) || status=$$?; \
-	wait $$boxes || status=$$?; cat $(BOX_LOG); exit $$status
+	$(PYTEST) $(PARALLEL) -o cache_dir=$(CACHE)/quick $(QUICK_TESTS) || status=$$?; \
+	wait $$lint || { cat $(LINT_LOG); exit 1; }; cat $(LINT_LOG); \
+	[ $$status = 0 ] || tools/again.sh $(CACHE)/quick $(PYTEST) $(QUICK_TESTS)
+	@$(PYTEST) -o cache_dir=$(CACHE)/boxes $(BOXES) >$(BOX_LOG) 2>&1 & boxes=$$!; \
+	slow=0; box=0; $(PYTEST) $(PARALLEL) -o cache_dir=$(CACHE)/slow \
+	--no-loadscope-reorder $(SLOW_TESTS) || slow=$$?; \
+	wait $$boxes || box=$$?; cat $(BOX_LOG); \
+	[ $$slow = 0 ] || tools/again.sh $(CACHE)/slow $(PYTEST) $(SLOW_TESTS); \
+	[ $$box = 0 ] || tools/again.sh $(CACHE)/boxes $(PYTEST) $(BOXES)
 
 .PHONY: bench
 bench: setup ## measure throughput and cost per task, beside plain Celery

@@ -138,7 +138,11 @@ def test_tasks_of_a_dead_node_run_elsewhere(cluster: Cluster, second: Agent) -> 
         "the node is seen as lost",
         lambda: cluster.client.node(node.node_id).status == "offline",
     )
-    (lost,) = cluster.client.events(event_type="node_lost", limit=1).events
+    # What happened is written a moment after it is known.
+    (lost,) = until(
+        "the loss is an event",
+        lambda: cluster.client.events(event_type="node_lost", limit=1).events,
+    )
     heard = cluster.client.node(node.node_id).last_heartbeat
     assert heard is not None
     assert lost.at is not None
