@@ -1,14 +1,16 @@
-"""Text generation on a GPU through InferenceWorker, beside the same batch directly in
-transformers: `python bench/gpu.py`, a table at the end.
+"""Models on a GPU: text generation through InferenceWorker beside the same batch
+directly in transformers, memory, a model split between card and processor, and the
+parts of gpu_stack.py: `python bench/gpu.py`, ten minutes, a table at the end.
 
 Made for a card; `--tiny` tries the script on a processor, without the figures that only
-a card can tell. Weights are random: for speed
-and memory they behave like trained ones.
+a card can tell. `--alone` leaves the cluster out.
 """
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,30 +23,30 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from bench import result
+from bench.gpu_weights import TINY as TINY_SHAPE
+from bench.gpu_weights import Shape, prompt, save_model
 from corral.worker.base import Context
 from corral.worker.inference import InferenceWorker
 
 MB = 1024 * 1024
 NAME = "bench-llama"
+SHAPE = Shape()
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
     """`singles` requests are also run one by one."""
 
-    width: int = 2048
-    layers: int = 24
+    shape: Shape = SHAPE
     batch: int = 32
     singles: int = 4
     tokens: int = 128
     rounds: int = 5
 
 
-TINY = Size(width=64, layers=2, batch=8, singles=2, tokens=16, rounds=6)
+TINY = Size(TINY_SHAPE, batch=8, singles=2, tokens=16, rounds=6)
 
 
 class Silent:
@@ -75,53 +77,20 @@ class Silent:
         return text
 
 
-def save_model(place: Path, size: Size) -> None:
-    """A Llama of random weights whose every text is as long as it may be."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        special_tokens=["<pad>"], initial_alphabet=alphabet, show_progress=False
-    )
-    made.train_from_iterator([], trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, pad_token="<pad>")
-    config = LlamaConfig(
-        vocab_size=32_000 if size.width > 64 else 512,
-        hidden_size=size.width,
-        intermediate_size=size.width * 11 // 4,
-        num_hidden_layers=size.layers,
-        num_attention_heads=16,
-        num_key_value_heads=16,
-        max_position_embeddings=2048,
-        bos_token_id=None,
-        eos_token_id=None,
-        pad_token_id=0,
-    )
-    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
-        model = LlamaForCausalLM(config)
-    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32
-    model.to(dtype).save_pretrained(str(place / NAME))
-    tokenizer.save_pretrained(str(place / NAME))
-    del model
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
 def payloads(size: Size) -> list[dict[str, Any]]:
-    return [
-        {"prompt": f"request {i:04} " * 8, "max_tokens": size.tokens}
-        for i in range(size.batch)
+    return [{"prompt": prompt(i), "max_tokens": size.tokens} for i in range(size.batch)]
+
+
+def answers(worker: InferenceWorker, asks: list[dict[str, Any]]) -> list[Any]:
+    worker.contexts = [
+        Context(Silent(), f"t{i}", 1, "generate", model=NAME) for i in range(len(asks))
     ]
+    return worker.run_batch(asks)
 
 
 def through(worker: InferenceWorker, asks: list[dict[str, Any]]) -> int:
     """Tokens written by the worker, for a batch of requests."""
-    worker.contexts = [
-        Context(Silent(), f"t{i}", 1, "generate", model=NAME) for i in range(len(asks))
-    ]
-    answers = worker.run_batch(asks)
-    return sum(answer["tokens"] for answer in answers)
+    return sum(answer["tokens"] for answer in answers(worker, asks))
 
 
 def directly(model: Any, tokenizer: Any, asks: list[dict[str, Any]]) -> int:
@@ -215,10 +184,51 @@ def measure_memory(worker: InferenceWorker, size: Size) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    size = TINY if "--tiny" in sys.argv else Size()
+def measure_split(folder: str, size: Size) -> dict[str, float]:
+    """A model that the card may have half of: the rest lies in the machine's memory.
+
+    In single precision, where the same sums in another order end in the same words.
+    """
+    ask = [{**payloads(size)[0], "max_tokens": min(size.tokens, 32)}]
+    whole, whole_mb, _ = _one_text(folder, None, ask)
+    parted, _, places = _one_text(folder, whole_mb * 0.6, ask)
+    return {
+        "split_same_text": float(parted == whole),
+        "split_layers_card": float(sum(place != "cpu" for place in places)),
+        "split_layers_cpu": float(sum(place == "cpu" for place in places)),
+    }
+
+
+def _one_text(
+    folder: str, memory_mb: float | None, ask: list[dict[str, Any]]
+) -> tuple[str, float, list[str]]:
+    worker = InferenceWorker(model_dir=folder, dtype="float32", memory_mb=memory_mb)
+    worker.start()
+    worker.load_model(NAME)
+    model: Any = worker._stock.loaded(NAME)
+    where = getattr(model._model, "hf_device_map", {"": "0"})
+    layers = [str(place) for part, place in where.items() if ".layers." in part]
+    (answer,) = answers(worker, ask)
+    taken_mb = worker.model_memory_mb(NAME) or 0.0
+    worker.unload_model(NAME)
+    return answer["text"], taken_mb, layers
+
+
+def measure_stack(size: Size) -> dict[str, float]:
+    """The parts that need a cluster, which has the card to itself."""
+    script = Path(__file__).with_name("gpu_stack.py")
     with tempfile.TemporaryDirectory() as folder:
-        save_model(Path(folder), size)
+        out = Path(folder) / "figures.json"
+        argv = [sys.executable, str(script), "--out", str(out)]
+        argv += ["--tiny"] if size == TINY else []
+        subprocess.run(argv, check=True)
+        found: dict[str, float] = json.loads(out.read_text(encoding="utf-8"))
+    return found
+
+
+def in_process(size: Size) -> dict[str, float]:
+    with tempfile.TemporaryDirectory() as folder:
+        save_model(Path(folder) / NAME, size.shape)
         worker = InferenceWorker(model_dir=folder, max_batch=size.batch)
         worker.start()
         # Once, so that what CUDA itself takes is there before anything is compared.
@@ -227,8 +237,18 @@ def main() -> None:
         worker.unload_model(NAME)
         if torch.cuda.is_available():
             figures |= measure_memory(worker, size)
+            figures |= measure_split(folder, size)
+            torch.cuda.empty_cache()
+    return figures
+
+
+def main() -> None:
+    size = TINY if "--tiny" in sys.argv else Size()
+    figures = in_process(size)
+    if "--alone" not in sys.argv:
+        figures |= measure_stack(size)
     for key, value in figures.items():
-        print(f"{key:24} {value:12.3f}")
+        print(f"{key:36} {value:12.3f}")
     if torch.cuda.is_available():
         print(result.write("gpu", figures, ["torch", "transformers", "accelerate"]))
 

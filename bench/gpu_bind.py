@@ -52,19 +52,20 @@ def cluster(
     home: Path,
     *,
     is_simulated: bool,
-    worker: str = "bench.gpu_bind:SeesWorker=sees,gpus=1",
+    worker: str | None = "bench.gpu_bind:SeesWorker=sees,gpus=1",
+    **settings: str,
 ) -> Iterator[Client]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     paths = [str(result.ROOT), str(result.ROOT / "src")]
     paths.append(os.environ.get("PYTHONPATH", ""))
-    env = {**os.environ, "CORRAL_HOME": str(home)}
+    env = {**os.environ, "CORRAL_HOME": str(home), **settings}
     env["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     if is_simulated:
         env["CORRAL_SIMULATED_GPUS"] = "24GB"
     argv = [sys.executable, "-m", "corral", "up", "--port", port]
-    argv += ["--worker", worker]
+    argv += ["--worker", worker] if worker else []
     with (home / "up.log").open("wb") as log:
         up = subprocess.Popen(argv, env=env, cwd=home, stdout=log, stderr=log)
     try:
