@@ -1,5 +1,6 @@
 """Models on a card behind a whole cluster: the time to the first token beside the same
-call directly, and twenty models that do not fit together, asked for unevenly.
+call directly, a runner killed in the middle of a text, and twenty models that do not
+fit together, asked for unevenly.
 
 `python bench/gpu_stack.py`; `--tiny` tries the script on a processor. bench/gpu.py runs
 it as one of its parts.
@@ -25,6 +26,7 @@ import httpx
 import torch
 
 from bench.gpu_bind import cluster, until
+from bench.gpu_kill import measure_kill
 from bench.gpu_weights import TINY, Shape, link_model, prompt, save_model
 from corral.client import Client
 from corral.worker.inference import InferenceWorker
@@ -168,12 +170,14 @@ def measure_first(place: Path, home: Path, name: str, size: Size) -> dict[str, f
         launch(client, place)
         key = (home / "admin.key").read_text(encoding="utf-8").strip()
         stack = stack_first_s(client, key, name, size.first_tokens)
+        killed = measure_kill(client, key, name)
     direct = direct_first_s(place, name, size.first_tokens)
     here, there = statistics.median(stack), statistics.median(direct)
     return {
         "ttft_ms": here * 1e3,
         "ttft_direct_ms": there * 1e3,
         "ttft_extra_ms": (here - there) * 1e3,
+        **killed,
     }
 
 
