@@ -28,8 +28,8 @@ QUICK_TESTS := tests/test_house.py tests/unit tests/contract
 BOXES := $(shell grep -l 'tests.containers import' tests/*/test_*.py)
 BOX_LOG := $(VENV)/boxes.log
 # The longest first: what is begun last should be over soon.
-LONG := $(addprefix tests/acceptance/test_,schedules.py examples.py faces.py \
-	script_files.py job_api.py startup.py faults.py demo.py celery_ingress.py)
+LONG := $(addprefix tests/acceptance/test_,inference.py schedules.py examples.py \
+	faces.py script_files.py job_api.py startup.py faults.py demo.py celery_ingress.py)
 SLOW_TESTS := $(LONG) $(filter-out $(LONG) $(BOXES), \
 	$(wildcard $(addsuffix /test_*.py,tests/acceptance tests/integration tests/load)))
 LINT_LOG := $(VENV)/lint.log

@@ -85,7 +85,7 @@ def answers(worker: InferenceWorker, asks: list[dict[str, Any]]) -> list[Any]:
     worker.contexts = [
         Context(Silent(), f"t{i}", 1, "generate", model=NAME) for i in range(len(asks))
     ]
-    return worker.run_batch(asks)
+    return list(worker.run_batch(asks))
 
 
 def through(worker: InferenceWorker, asks: list[dict[str, Any]]) -> int:

@@ -31,6 +31,7 @@ PUBLIC_API = {
     "Client",
     "ClusterManager",
     "EchoWorker",
+    "InferenceWorker",
     "Job",
     "JobSchema",
     "Node",
@@ -186,6 +187,19 @@ def test_importing_corral_loads_nothing_else() -> None:
     loaded = set(run.stdout.split())
     assert not [m for m in loaded if m.startswith("corral.")]
     assert not loaded & {"asyncio", "celery", "fastapi", "httpx", "pydantic"}
+
+
+def test_the_worker_for_models_loads_no_library_for_them() -> None:
+    code = "import sys; from corral import InferenceWorker; print(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT / "src",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    heavy = {"torch", "transformers", "diffusers", "onnxruntime", "numpy"}
+    assert not set(run.stdout.split()) & heavy
 
 
 def test_rooms_do_not_import_through_the_public_api() -> None:

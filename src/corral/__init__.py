@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from corral.client.job import Job, JobSchema, job_from_schema
     from corral.client.service import ClusterManager, Node
     from corral.worker import EchoWorker, SleepWorker, Worker
+    from corral.worker.inference import InferenceWorker
     from corral.worker.running import progress
     from corral.worker.script.worker import RunScriptWorker
 
@@ -22,6 +23,7 @@ __all__ = [
     "Client",
     "ClusterManager",
     "EchoWorker",
+    "InferenceWorker",
     "Job",
     "JobSchema",
     "Node",
@@ -46,6 +48,7 @@ _HOME_OF = {
     "progress": "corral.worker.running",
     "task": "corral.client.function",
     "EchoWorker": "corral.worker",
+    "InferenceWorker": "corral.worker.inference",
     "RunScriptWorker": "corral.worker.script.worker",
     "SleepWorker": "corral.worker",
     "Worker": "corral.worker",

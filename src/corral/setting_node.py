@@ -1,4 +1,4 @@
-"""Settings of nodes: workers, liveness, breakers, alerts, owners. Part of `Settings`.
+"""Settings of nodes: workers, liveness, breakers, alerts, events, owners. Part of `Settings`.
 
 What each is for stands in docs/settings.md; nothing is read here.
 """
@@ -79,6 +79,11 @@ class NodeSettings(BaseSettings):
     alert_after_s: Seconds = setting(60.0, span=(0, _DAY_S))
     alert_clear_share: float = setting(0.95, span=_SHARE)
     alert_webhooks: _Urls = setting("")
+
+    # Those who listen to events
+    event_listeners: int = setting(1000, span=_COUNT)
+    event_listeners_per_client: int = setting(10, span=_COUNT)
+    event_origins: _Urls = setting("")
 
     # A node shared with its owner
     owner_policy: Literal["off", "pause", "drain"] = setting("off")

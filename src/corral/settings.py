@@ -113,6 +113,7 @@ class Settings(NodeSettings):
     rate_limit_per_s: float = setting(1000.0, span=(0.001, 1e6))
     rate_burst: int = setting(2000, span=_COUNT)
     failed_auth_per_min: int = setting(10, span=_COUNT)
+    metrics_public: bool = setting(False)
 
     # PostgreSQL and Redis
     database_host: alias.Host | None = setting(None, "CLUSTER_DB_HOST")
@@ -160,6 +161,7 @@ class Settings(NodeSettings):
     # Code of workers and scripts
     cache_limit_gb: float = setting(20.0, span=(0.1, 1e6))
     artifact_limit_gb: float = setting(10.0, span=(0.001, 1e6))
+    result_cache_mb: float = setting(256.0, span=(0, 1e6))
     checkpoint_s: Seconds = setting(30.0, span=(1, _DAY_S))
     git_allow_file: bool = setting(False)
     git_tokens: SecretStr | None = setting(None)
@@ -179,6 +181,8 @@ class Settings(NodeSettings):
     model_hub_cache: Place = setting(made.hub_cache, "HF_HUB_CACHE")
     model_hub_token: SecretStr | None = setting(None, "HF_TOKEN")
     model_disk_gb: float = setting(50.0, "MAX_MODEL_CACHE_SIZE_GB", span=(0.001, 1e6))
+    model_peers: bool = setting(False)
+    model_peer_port: int = setting(0, span=(0, 65_535))
     model_cache_size: int = setting(5, "MODEL_CACHE_SIZE", span=_COUNT)
     model_idle_s: Seconds = setting(0.0, span=(0, _KEEP[1]))
     model_load_timeout_s: Seconds = setting(300.0, "MODEL_LOAD_TIMEOUT", span=_WAIT)

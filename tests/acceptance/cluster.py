@@ -220,12 +220,15 @@ class Cluster:
         self.agents.append(agent)
         return agent
 
-    def corral(self, *arguments: str, timeout_s: float = 60.0) -> Run:
+    def corral(
+        self, *arguments: str, timeout_s: float = 60.0, stdin: str | None = None
+    ) -> Run:
         """One CLI call against this cluster."""
         env = {**self.environment, "CORRAL_MANAGER_URL": self.url}
         done = subprocess.run(
             [*CORRAL, *arguments],
             env=env,
+            input=stdin,
             capture_output=True,
             text=True,
             timeout=timeout_s,

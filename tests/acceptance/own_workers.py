@@ -68,3 +68,12 @@ class CardWorker(Worker):
         while told.get("until") and not Path(told["until"]).exists():
             threading.Event().wait(0.05)
         return {"cards": os.environ.get("CORRAL_GPUS"), "attempt": self.context.attempt}
+
+
+class RequestWorker(Worker):
+    """Says, in its log and as its result, which request its task came with."""
+
+    def run(self, payload: Any) -> Any:
+        print("at work for", self.context.request_id)  # noqa: T201
+        told = (self.context.request_id, self.context.traceparent)
+        return dict(zip(("request_id", "traceparent"), told, strict=True))

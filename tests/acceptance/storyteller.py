@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from corral import Worker
+from corral.worker import Failure
 
 STORY = [f"word{n} " for n in range(40)]
 HOLD_AT = 10
@@ -27,6 +28,8 @@ class StorytellerWorker(Worker):
             vectors = [[float(len(text)), 0.5] for text in payload["text"]]
             return {"embeddings": vectors, "dimensions": 2, "tokens": len(vectors)}
         asked = payload.get("prompt") or payload["messages"][-1]["content"]
+        if asked == "too long":
+            raise Failure("prompt: too long", kind="bad_input", is_final=True)
         begun = len(self.context.emitted)
         stop = threading.Event()
         self.context.on_stop(lambda reason: stop.set())

@@ -116,3 +116,25 @@ def test_an_unloaded_model_is_gone_from_its_card(cluster: Cluster) -> None:
     assert done.out == f"unloading small from {worker_id}\n"
     until("the card is empty", lambda: holds(cluster))
     assert "No worker has a model" in cluster.corral("models").err
+
+
+def test_memory_that_does_not_come_back_costs_a_restart_and_no_task(
+    cluster: Cluster,
+) -> None:
+    client = cluster.client
+    client.launch_worker(
+        "tests.unit.worker.sample_workers:Leaky", name="leak", job_types=["leak"]
+    )
+    cluster.serving("leak")
+    assert client.run("leak", {}, model_name="leaky", timeout=60) == ["leaky"]
+    client.unload_model("leaky")
+    assert client.run("leak", {}, model_name="sound", timeout=60) == ["sound"]
+    (event,) = until(
+        "it is noticed",
+        lambda: client.events(event_type="memory_not_freed").events,
+    )
+    assert (event.data["model"], event.data["size_mb"]) == ("leaky", 150.0)
+    assert event.data["left_mb"] == pytest.approx(150, abs=30)
+    assert client.run("leak", {}, model_name="sound", timeout=60) == ["sound"]
+    (worker,) = [w for w in client.workers() if "leak" in w.job_types]
+    until("it is well", lambda: client.worker(worker.worker_id).status == "online")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 
+import httpx
 import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk
@@ -128,6 +133,20 @@ def test_who_hangs_up_in_the_middle_ends_the_work(
         assert "".join(map(text_in, stream)) == WHOLE
 
 
+def test_who_only_reads_a_stream_does_not_own_its_task(cluster: Cluster) -> None:
+    task = cluster.client.submit("generate", {"prompt": "hold"}, model_name="story")
+    key = (cluster.home / "admin.key").read_text().strip()
+    path = f"{cluster.url}/tasks/{task.task_id}/stream"
+    headers = {"Authorization": f"Bearer {key}"}
+    with httpx.stream("GET", path, headers=headers, timeout=60) as reader:
+        assert any("word0" in line for line in reader.iter_lines())
+    pieces = itertools.islice(cluster.client.stream(task), HOLD_AT)
+    assert "".join(p.value["text"] for p in pieces) == "".join(STORY[:HOLD_AT])
+    assert not cluster.client.get_task(task).is_terminal
+    cluster.client.cancel(task)
+    assert cluster.client.wait(task, 60).status == "cancelled"
+
+
 def test_the_command_line_prints_what_a_task_emits(cluster: Cluster) -> None:
     asked = ("run", "generate", '{"prompt": "tell"}', "--model", "story", "--stream")
     told = cluster.corral(*asked)
@@ -135,6 +154,65 @@ def test_the_command_line_prints_what_a_task_emits(cluster: Cluster) -> None:
     refused = cluster.corral(*asked, "--json")
     assert refused.code == 2
     assert "--stream" in refused.err
+
+
+def test_generate_and_chat_print_what_the_model_writes(cluster: Cluster) -> None:
+    told = cluster.corral("generate", "story", "tell")
+    assert (told.code, told.out) == (0, f"{WHOLE}\n")
+    told = cluster.corral("generate", "story", "-", "--json", stdin="tell\n")
+    answer = json.loads(told.out)
+    assert (answer["text"], answer["tokens"]) == (WHOLE, len(STORY))
+    assert cluster.client.get_task(answer["task_id"]).model_name == "story"
+    told = cluster.corral("chat", "story", stdin="tell\nand again\n")
+    assert (told.code, told.out) == (0, f"{WHOLE}\n{WHOLE}\n")
+    newest = next(iter(cluster.client.list_tasks(status="completed")))
+    sent = cluster.client.get_task(newest.task_id).parameters["messages"]
+    assert [turn["role"] for turn in sent] == ["user", "assistant", "user"]
+
+
+def test_embed_prints_a_vector_for_each_text(cluster: Cluster) -> None:
+    told = cluster.corral("embed", "story", "a", "bcd")
+    assert (told.code, told.out) == (0, "[1.0, 0.5]\n[3.0, 0.5]\n")
+
+
+def test_generate_says_what_is_wrong(cluster: Cluster) -> None:
+    told = cluster.corral("generate", "storm", "tell")
+    assert (told.code, told.out) == (1, "")
+    assert "did you mean 'story'?" in told.err
+    told = cluster.corral("generate", "story", "too long")
+    assert (told.code, told.out) == (1, "")
+    assert told.err.endswith("failed: prompt: too long\n")
+
+
+def test_an_interrupted_generate_stops_the_work(cluster: Cluster) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "corral", "generate", "story", "hold"],
+        env={**cluster.environment, "CORRAL_MANAGER_URL": cluster.url},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    begun = "".join(STORY[:HOLD_AT])
+    assert process.stdout is not None
+    assert process.stdout.read(len(begun)) == begun
+    (live,) = cluster.client.list_tasks(status="queued,running")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    until(
+        "the task is cancelled",
+        lambda: cluster.client.get_task(live.task_id).status == "cancelled",
+    )
+
+
+def test_a_task_whose_worker_calls_its_failure_final_is_not_tried_again(
+    cluster: Cluster,
+) -> None:
+    asked = {"prompt": "too long"}
+    task = cluster.client.submit("generate", asked, model_name="story", retries=3)
+    ended = cluster.client.wait(task, 60)
+    assert (ended.status, ended.attempt, ended.dead_letter) == ("failed", 1, "failed")
+    assert ended.error is not None
+    assert ended.error.kind == "bad_input"
 
 
 async def test_our_own_clients_follow_what_a_task_emits(cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -105,3 +106,34 @@ def test_a_critical_task_takes_the_place_of_a_preemptible_one(
     assert (stopped.tries, stopped.attempts[0].outcome) == (0, "returned")
     for task in long:
         client.cancel(task)
+
+
+@pytest.mark.spec("C56")
+def test_the_same_question_is_answered_from_the_cache(cluster: Cluster) -> None:
+    client, asked = cluster.client, {"seconds": 0.01, "of": "cache"}
+    assert cluster.corral("job-type", "set", "sleep", "--cache-ttl", "3600").code == 0
+    first = client.submit("sleep", asked)
+    ended = client.wait(first, timeout=60)
+    again = client.submit("sleep", dict(reversed(asked.items())))
+    assert (again.status, again.cached_from) == ("completed", first.task_id)
+    task = client.get_task(again)
+    assert (task.result, task.worker_id) == (ended.result, None)
+
+    def kept() -> int:
+        (kind,) = [kind for kind in client.job_types() if kind.name == "sleep"]
+        return kind.cache.entries if kind.cache else 0
+
+    until("it is written", kept)
+    old = cluster.kill("manager")
+    until("another manager", lambda: cluster.pid("manager") not in (0, old))
+    assert client.submit("sleep", asked).cached_from == first.task_id
+    assert "100% hits" in cluster.corral("job-type", "list").out
+    cluster.serving("sleep")
+    ran = cluster.corral("run", "sleep", json.dumps(asked), "--no-cache", "--json")
+    assert ran.code == 0, ran
+    anew = json.loads(ran.out)
+    assert anew["worker_id"]
+    assert anew["cached_from"] is None
+    ran = cluster.corral("job-type", "clear-cache", "sleep")
+    assert ran.out == "forgot 1 result of sleep\n", ran
+    assert cluster.corral("job-type", "set", "sleep", "--cache-ttl", "0").code == 0

@@ -26,7 +26,8 @@ LLAMA = CatalogueModel(
     tags=("chat", "small"),
     created_at=NOW,
 )
-SEEN = (Measure("H200", "float16", 120.5, 1.5, 3), Measure("cpu", "auto"))
+PEAKS = ((1, 4.5), (8, 30.0))
+SEEN = (Measure("H200", "float16", 120.5, 1.5, 3, PEAKS), Measure("cpu", "auto"))
 
 
 async def test_a_model_of_the_catalogue_is_read_as_it_was_saved(store: Store) -> None:

@@ -40,6 +40,7 @@ class Launch:
     journal: Journal
     policy: ChildPolicy
     breakers: Breakers = field(default_factory=Breakers)
+    shared_log: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,8 @@ class Child:
     def tick(self, now: float) -> None:
         """Once a second: overdue stops, supervisors gone silent, grown logs."""
         rotate(self._log_path, self._policy.log_limit_bytes)
+        if self._launch.shared_log is not None:
+            rotate(self._launch.shared_log, self._policy.log_limit_bytes)
         self._turn.tick(self.word, now)
         self._halt_if_due()
         with self._lock:

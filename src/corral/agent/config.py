@@ -66,8 +66,16 @@ class AgentConfig:
     containers: Mapping[str, Any] = field(default_factory=dict)
     gpus: GpuPolicy = field(default_factory=GpuPolicy)
     owner: OwnerPolicy = field(default_factory=OwnerPolicy)
+    peer_port: int | None = None
+    """Where model files are given to other nodes, 0 is any port; None is nowhere."""
     machine: str | None = None
     node_type: str = "worker"
+    log_format: str = "text"
+
+    @property
+    def worker_log(self) -> Path:
+        """Where all workers of this machine say what they do."""
+        return self.home / "logs" / "worker.log"
 
     @property
     def folder(self) -> Path:

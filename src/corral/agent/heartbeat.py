@@ -184,6 +184,7 @@ class Heartbeat:
             "seq": self._seq,
             "clock": time.time(),
             "owner": self._sampler.owner.word() if self._sampler.owner else None,
+            "peer": self._sampler.peer.word() if self._sampler.peer else None,
             "workers": workers,
             "breakers": self._fleet.breakers(),
             "sample": sample,

@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 from typing import IO
 
+from corral.log_line import said_in
+
 
 def log_path(folder: Path, worker_name: str) -> Path:
     """Names are data: whatever is in one, the file stays in `folder`."""
@@ -60,4 +62,4 @@ def last_line(path: Path, since: int) -> str:
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
     except OSError:
         return ""
-    return lines[-1].strip()[:500] if lines else ""
+    return said_in(lines[-1].strip())[:500] if lines else ""

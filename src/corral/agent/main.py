@@ -25,6 +25,7 @@ from corral.agent.identity import Identity
 from corral.agent.journal import Journal
 from corral.agent.link import Link
 from corral.agent.owner import OwnerWatch
+from corral.agent.peer import PeerKeeper
 from corral.agent.probe.watch import GpuWatch
 from corral.agent.sample import Sampler, capabilities
 from corral.agent.session import Registered, Session
@@ -121,14 +122,26 @@ class Agent:
         config = self._config
         gpus = GpuWatch(config.gpus, config.name, self._folder, environment)
         owner = OwnerWatch(config.owner, lambda: (gpus.latest() or (0, []))[1])
-        self._sampler = Sampler(self._folder, gpus, owner)
+        peer = self._peer()
+        self._sampler = Sampler(self._folder, gpus, owner, peer)
         gpus.start()
         owner.start()
+        if peer is not None:
+            peer.start()
         try:
             yield
         finally:
+            if peer is not None:
+                peer.stop()
             owner.stop()
             gpus.stop()
+
+    def _peer(self) -> PeerKeeper | None:
+        config, models = self._config, self._config.code.get("model_dir")
+        if config.peer_port is None or not models:
+            return None
+        logs = self._folder / "logs"
+        return PeerKeeper(config.manager_url, str(models), config.peer_port, logs)
 
     def _serve_as(self, who: Identity) -> Identity | None:
         """Serve until the key is refused; the next identity, None at the end."""
@@ -228,6 +241,8 @@ class Agent:
             "containers": dict(self._config.containers),
             "limits": dict(told.get("limits") or {}),
             "log_level": logging.getLevelName(LOG.getEffectiveLevel()),
+            "log_format": self._config.log_format,
+            "log_file": str(self._config.worker_log),
         }
         return Launch(
             argv=self._config.supervisor_argv,
@@ -236,6 +251,7 @@ class Agent:
             journal=self._journal,
             policy=self._config.child,
             breakers=self._breakers,
+            shared_log=self._config.worker_log,
         )
 
     def _redis_url(self, who: Identity, engine: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 
 from corral.agent.owner import OwnerWatch
+from corral.agent.peer import PeerKeeper
 from corral.agent.probe.watch import GpuWatch, plain
 
 MIB = 1024 * 1024
@@ -16,17 +17,19 @@ GIB = 1024 * MIB
 
 
 class Sampler:
-    """`home` is the folder whose disk is watched; `gpus` and `owner` have threads."""
+    """`home` is the folder whose disk is watched; the others have threads."""
 
     def __init__(
         self,
         home: Path,
         gpus: GpuWatch | None = None,
         owner: OwnerWatch | None = None,
+        peer: PeerKeeper | None = None,
     ) -> None:
         self._home = home
         self.gpus = gpus
         self.owner = owner
+        self.peer = peer
         # The first call only sets the mark that the next one measures from.
         psutil.cpu_percent(interval=None)
 

@@ -51,6 +51,8 @@ class Session:
         )
         if sampler.owner is not None:
             sampler.owner.on_news = self._beats.notify
+        if sampler.peer is not None:
+            sampler.peer.on_news = self._beats.notify
         if sampler.gpus is not None:
             sampler.gpus.sample_s = told.pace.sample_s
         launch.breakers.on_change = self._beats.notify

@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from corral import __version__
 from corral.api import describe, errors
 from corral.api.edge import Edge
+from corral.api.http_meter import HttpMeter
 from corral.api.routes import (
     alerts,
     artifacts,
@@ -28,6 +29,7 @@ from corral.api.routes import (
     jobs,
     journal,
     keys,
+    live,
     logs,
     mcp,
     metrics,
@@ -36,6 +38,7 @@ from corral.api.routes import (
     nodes,
     objects,
     openai,
+    prometheus,
     rebalance,
     scaling,
     schedules,
@@ -88,7 +91,9 @@ def build(
         keys,
         explain,
         alerts,
+        live,
         metrics,
+        prometheus,
         engine,
         objects,
         artifacts,
@@ -112,7 +117,8 @@ def build(
     errors.install(app)
     describe.install(app)
     gateway.install(app)
-    app.add_middleware(Edge, body_limit=batch_body_limit)
+    app.state.http_meter = meter = HttpMeter()
+    app.add_middleware(Edge, body_limit=batch_body_limit, meter=meter)
     return app
 
 

@@ -42,20 +42,34 @@ class ModelFileOut(Struct):
 
 
 class MeasureOut(Struct):
-    """What loads on such a device, in this precision, came to: MB and seconds."""
+    """What loads on such a device, in this precision, came to: MB and seconds.
+
+    `batch_memory_mb` is what batches took beside it, by their number of calls.
+    """
 
     device: str
     precision: str
     memory_mb: float | None
     load_time: float | None
     loads: int
+    batch_memory_mb: dict[str, float] = {}
+
+
+class PlacedOut(Struct):
+    """A model in a worker's memory; `layers` are counted by device."""
+
+    worker_id: str
+    device: str | None
+    precision: str | None
+    memory_mb: float | None
+    layers: dict[str, int]
 
 
 class ModelOut(Struct):
     """`status` is reading, ready, or failed with `error`; sizes are bytes and MB.
 
     `read_bytes` is how much of a source that is being read was looked at. `workers`
-    have it in memory.
+    have it in memory, `placed` says how.
     """
 
     name: str
@@ -78,6 +92,7 @@ class ModelOut(Struct):
     files: list[ModelFileOut] = []
     read_bytes: int | None = None
     total_bytes: int | None = None
+    placed: list[PlacedOut] = []
 
 
 class ModelListOut(Struct):
@@ -112,13 +127,14 @@ class PullOut(Struct):
 
 
 class BillFile(Struct, omit_defaults=True):
-    """For nodes: `url` is tried first, then `parts` or the manager itself."""
+    """For nodes: `peers` are tried first, `url`, then `parts` or the manager itself."""
 
     name: str
     size: int
     sha256: str
     url: str | None = None
     parts: list[str] = []
+    peers: list[str] = []
 
 
 class BillOut(Struct):

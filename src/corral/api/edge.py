@@ -1,19 +1,27 @@
-"""What every request passes first: an id, the body limit, safe answer headers.
+"""What every request passes first: an id, the body limit, safe answer headers; and
+last: its figures, and its line in the log.
 
 A plain ASGI layer, so that it costs microseconds and knows nothing of routes.
 """
 
 from __future__ import annotations
 
-import re
+import logging
 import uuid
+from asyncio import CancelledError
 from collections.abc import Iterable
+from time import perf_counter
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from corral.api.http_meter import HttpMeter
+from corral.core.trace import Trace, read_trace
 from corral.errors import TooLarge
+from corral.log_line import bound
 
-_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+log = logging.getLogger(__name__)
+_LEFT = 499
+_PARENT = b"traceparent"
 SAFE: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -26,31 +34,61 @@ def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None
     return next((value for key, value in headers if key == name), None)
 
 
+def trace_of(scope: Scope) -> Trace:
+    """What the caller calls this request; else an id that is made here."""
+    given = (_header(scope["headers"], name) for name in (b"x-request-id", _PARENT))
+    told = (text.decode("latin-1") if text else None for text in given)
+    return read_trace(*told) or Trace(uuid.uuid4().hex)
+
+
 class Edge:
     """Wraps the application; `body_limit` is in bytes."""
 
-    def __init__(self, app: ASGIApp, body_limit: int) -> None:
+    def __init__(
+        self, app: ASGIApp, body_limit: int, meter: HttpMeter | None = None
+    ) -> None:
         self._app = app
         self._limit = body_limit
+        self._meter = meter or HttpMeter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = _header(scope["headers"], b"x-request-id")
-        is_sane = given is not None and _ID.fullmatch(given)
-        request_id = given.decode() if given and is_sane else uuid.uuid4().hex
-        scope["corral_request_id"] = request_id
+        began, status = perf_counter(), 500
+        trace = scope["corral_trace"] = trace_of(scope)
+        request_id = scope["corral_request_id"] = trace.request_id
         extra: list[tuple[bytes, bytes]] = []
         scope["corral_headers"] = extra
         head = (b"x-request-id", request_id.encode())
 
         async def send_safely(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 message["headers"] = [*message["headers"], head, *SAFE, *extra]
             await send(message)
 
-        await self._app(scope, self._limited(scope, receive), send_safely)
+        token = bound.set({"request_id": request_id})
+        try:
+            await self._app(scope, self._limited(scope, receive), send_safely)
+        except CancelledError:
+            status = _LEFT
+            raise
+        finally:
+            self._tell(scope, status, perf_counter() - began)
+            bound.reset(token)
+
+    def _tell(self, scope: Scope, status: int, took_s: float) -> None:
+        self._meter.add(scope, status, took_s)
+        if log.isEnabledFor(logging.DEBUG):
+            told = {
+                "method": scope["method"],
+                "path": scope["path"],
+                "status": status,
+                "duration_s": round(took_s, 6),
+            }
+            log.debug("http_request", extra=told)
 
     def _limited(self, scope: Scope, receive: Receive) -> Receive:
         said = _header(scope["headers"], b"content-length") or b""

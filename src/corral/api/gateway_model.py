@@ -14,12 +14,26 @@ class JobTypeIn(Struct, forbid_unknown_fields=True):
     target: str | None = None
     queue_order: str = "priority"
     batch_limit: int | None = None
+    cache_ttl_s: float | None = None
 
 
 class JobTypeChange(Struct, forbid_unknown_fields=True):
-    """`batch_limit` is how many tasks go to one worker at once; null ends that."""
+    """`batch_limit` is how many tasks go to one worker at once, `cache_ttl_s` for how
+    long a result answers the same input again; null ends either.
+    """
 
-    batch_limit: int | None
+    batch_limit: int | UnsetType | None = UNSET
+    cache_ttl_s: float | UnsetType | None = UNSET
+
+
+class CacheOut(Struct):
+    """Kept results; hits and misses are counted since the manager's start."""
+
+    hits: int
+    misses: int
+    hit_rate: float | None
+    entries: int
+    bytes: int
 
 
 class JobTypeOut(Struct):
@@ -33,6 +47,8 @@ class JobTypeOut(Struct):
     waiting: int
     paused: bool = False
     batch_limit: int | None = None
+    cache_ttl_s: float | None = None
+    cache: CacheOut | None = None
 
 
 class JobTypeListOut(Struct):
@@ -48,6 +64,12 @@ class QueueCleared(Struct):
     message: str
     job_type: str
     cancelled: int
+
+
+class CacheCleared(Struct):
+    message: str
+    job_type: str
+    forgotten: int
 
 
 class AppIn(Struct, forbid_unknown_fields=True):

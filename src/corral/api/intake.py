@@ -6,8 +6,8 @@ The payload's text is taken over as it came; it is never decoded here.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, tzinfo
 
 import msgspec
@@ -21,6 +21,7 @@ from corral.core.job_type import check_name, check_not_own
 from corral.core.model import MODEL_TASK
 from corral.core.need import needs_label, read_needs
 from corral.core.notice import OWN, label_of
+from corral.core.result_cache import no_cache_label
 from corral.core.script import JOB_TYPE as SCRIPT
 from corral.core.script import read_script
 from corral.core.share import labels_of
@@ -45,6 +46,8 @@ class Intake:
     owner: str
     task_limit: int
     default_timeout_s: float | None
+    own: Mapping[str, str] = field(default_factory=dict)
+    """Labels of Corral's own that all tasks of the request have."""
 
     def one(self, body: bytes, idempotency_key: str | None = None) -> TaskSpec:
         """The spec of one task.
@@ -105,7 +108,7 @@ class Intake:
             run_after=self._moment(task.run_after, "run_after"),
             deadline=self._moment(task.deadline, "deadline"),
             idempotency_key=task.idempotency_key,
-            labels=_all_labels(task),
+            labels=_all_labels(task, self.own),
             depends_on=tuple(dict.fromkeys(task.depends_on)),
             overlap=_overlap(task.overlap),
             owner=self.owner,
@@ -185,27 +188,30 @@ def _overlap(value: str) -> Overlap:
         ) from None
 
 
-def _all_labels(task: TaskIn) -> dict[str, str]:
+def _all_labels(task: TaskIn, own: Mapping[str, str]) -> Mapping[str, str]:
     """The caller's labels, and those of Corral's own that hold what else was said."""
     if not (task.notify or task.node_labels or task.tolerates or _is_bounded(task)):
-        return task.labels
+        # As it is: the store writes what all tasks of a request share once.
+        return {**task.labels, **own} if task.labels else own
     if task.gang is not None and task.model_name is not None:
         raise InvalidField(
             "a member of a gang loads its models itself: leave out model_name",
             field="model_name",
         )
     urls = [task.notify] if isinstance(task.notify, str) else task.notify
-    own = {**label_of(urls), **labels_for(task.node_labels, task.tolerates)}
+    own = {**own, **label_of(urls), **labels_for(task.node_labels, task.tolerates)}
     limits = labels_of(task.group, task.group_limit, task.preemptible)
     needs = needs_label(read_needs(task.resources))
     gang = gang_label(task.gang, task.gang_rank, task.gang_size)
-    return {**task.labels, **own, **limits, **needs, **gang}
+    fresh = no_cache_label(task.no_cache)
+    return {**task.labels, **own, **limits, **needs, **gang, **fresh}
 
 
 def _is_bounded(task: TaskIn) -> bool:
     is_in_group = task.group is not None or task.group_limit is not None
     is_in_gang = (task.gang, task.gang_rank, task.gang_size) != (None, None, None)
-    return is_in_group or task.preemptible or bool(task.resources) or is_in_gang
+    is_plain = not (task.preemptible or task.resources or task.no_cache)
+    return is_in_group or is_in_gang or not is_plain
 
 
 def _check_labels(labels: dict[str, str]) -> None:

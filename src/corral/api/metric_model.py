@@ -7,6 +7,8 @@ from datetime import datetime
 
 from msgspec import Struct, field
 
+from corral.api.gateway_model import CacheOut
+
 
 class TrendOut(Struct):
     """`full_at`: when it would be full at this rate; null when that is unclear."""
@@ -69,6 +71,7 @@ class FiguresOut(Struct):
     gpu_utilization: RangeOut
     memory_usage: MemoryOut
     gpu_memory_usage: MemoryOut
+    result_cache: CacheOut
 
 
 class ClusterSeriesOut(Struct):

@@ -41,6 +41,7 @@ class TaskIn(Struct, forbid_unknown_fields=True):
     gang: str | None = None
     gang_rank: int | None = None
     gang_size: int | None = None
+    no_cache: bool = False
 
 
 class BatchIn(Struct, forbid_unknown_fields=True):
@@ -75,6 +76,7 @@ class TaskAccepted(Struct, omit_defaults=True):
     created_at: datetime
     estimated_duration: float | None = None
     estimated_start: StartOut | None = None
+    cached_from: str | None = None
 
 
 class Refusal(Struct):
@@ -160,6 +162,8 @@ class TaskOut(TaskBrief, kw_only=True):
     estimate: EstimateOut | None
     estimated_start: StartOut | None
     dead_letter: str | None
+    cached_from: str | None
+    request_id: str | None
     attempts: list[AttemptOut]
 
 
@@ -316,6 +320,7 @@ class NodeOut(Struct):
     breakers: Sequence[BreakerReport] = ()
     clock_skew_s: float | None = None
     version_skew: str | None = None
+    shares_models: list[str] | None = None
 
 
 class BreakerResetIn(Struct, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from corral.api.node_model import HeldIn, ModelsIn
-from corral.core.model import HeldModel
+from corral.core.model import HeldModel, Worn
 from corral.errors import InvalidField
 from corral.manager.shelf import ModelsWord
 
@@ -24,6 +24,8 @@ def models_word(said: ModelsIn, lead_s: float) -> ModelsWord:
         [_held(model, lead_s) for model in said.held],
         {model.name: model.copies for model in said.held if model.copies > 1},
         said.sizes,
+        said.restarts,
+        None if said.worn is None else Worn(**msgspec.structs.asdict(said.worn)),
     )
 
 
@@ -36,7 +38,7 @@ def models_in(facts: Mapping[str, Any]) -> ModelsIn | None:
     if told is None:
         return None
     try:
-        return msgspec.convert(told, ModelsIn)
+        return msgspec.convert(told, ModelsIn, str_keys=True)
     except msgspec.ValidationError as e:
         log.warning("a worker's word on its models cannot be read: %s", e)
         return None
@@ -47,4 +49,13 @@ def _held(model: HeldIn, lead_s: float) -> HeldModel:
         at = datetime.fromtimestamp(model.loaded_at - lead_s, UTC)
     except (ValueError, OverflowError, OSError) as e:
         raise InvalidField(f"{model.loaded_at} is no time", field="models") from e
-    return HeldModel(model.name, model.size_mb, model.load_s, at)
+    return HeldModel(
+        model.name,
+        model.size_mb,
+        model.load_s,
+        at,
+        device=model.device,
+        precision=model.precision,
+        layers=model.layers,
+        peaks=model.peaks,
+    )

@@ -132,11 +132,20 @@ class OwnerIn(Struct):
     drain: bool = False
 
 
+class PeerIn(Struct):
+    """Where a node gives model files, and of which models: name and mark."""
+
+    url: str
+    secret: str
+    models: dict[str, str] = {}
+
+
 class BeatIn(Struct):
     epoch: int
     seq: int = 0
     clock: float | None = None
     owner: OwnerIn | None = None
+    peer: PeerIn | None = None
     workers: list[WorkerBeatIn] = []
     sample: SampleIn | None = None
     gpus: list[Gpu] | None = None
@@ -166,6 +175,7 @@ class ErrorIn(Struct):
     kind: str
     message: str
     traceback: str | None = None
+    is_final: bool = False
 
 
 class OutcomeIn(Struct):
@@ -200,12 +210,26 @@ class HeldIn(Struct):
     load_s: float | None = None
     loaded_at: float = 0.0
     copies: int = 1
+    device: str | None = None
+    precision: str | None = None
+    layers: dict[str, int] = {}
+    peaks: dict[int, float] = {}
+
+
+class WornIn(Struct):
+    """Memory of a model that did not come back when it went; MB."""
+
+    model: str
+    left_mb: float
+    size_mb: float
 
 
 class ModelsIn(Struct):
     number: int
     held: list[HeldIn] = []
     sizes: dict[str, float] = {}
+    restarts: int = 0
+    worn: WornIn | None = None
 
 
 class ReportIn(Struct):

@@ -35,8 +35,10 @@ from corral.core.gpu import Gpu
 from corral.core.need import NOTHING, need_of, plain
 from corral.core.node import Hold, Node, Sample, Window
 from corral.core.notice import public, urls_of
+from corral.core.result_cache import cached_from
 from corral.core.share import PREEMPTIBLE, group_of
 from corral.core.task import Attempt, State, Task, TaskError
+from corral.core.trace import trace_of
 from corral.core.version import fit
 from corral.core.worker import REST_STATE
 from corral.manager import gpus
@@ -77,11 +79,14 @@ def accepted(manager: Manager, answer: Accepted) -> TaskAccepted:
         status_of(task.state),
         max(0.0, start.at - now)
         if start is not None
+        else 0.0
+        if task.is_terminal
         else cluster.scheduler.estimated_wait_s(task.spec.job_type),
         task.worker_id,
         task.created_at,
         expected_s(cluster, task),
         start_out(start, now),
+        cached_from(task),
     )
 
 
@@ -138,6 +143,7 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
         idempotency_key=spec.idempotency_key,
         depends_on=list(spec.depends_on),
         notify=urls_of(spec.labels),
+        request_id=trace_of(spec.labels).request_id or None,
         node_labels=dict(constraint.labels),
         tolerates=sorted(constraint.tolerates),
         group=group,
@@ -162,6 +168,7 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
         estimate=None if task.is_terminal else estimate(manager.cluster, task),
         estimated_start=start_out(start, now),
         dead_letter=task.dead_letter,
+        cached_from=cached_from(task),
         attempts=[attempt(a) for a in attempts],
     )
 
@@ -347,4 +354,5 @@ def node(link: NodeLink, workers: Sequence[WorkerLink], now: datetime) -> NodeOu
         breakers=link.breakers or (),
         clock_skew_s=None if lead is None else round(lead, 3),
         version_skew=fit(row.version, __version__).skew,
+        shares_models=sorted(link.peer.models) if link.peer else None,
     )

@@ -1,4 +1,4 @@
-"""From settings to what the manager needs for alerts."""
+"""From settings to what the manager needs for alerts and for those who listen."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from corral.manager.alerting import AlertConfig
+    from corral.manager.broadcast import LiveConfig
     from corral.settings import Settings
 
 
@@ -27,4 +28,16 @@ def alert_config(config: Settings) -> AlertConfig:
         ),
         config.alert_after_s,
         tuple(filter(None, config.alert_webhooks.split(","))),
+    )
+
+
+def live_config(config: Settings) -> LiveConfig:
+    """How many may listen to events, and from which pages."""
+    from corral.manager.broadcast import LiveConfig
+
+    origins = config.event_origins.split(",")
+    return LiveConfig(
+        listeners=config.event_listeners,
+        per_client=config.event_listeners_per_client,
+        origins=tuple(origin.rstrip("/") for origin in origins if origin),
     )

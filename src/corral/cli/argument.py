@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, cast
 
 import typer
 
+from corral.cli.complete import model_names
+
 if TYPE_CHECKING:
     from corral.client import TaskOptions
 
@@ -44,7 +46,13 @@ Labels = Annotated[
     typer.Option("--label", metavar="KEY=VALUE", help="A label; may be repeated."),
 ]
 Model = Annotated[
-    str | None, typer.Option("--model", metavar="NAME", help="The model it needs.")
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="The model it needs.",
+        autocompletion=model_names,
+    ),
 ]
 RunAfter = Annotated[
     str | None,
@@ -95,6 +103,12 @@ GroupLimit = Annotated[
 Preemptible = Annotated[
     bool,
     typer.Option("--preemptible", help="May be stopped for a critical task."),
+]
+
+
+NoCache = Annotated[
+    bool,
+    typer.Option("--no-cache", help="Run it, though its result may be known."),
 ]
 
 
@@ -252,6 +266,7 @@ def task_group(
     group: Group = None,
     group_limit: GroupLimit = None,
     preemptible: Preemptible = False,
+    no_cache: NoCache = False,
     gpus: Gpus = None,
     gpu_memory: GpuMemory = None,
     gpu_kind: GpuKind = None,
@@ -276,5 +291,6 @@ def task_group(
         group=group,
         group_limit=group_limit,
         preemptible=preemptible or None,
+        no_cache=no_cache or None,
         resources=resources(gpus, gpu_memory, gpu_kind, gpu_vendor, cpus, memory),
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corral.cli import show
+from corral.cli.complete import ModelName as Name
 from corral.cli.connect import connect
 from corral.cli.progress import bar
 from corral.errors import TaskFailed
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from corral.client import Client
     from corral.client.catalogue import CatalogueInfo, ModelPull
 
-Name = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Its name, as tasks give it.")
-]
 _POLL_S = 0.3
 _COLUMNS = ("MODEL", "TYPE", "STATUS", "SIZE", "MEMORY", "USES", "USED", "SOURCE")
 
@@ -66,6 +64,12 @@ def _mb(memory: float | None) -> str:
     return f"{memory:.0f} MB" if memory >= 10 else f"{memory:.2g} MB"
 
 
+def _batches(memory_mb: dict[str, float]) -> str:
+    """What batches take beside the model: of one call, of eight, ..."""
+    sizes = sorted(memory_mb.items(), key=lambda told: int(told[0]))
+    return ", ".join(f"{count}: {_mb(size)}" for count, size in sizes)
+
+
 def _sized(count: int) -> str:
     for size, unit in ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "kB")):
         if count >= size:
@@ -100,7 +104,7 @@ def show_(ctx: typer.Context, model: Name, as_json: show.JsonFlag = False) -> No
     )
     if found.measures:
         show.table(
-            ("DEVICE", "PRECISION", "MEMORY", "LOADED IN", "LOADS"),
+            ("DEVICE", "PRECISION", "MEMORY", "LOADED IN", "LOADS", "BATCHES"),
             [
                 (
                     m.device,
@@ -108,8 +112,23 @@ def show_(ctx: typer.Context, model: Name, as_json: show.JsonFlag = False) -> No
                     _mb(m.memory_mb),
                     show.took(m.load_time),
                     m.loads,
+                    _batches(m.batch_memory_mb),
                 )
                 for m in found.measures
+            ],
+        )
+    if found.placed:
+        show.table(
+            ("WORKER", "DEVICE", "PRECISION", "MEMORY", "LAYERS"),
+            [
+                (
+                    p.worker_id,
+                    p.device,
+                    p.precision,
+                    _mb(p.memory_mb),
+                    ", ".join(f"{n} on {where}" for where, n in p.layers.items()),
+                )
+                for p in found.placed
             ],
         )
     if found.files:

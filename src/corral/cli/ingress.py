@@ -46,7 +46,7 @@ def ingress(
     The broker is CORRAL_CELERY_BROKER_URL, results go to CORRAL_CELERY_RESULT_BACKEND.
     """
     from corral import settings
-    from corral.cli.log import configure
+    from corral.cli.log import configure, secrets_of
     from corral.client import AsyncClient, Patience
 
     reach = reach_of(ctx)
@@ -56,7 +56,7 @@ def ingress(
         celery_tasks=",".join(task) if task else None,
         celery_track_started=track_started or None,
     )
-    configure(config.log_level, config.log_format)
+    configure(config.log_level, config.log_format, secrets_of(config))
     told = config_of(config)
     patience = Patience(total_s=math.inf, first_s=30.0)
     client = AsyncClient(

@@ -1,15 +1,18 @@
-"""`corral job-type list | add | set | pause | resume`: the kinds of work there are."""
+"""`corral job-type list | add | set | pause | resume | clear-cache`: kinds of work."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from corral.cli import show
 from corral.cli.argument import read_json
 from corral.cli.connect import connect
-from corral.core.job_type import MOST_BATCHED
+from corral.core.job_type import CACHE_S, MOST_BATCHED
+
+if TYPE_CHECKING:
+    from corral.client.value import JobTypeInfo
 
 app = typer.Typer(no_args_is_help=True, help="The kinds of work the cluster knows.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
@@ -17,6 +20,13 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
 Schema = Annotated[
     str | None, typer.Option(metavar="JSON|@FILE", help="A JSON schema to check it by.")
 ]
+_CACHE = "Answer the same input with a result kept for so long"
+
+
+_COLUMNS = (
+    *("JOB TYPE", "INPUT SCHEMA", "OUTPUT SCHEMA"),
+    *("BATCH", "WAITING", "STATE", "CACHE"),
+)
 
 
 @app.command("list")
@@ -34,7 +44,7 @@ def list_(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
         )
         return
     show.table(
-        ("JOB TYPE", "INPUT SCHEMA", "OUTPUT SCHEMA", "BATCH", "WAITING", "STATE"),
+        _COLUMNS,
         [
             (
                 kind.name,
@@ -43,10 +53,20 @@ def list_(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:
                 kind.batch_limit or "-",
                 kind.waiting,
                 "paused" if kind.paused else "open",
+                _cache(kind),
             )
             for kind in found
         ],
     )
+
+
+def _cache(kind: JobTypeInfo) -> str:
+    """For how long results are kept, and how often one was found."""
+    if kind.cache_ttl_s is None:
+        return "-"
+    kept_s = show.took(kind.cache_ttl_s)
+    rate = kind.cache.hit_rate if kind.cache else None
+    return kept_s if rate is None else f"{kept_s}, {rate:.0%} hits"
 
 
 @app.command()
@@ -64,6 +84,12 @@ def add(
             max=MOST_BATCHED,
         ),
     ] = None,
+    cache_ttl: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help=f"{_CACHE}.", min=CACHE_S[0], max=CACHE_S[1]
+        ),
+    ] = None,
 ) -> None:
     """Make a job type known, so that tasks of it are accepted."""
     with connect(ctx) as client:
@@ -72,6 +98,7 @@ def add(
             input_schema=read_json(input_schema, "--input-schema"),
             output_schema=read_json(output_schema, "--output-schema"),
             batch_limit=batch_limit,
+            cache_ttl_s=cache_ttl,
         )
     typer.echo(f"added {name}")
 
@@ -81,19 +108,38 @@ def set_(
     ctx: typer.Context,
     name: Name,
     batch_limit: Annotated[
-        int,
+        int | None,
         typer.Option(
             metavar="N",
             help="Hand a worker with run_batch up to N tasks at once; 0: no limit set.",
             min=0,
             max=MOST_BATCHED,
         ),
-    ],
+    ] = None,
+    cache_ttl: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS", help=f"{_CACHE}; 0: never.", min=0, max=CACHE_S[1]
+        ),
+    ] = None,
 ) -> None:
-    """Change how many of its tasks go to one worker at once."""
+    """Change how its tasks are batched, or for how long its results are kept."""
+    if batch_limit is None and cache_ttl is None:
+        raise typer.BadParameter("give --batch-limit or --cache-ttl")
     with connect(ctx) as client:
-        client.set_batch_limit(name, batch_limit or None)
+        if batch_limit is not None:
+            client.set_batch_limit(name, batch_limit or None)
+        if cache_ttl is not None:
+            client.set_cache_ttl(name, cache_ttl or None)
     typer.echo(f"set {name}")
+
+
+@app.command()
+def clear_cache(ctx: typer.Context, name: Name) -> None:
+    """Forget the results that are kept of it."""
+    with connect(ctx) as client:
+        count = client.clear_cache(name)
+    typer.echo(f"forgot {count} result{'' if count == 1 else 's'} of {name}")
 
 
 @app.command()

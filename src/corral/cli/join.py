@@ -145,10 +145,10 @@ def _serve(
     from corral.agent.config import AgentConfig
     from corral.agent.main import serve
     from corral.cli import node_policy
-    from corral.cli.log import configure
+    from corral.cli.log import configure, secrets_of
     from corral.cli.machine import machine_id
 
-    configure(config.log_level, _log_format(config))
+    configure(config.log_level, _log_format(config), secrets_of(config))
     setup = AgentConfig(
         manager_url=config.manager_url,
         home=config.home,
@@ -163,10 +163,12 @@ def _serve(
         join_wait_s=config.worker_registration_timeout_s,
         code=node_policy.code_policy(config),
         containers=node_policy.container_policy(config),
+        peer_port=node_policy.peer_port(config),
         gpus=node_policy.gpu_policy(config),
         breaker=node_policy.breaker_policy(config),
         machine=machine_id(),
         owner=node_policy.owner_policy(config),
+        log_format=_log_format(config),
     )
     try:
         raise typer.Exit(serve(setup))

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import structlog
+
+from corral.log_line import Redaction, bound
+
+if TYPE_CHECKING:
+    from corral.settings import Settings
 
 _QUIET = ("httpx", "httpcore", "uvicorn.access", "alembic", "asyncio")
 
@@ -17,8 +23,26 @@ def _plain(_logger: Any, _name: str, event: dict[str, Any]) -> dict[str, Any]:
     return event
 
 
-def configure(level: str, log_format: str) -> None:
-    """Send every logger through one formatter; the last to speak wins."""
+def _correlate(_logger: Any, _name: str, event: dict[str, Any]) -> dict[str, Any]:
+    """What the context says, unless the line itself knows better."""
+    for name, value in bound.get().items():
+        event.setdefault(name, value)
+    return event
+
+
+def secrets_of(config: Settings) -> Iterable[str]:
+    """Everything secret that the settings hold."""
+    for name in type(config).model_fields:
+        value = getattr(config, name)
+        if callable(get := getattr(value, "get_secret_value", None)):
+            yield str(get())
+
+
+def configure(level: str, log_format: str, secrets: Iterable[str] = ()) -> None:
+    """Send every logger through one formatter; the last to speak wins.
+
+    `secrets` are never written, whoever says them.
+    """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -26,6 +50,7 @@ def configure(level: str, log_format: str) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.stdlib.ExtraAdder(),
         _plain,
+        _correlate,
     ]
     last: Any = (
         structlog.processors.JSONRenderer()
@@ -37,6 +62,7 @@ def configure(level: str, log_format: str) -> None:
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
+            Redaction(secrets),
             last,
         ],
     )

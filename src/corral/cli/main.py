@@ -65,6 +65,9 @@ class Root(LazyGroup):
             "corral.cli.rebalance:rebalance", "Spread models better.", _CLUSTER
         ),
         "run": Entry("corral.cli.run:run", "Run a task, print its result.", _WORK),
+        "generate": Entry("corral.cli.generate:generate", "Have a model write.", _WORK),
+        "chat": Entry("corral.cli.chat:chat", "Talk with a model.", _WORK),
+        "embed": Entry("corral.cli.embed:embed", "Texts as vectors.", _WORK),
         "submit": Entry("corral.cli.submit:submit", "Submit one or many tasks.", _WORK),
         "tasks": Entry("corral.cli.tasks:tasks", "List tasks.", _WORK),
         "task": Entry("corral.cli.task:task", "Show all about one task.", _WORK),

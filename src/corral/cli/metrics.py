@@ -16,6 +16,7 @@ from corral.cli.connect import connect
 if TYPE_CHECKING:
     from corral.client import Client
     from corral.client.metrics import ClusterMetrics, MetricSeries, NodeMetrics
+    from corral.client.value import CacheInfo
 
 # From low to high, and last what stands for a gap.
 _BLOCKS, _PLAIN = "▁▂▃▄▅▆▇█·", "_-~:=+*#."
@@ -100,9 +101,18 @@ def _show_cluster(found: ClusterMetrics) -> None:
             ("success", show.percent(None if rate is None else 100 * rate)),
             ("mean time", "" if time_s is None else show.took(time_s)),
             ("at most", f"{told.peak_throughput:g} tasks a minute"),
+            ("kept results", _kept(told.result_cache)),
         ]
     )
     _plots(_CLUSTER, found.series)
+
+
+def _kept(told: CacheInfo) -> str:
+    """What the result cache did; nothing where no type has one."""
+    if told.hit_rate is None:
+        return ""
+    size = told.bytes / (1 << 20)
+    return f"{told.entries} ({size:.3g} MiB), {told.hit_rate:.0%} hits"
 
 
 def _heading(

@@ -7,11 +7,9 @@ from typing import Annotated
 import typer
 
 from corral.cli import show
+from corral.cli.complete import ModelName as Name
 from corral.cli.connect import connect
 
-Name = Annotated[
-    str, typer.Argument(metavar="MODEL", help="Its name, as tasks give it.")
-]
 Workers = Annotated[
     list[str], typer.Argument(metavar="WORKER...", help="Their ids, or names.")
 ]

@@ -52,6 +52,11 @@ def container_policy(config: Settings) -> dict[str, Any]:
     }
 
 
+def peer_port(config: Settings) -> int | None:
+    """Where this node gives model files to others; None where it does not."""
+    return config.model_peer_port if config.model_peers else None
+
+
 def node_labels(config: Settings) -> dict[str, str]:
     """What this node tells of itself; a label without a value is `true`."""
     return read_pairs(config.node_labels, bare="true")

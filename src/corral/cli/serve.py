@@ -53,10 +53,10 @@ def agent_group() -> None:
 def serve_manager() -> None:
     """Run a manager in the foreground, on the stores the settings name."""
     from corral import settings
-    from corral.cli.log import configure
+    from corral.cli.log import configure, secrets_of
 
     config = settings.load()
-    configure(config.log_level, config.log_format)
+    configure(config.log_level, config.log_format, secrets_of(config))
     config.require_loopback_or_tls()
     for stranger in config.unknown:
         log.warning("unknown setting: %s", stranger)
@@ -113,6 +113,9 @@ def _run_manager(config: Settings) -> int:
             log_config=None,
             server_header=False,
             ws_max_size=16 << 20,
+            # To press the same events for each who listens would cost more than
+            # sending them, and a third of a megabyte each.
+            ws_per_message_deflate=False,
             timeout_keep_alive=75,
             timeout_graceful_shutdown=5,
             ssl_certfile=config.ssl_cert_path,
@@ -195,7 +198,7 @@ async def _wait_for(
 
 
 def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
-    from corral.cli.alert_policy import alert_config
+    from corral.cli.alert_policy import alert_config, live_config
     from corral.cli.machine import master_config
     from corral.cli.neighbour import neighbour_config
     from corral.cli.serve_liveness import liveness
@@ -238,6 +241,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
             config.keep_hours_s,
         ),
         artifact_limit_bytes=int(config.artifact_limit_gb * (1 << 30)),
+        result_cache_bytes=int(config.result_cache_mb * (1 << 20)),
         keep_objects_s=config.keep_objects_s,
         beat_s=config.beat_s,
         fence_after_s=config.fence_after_s,
@@ -247,9 +251,11 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
         journal_events=config.journal_events,
         default_timeout_s=config.task_timeout_s,
         is_open=config.insecure,
+        is_metrics_public=config.metrics_public,
         worker_ports=_ports(config.worker_ports),
         gateway=gateway_config(config),
         alerts=alert_config(config),
+        live=live_config(config),
         models=ModelConfig(
             config.gpu_memory_threshold,
             config.model_idle_s,
@@ -298,11 +304,11 @@ def serve_agent(name: str = "local") -> None:
     from corral.agent.main import serve
     from corral.agent.worker_option import parse_all
     from corral.cli import node_policy
-    from corral.cli.log import configure
+    from corral.cli.log import configure, secrets_of
     from corral.cli.machine import machine_id
 
     config = settings.load()
-    configure(config.log_level, config.log_format)
+    configure(config.log_level, config.log_format, secrets_of(config))
     token = config.join_token
     raise typer.Exit(
         serve(
@@ -320,11 +326,13 @@ def serve_agent(name: str = "local") -> None:
                 die_with_parent=True,
                 code=node_policy.code_policy(config),
                 containers=node_policy.container_policy(config),
+                peer_port=node_policy.peer_port(config),
                 gpus=node_policy.gpu_policy(config),
                 breaker=node_policy.breaker_policy(config),
                 machine=machine_id(),
                 owner=node_policy.owner_policy(config),
                 node_type="master",
+                log_format=config.log_format,
             )
         )
     )

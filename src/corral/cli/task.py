@@ -77,6 +77,7 @@ def _course(found: TaskDetail) -> Iterable[tuple[str, Any]]:
 def _outcome(found: TaskDetail) -> Iterable[tuple[str, Any]]:
     return [
         ("result", _json(found.result) if found.is_completed else None),
+        ("kept from", found.cached_from),
         ("error", _error(found.error)),
         ("dead letter", found.dead_letter),
     ]

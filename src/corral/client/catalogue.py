@@ -25,19 +25,34 @@ class ModelFileInfo(Value, frozen=True, kw_only=True):
 
 
 class ModelMeasure(Value, frozen=True, kw_only=True):
-    """What loads on such a device, in this precision, came to: MB and seconds."""
+    """What loads on such a device, in this precision, came to: MB and seconds.
+
+    `batch_memory_mb` is what batches took beside it, by their number of calls.
+    """
 
     device: str
     precision: str
     memory_mb: float | None = None
     load_time: float | None = None
     loads: int = 0
+    batch_memory_mb: dict[str, float] = {}
+
+
+class ModelPlace(Value, frozen=True, kw_only=True):
+    """A model in a worker's memory; `layers` are counted by device."""
+
+    worker_id: str
+    device: str | None = None
+    precision: str | None = None
+    memory_mb: float | None = None
+    layers: dict[str, int] = {}
 
 
 class CatalogueInfo(Value, frozen=True, kw_only=True):
     """A model of the catalogue: reading, ready, or failed with `error`.
 
-    `files` are told by `catalogue_model` alone; `workers` have it in memory.
+    `files` are told by `catalogue_model` alone; `workers` have it in memory, `placed`
+    says how.
     """
 
     name: str
@@ -60,6 +75,7 @@ class CatalogueInfo(Value, frozen=True, kw_only=True):
     files: list[ModelFileInfo] = []
     read_bytes: int | None = None
     total_bytes: int | None = None
+    placed: list[ModelPlace] = []
 
 
 class ModelPull(Value, frozen=True, kw_only=True):

@@ -228,10 +228,12 @@ def register_job_type(
     input_schema: Mapping[str, Any] | None = None,
     output_schema: Mapping[str, Any] | None = None,
     batch_limit: int | None = None,
+    cache_ttl_s: float | None = None,
 ) -> Flow[None]:
     """Make a kind of work known, so that tasks of it are accepted.
 
     Up to `batch_limit` tasks go to one worker at once, for classes with `run_batch`.
+    For `cache_ttl_s` seconds a result answers the same input again.
     """
     yield _post(
         "/job-types",
@@ -239,6 +241,7 @@ def register_job_type(
         input_schema=input_schema,
         output_schema=output_schema,
         batch_limit=batch_limit,
+        cache_ttl_s=cache_ttl_s,
     )
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from corral.client.exchange import Flow, get, segment
 from corral.client.fault import decode
-from corral.client.value import Value
+from corral.client.value import CacheInfo, Value
 
 
 class Trend(Value, frozen=True, kw_only=True):
@@ -73,6 +73,7 @@ class ClusterFigures(Value, frozen=True, kw_only=True):
     gpu_utilization: MetricRange = MetricRange()
     memory_usage: MemoryUsage = MemoryUsage()
     gpu_memory_usage: MemoryUsage = MemoryUsage()
+    result_cache: CacheInfo = CacheInfo()
 
 
 class ClusterMetrics(Value, frozen=True, kw_only=True):

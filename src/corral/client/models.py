@@ -58,6 +58,14 @@ class _Listed(msgspec.Struct):
     assignments: list[WorkerModels]
 
 
+class _Named(msgspec.Struct):
+    id: str
+
+
+class _Names(msgspec.Struct):
+    data: list[_Named]
+
+
 class _Assigned(msgspec.Struct):
     assignments: list[ModelAssignment]
 
@@ -70,6 +78,12 @@ def models() -> Flow[list[WorkerModels]]:
     """Which worker has which models in memory, or is to have them."""
     response = yield get("/models/assignments")
     return decode(response, _Listed).assignments
+
+
+def model_names() -> Flow[list[str]]:
+    """Models that can be asked for: of the catalogue, and those workers know of."""
+    response = yield get("/v1/models")
+    return [named.id for named in decode(response, _Names).data]
 
 
 def assign_model(

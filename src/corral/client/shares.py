@@ -1,4 +1,6 @@
-"""The calls about shares of the cluster, and about pauses and batches of job types."""
+"""The calls about shares of the cluster, and about pauses, batches and kept results
+of job types.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +28,10 @@ class _Shares(msgspec.Struct):
     shares: list[ShareInfo]
 
 
+class _Cleared(msgspec.Struct):
+    forgotten: int
+
+
 def pause_job_type(name: str) -> Flow[None]:
     """Let tasks of this kind wait; what runs goes on. Raises NotFound."""
     yield Request("POST", f"/job-types/{segment(name)}/pause", is_repeatable=True)
@@ -43,6 +49,21 @@ def set_batch_limit(name: str, limit: int | None) -> Flow[None]:
     """
     path, body = f"/job-types/{segment(name)}", encode({"batch_limit": limit})
     yield Request("PATCH", path, body=body, is_repeatable=True)
+
+
+def set_cache_ttl(name: str, seconds: float | None) -> Flow[None]:
+    """For so long a result of this kind answers the same input again. Raises NotFound.
+
+    For kinds of work that give the same answer each time. None: every task runs.
+    """
+    path, body = f"/job-types/{segment(name)}", encode({"cache_ttl_s": seconds})
+    yield Request("PATCH", path, body=body, is_repeatable=True)
+
+
+def clear_cache(name: str) -> Flow[int]:
+    """Forget the results that are kept of a kind; how many there were."""
+    response = yield Request("DELETE", f"/job-types/{segment(name)}/cache")
+    return decode(response, _Cleared).forgotten
 
 
 def shares() -> Flow[list[ShareInfo]]:

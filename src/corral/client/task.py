@@ -31,7 +31,8 @@ class TaskOptions(TypedDict, total=False):
     stopped for a critical one, and begins again. `resources` are what it takes of its
     node: `gpus` (2, or 0.5 of one), `gpu_memory_mb`, `gpu_kind`, `gpu_vendor`, `cpus`,
     `memory_mb`. The `gang_size` members of a `gang`, each with a `gang_rank` from 0,
-    start together on as many nodes, or not at all.
+    start together on as many nodes, or not at all. With `no_cache` it runs even where
+    its result is kept from before.
     """
 
     task_id: str
@@ -55,6 +56,7 @@ class TaskOptions(TypedDict, total=False):
     gang: str
     gang_rank: int
     gang_size: int
+    no_cache: bool
 
 
 def id_of(task: TaskRef) -> str:

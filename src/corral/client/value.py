@@ -64,6 +64,7 @@ class Submitted(Value, frozen=True, kw_only=True):
     created_at: datetime | None = None
     estimated_duration: float | None = None
     estimated_start: Start | None = None
+    cached_from: str | None = None
 
 
 class Refusal(Value, frozen=True, kw_only=True):
@@ -175,6 +176,8 @@ class TaskDetail(TaskInfo, frozen=True, kw_only=True):
     estimate: Estimate | None = None
     estimated_start: Start | None = None
     dead_letter: str | None = None
+    cached_from: str | None = None
+    request_id: str | None = None
     attempts: list[AttemptInfo] = []
 
 
@@ -274,6 +277,8 @@ class NodeInfo(Value, frozen=True, kw_only=True):
     breakers: list[dict[str, Any]] = []
     clock_skew_s: float | None = None
     version_skew: str | None = None
+    shares_models: list[str] | None = None
+    """Models whose files it gives to other nodes; None where it gives none."""
 
 
 class ClusterStatus(Value, frozen=True, kw_only=True):
@@ -296,6 +301,16 @@ class ClusterStatus(Value, frozen=True, kw_only=True):
     health: str = ""
 
 
+class CacheInfo(Value, frozen=True, kw_only=True):
+    """Kept results; hits and misses are counted since the manager's start."""
+
+    hits: int = 0
+    misses: int = 0
+    hit_rate: float | None = None
+    entries: int = 0
+    bytes: int = 0
+
+
 class JobTypeInfo(Value, frozen=True, kw_only=True):
     name: str
     target: str | None = None
@@ -305,6 +320,8 @@ class JobTypeInfo(Value, frozen=True, kw_only=True):
     waiting: int = 0
     paused: bool = False
     batch_limit: int | None = None
+    cache_ttl_s: float | None = None
+    cache: CacheInfo | None = None
 
 
 class RouteInfo(Value, frozen=True, kw_only=True):

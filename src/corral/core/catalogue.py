@@ -7,6 +7,7 @@ the path of a folder.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -37,13 +38,21 @@ class ModelFile:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What loads on one kind of device, in one precision, came to."""
+    """What loads on one kind of device, in one precision, came to.
+
+    `peaks` are the most that batches took beside it: (calls of the batch, MB).
+    """
 
     device: str
     precision: str
     memory_mb: float | None = None
     load_s: float | None = None
     loads: int = 0
+    peaks: tuple[tuple[int, float], ...] = ()
+
+    def with_peaks(self, peaks: Mapping[int, float]) -> Measure:
+        """The newest word on a size of batch counts."""
+        return replace(self, peaks=tuple(sorted({**dict(self.peaks), **peaks}.items())))
 
     def with_load(self, memory_mb: float | None, load_s: float | None) -> Measure:
         """Newer loads count more than older ones."""
@@ -97,9 +106,21 @@ class CatalogueModel:
     def with_load(
         self, device: str, precision: str, memory_mb: float | None, load_s: float | None
     ) -> CatalogueModel:
+        seen = self._measure(device, precision).with_load(memory_mb, load_s)
+        return self._with_measure(seen)
+
+    def with_peaks(
+        self, device: str, precision: str, peaks: Mapping[int, float]
+    ) -> CatalogueModel:
+        return self._with_measure(self._measure(device, precision).with_peaks(peaks))
+
+    def _measure(self, device: str, precision: str) -> Measure:
         key = (device, precision)
-        known = {(m.device, m.precision): m for m in self.measures}
-        known[key] = known.get(key, Measure(*key)).with_load(memory_mb, load_s)
+        found = (m for m in self.measures if (m.device, m.precision) == key)
+        return next(found, Measure(*key))
+
+    def _with_measure(self, measure: Measure) -> CatalogueModel:
+        known = {(m.device, m.precision): m for m in (*self.measures, measure)}
         return replace(self, measures=tuple(known[k] for k in sorted(known)))
 
 

@@ -16,6 +16,8 @@ ORCHESTRATOR = "@orchestrator"
 OWN_TYPES = frozenset({CANARY, MODEL_TASK})
 """What Corral asks of workers for itself: in no figure, and in no dead letter."""
 MOST_BATCHED = 10_000
+CACHE_S = (1.0, 365 * 86_400.0)
+"""For how long results may be kept."""
 
 
 def check_name(value: str, field: str) -> str:
@@ -49,6 +51,15 @@ def check_batch_limit(value: int | None) -> None:
         )
 
 
+def check_cache_ttl(value: float | None) -> None:
+    least, most = CACHE_S
+    if value is not None and not least <= value <= most:
+        raise InvalidField(
+            f"cache_ttl_s must be {least:.0f} to {most:.0f} seconds, or null for none",
+            field="cache_ttl_s",
+        )
+
+
 class QueueOrder(StrEnum):
     """Which waiting task of a type is next."""
 
@@ -78,10 +89,13 @@ class JobType:
     batch_limit: int | None = None
     """How many of its tasks go to one worker at once, however long they take; with
     None as many as are done in a moment."""
+    cache_ttl_s: float | None = None
+    """For how long a result answers the same input again; None: each task runs."""
 
     def __post_init__(self) -> None:
         check_not_own(self.name, "name")
         check_batch_limit(self.batch_limit)
+        check_cache_ttl(self.cache_ttl_s)
 
     @property
     def app(self) -> str | None:

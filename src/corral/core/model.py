@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from corral.core.order import OrderItem
@@ -42,6 +42,8 @@ class HeldModel:
     """A model in a worker's memory.
 
     `size_mb` is None where its class does not say; `load_s` is what the load took.
+    `layers` are how many of its layers are on which device; `peaks` what a batch of so
+    many calls takes beside it, in MB.
     """
 
     name: str
@@ -49,6 +51,19 @@ class HeldModel:
     load_s: float | None = None
     loaded_at: datetime | None = None
     last_used: datetime | None = None
+    device: str | None = None
+    precision: str | None = None
+    layers: Mapping[str, int] = field(default_factory=dict)
+    peaks: Mapping[int, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Worn:
+    """Memory of a model that did not come back when it was unloaded; MB."""
+
+    model: str
+    left_mb: float
+    size_mb: float
 
 
 @dataclass(frozen=True, slots=True)

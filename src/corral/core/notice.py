@@ -13,14 +13,19 @@ from urllib.parse import urlsplit
 from corral.core.constraint import NODE_LABELS, TOLERATES
 from corral.core.gang import GANG
 from corral.core.need import NEEDS
+from corral.core.result_cache import CACHE, CACHED, NO_CACHE
 from corral.core.share import GROUP, GROUP_LIMIT, PREEMPTIBLE
+from corral.core.trace import PARENT, REQUEST
 from corral.errors import InvalidField
 
 NOTIFY = "corral.notify"
 """The label that holds a task's webhooks. It is Corral's own: nobody sets, sees or
 looks for it as a label."""
 OWN = frozenset(
-    {NOTIFY, NODE_LABELS, TOLERATES, GROUP, GROUP_LIMIT, PREEMPTIBLE, NEEDS, GANG}
+    {
+        *(NOTIFY, NODE_LABELS, TOLERATES, GROUP, GROUP_LIMIT, PREEMPTIBLE, NEEDS, GANG),
+        *(CACHE, CACHED, NO_CACHE, REQUEST, PARENT),
+    }
 )
 """Every label that is Corral's own."""
 MOST = 5

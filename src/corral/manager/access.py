@@ -198,6 +198,12 @@ class Access:
             else "this key is not known, expired or revoked"
         )
 
+    def is_good(self, key: Key) -> bool:
+        """Would this key be let in now?"""
+        known = self._keys.get(key.id)
+        is_known = known is not None and known.is_valid(self._clock.now())
+        return self._is_open or is_known
+
     def _find(self, text: str) -> Key | None:
         parts = split_key(text)
         key_id, secret = parts if parts else (f"boot{digest_secret(text)[:8]}", text)

@@ -33,6 +33,7 @@ from corral.manager import gpus
 from corral.manager.clock import Clock
 from corral.manager.loop import Loop
 from corral.manager.model_folder import find_folder, is_inside
+from corral.manager.model_peer import peers_of
 from corral.manager.model_room import check_room
 from corral.manager.model_source import (
     NotYet,
@@ -56,10 +57,14 @@ _TAKEN = frozenset({"assign", "unload", "assignments"})
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a node needs to have a model: its row, and addresses by file."""
+    """What a node needs to have a model: its row, and addresses by file.
+
+    `peers` are those on other nodes.
+    """
 
     model: CatalogueModel
     urls: dict[str, str]
+    peers: dict[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ class Catalogue:
         self._unknown: dict[str, float] = {}
         self._changed: set[str] = set()
         models.on_load = self.note_load
+        models.on_held = self.note_held
 
     async def load(self) -> None:
         self.entries = {m.name: m for m in await self._store.catalogue()}
@@ -228,12 +234,10 @@ class Catalogue:
         Raises:
             InvalidField: with the largest card.
         """
-        entry = self.entries.get(spec.model or "")
-        if entry is not None:
-            check_room(self._cluster, entry, spec)
+        check_room(self._cluster, self.entries.get(spec.model or ""), spec)
 
     # what nodes ask ------------------------------------------------------------
-    async def bill(self, name: str) -> Bill:
+    async def bill(self, name: str, node_id: str = "") -> Bill:
         """How to get at a model; a model manager is asked for one nobody added.
 
         Raises:
@@ -243,7 +247,9 @@ class Catalogue:
         if name not in self.entries:
             await self._ask_service(name)
         model = self.find(name)
-        return Bill(model, await self.sources.urls(model) if model.files else {})
+        peers = peers_of(self._cluster, model, node_id, self._clock.now())
+        urls = await self.sources.urls(model) if model.files else {}
+        return Bill(model, urls, peers)
 
     async def _ask_service(self, name: str) -> None:
         now = self._clock.monotonic()
@@ -273,11 +279,27 @@ class Catalogue:
         entry = self.entries.get(held.name)
         if entry is None:
             return
-        cards = gpus.of_worker(self._cluster, link)
-        device = cards[0].name if cards else "cpu"
-        told = (device, entry.dtype or "auto", held.size_mb, held.load_s)
-        self.entries[held.name] = entry.with_load(*told)
+        place = self._place(entry, link, held)
+        self.entries[held.name] = entry.with_load(*place, held.size_mb, held.load_s)
         self._changed.add(held.name)
+
+    def note_held(self, link: WorkerLink, held: HeldModel) -> None:
+        """Keep what batches of it took, which is learned after its load."""
+        entry = self.entries.get(held.name)
+        if entry is None or not held.peaks:
+            return
+        told = entry.with_peaks(*self._place(entry, link, held), held.peaks)
+        if told != entry:
+            self.entries[held.name] = told
+            self._changed.add(held.name)
+
+    def _place(
+        self, entry: CatalogueModel, link: WorkerLink, held: HeldModel
+    ) -> tuple[str, str]:
+        """The kind of device it is on, and its precision, by the worker's own word."""
+        cards = gpus.of_worker(self._cluster, link)
+        device = cards[0].name if cards else held.device or "cpu"
+        return device, held.precision or entry.dtype or "auto"
 
     def _count_uses(self) -> None:
         for link in list(self._cluster.workers.values()):

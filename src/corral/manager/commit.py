@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -27,7 +28,8 @@ class GroupCommit(Generic[T, R]):
         future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         self._pending.append((item, future))
         if self._task is None:
-            self._task = asyncio.create_task(self._drain())
+            # Not in the caller's context: it works for others as well.
+            self._task = asyncio.create_task(self._drain(), context=Context())
         return await future
 
     async def _drain(self) -> None:

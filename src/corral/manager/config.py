@@ -8,6 +8,7 @@ from corral.core.retry import RetryPolicy
 from corral.manager.access import Limits
 from corral.manager.alerting import AlertConfig
 from corral.manager.autoscaling import ScalingConfig
+from corral.manager.broadcast import LiveConfig
 from corral.manager.liveness import Liveness
 from corral.manager.master import MasterConfig
 from corral.manager.model_source import SourceConfig
@@ -32,6 +33,7 @@ class ManagerConfig:
         default_factory=lambda: Retention(30 * 86400, 30 * 86400, 86400, 365 * 86400)
     )
     artifact_limit_bytes: int = 10 << 30
+    result_cache_bytes: int = 256 << 20
     keep_objects_s: float = 7 * 86400.0
     beat_s: float = 5.0
     fence_after_s: float = 90.0
@@ -41,9 +43,11 @@ class ManagerConfig:
     journal_events: int = 100_000
     default_timeout_s: float | None = 300.0
     is_open: bool = False
+    is_metrics_public: bool = False
     gateway: GatewayConfig = field(default_factory=GatewayConfig)
     worker_ports: tuple[int, ...] = tuple(range(8092, 8112))
     alerts: AlertConfig = field(default_factory=AlertConfig)
+    live: LiveConfig = field(default_factory=LiveConfig)
     models: ModelConfig = field(default_factory=ModelConfig)
     sources: SourceConfig = field(default_factory=SourceConfig)
     scaling: ScalingConfig = field(default_factory=ScalingConfig)

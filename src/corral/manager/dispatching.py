@@ -11,6 +11,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import Context
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -20,6 +21,7 @@ from corral.core.notice import public
 from corral.core.order import Order, OrderItem
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import State, Task
+from corral.core.trace import trace_of
 from corral.engine.base import Engine
 from corral.engine.envelope import signed_order
 from corral.engine.factory import queue_name
@@ -29,7 +31,7 @@ from corral.manager.explaining import expected_s
 from corral.manager.giving import given
 from corral.manager.preempting import preempt
 from corral.manager.secret import worker_secret
-from corral.manager.settling import Settling
+from corral.manager.settling import FOLLOWED_S, Settling, told_of
 from corral.manager.state import Cluster, OpenOrder, WorkerLink
 from corral.scheduler.value import (
     OrderClosed,
@@ -42,7 +44,6 @@ from corral.store.base import Placement, Store
 
 log = logging.getLogger(__name__)
 _RETRY_S = 0.5
-_FOLLOWED_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +134,11 @@ class Dispatching:
 
     def plan(self) -> Plan:
         """Ask the scheduler; ends expired tasks and arms the next wake-up."""
-        now = self._clock.now().timestamp()
+        now, began = self._clock.now().timestamp(), self._clock.monotonic()
         plan = self._cluster.scheduler.plan(now, can_send=self.is_engine_up)
-        self.in_hand.update(w.task_id for order in plan.orders for w in order.tasks)
+        placed = [w.task_id for order in plan.orders for w in order.tasks]
+        self._cluster.meters.plan(self._clock.monotonic() - began, len(placed))
+        self.in_hand.update(placed)
         if plan.preempt:
             self._stray(self._preempt(plan.preempt))
         if plan.expired:
@@ -163,7 +166,8 @@ class Dispatching:
         self.kick()
 
     def _stray(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.create_task(coroutine)
+        # Whoever's request it is that this comes with, it is not about that alone.
+        task = asyncio.create_task(coroutine, context=Context())
         self._strays.add(task)
         task.add_done_callback(self._forget_stray)
 
@@ -301,14 +305,10 @@ class Dispatching:
             return
         for task in tasks:
             expects_s = expected_s(self._cluster, task)
-            if expects_s is not None and expects_s < _FOLLOWED_S:
+            if expects_s is not None and expects_s < FOLLOWED_S:
                 level = logging.DEBUG
-            told = {
-                "task_id": task.id,
-                "worker_id": link.id,
-                "estimated_duration": expects_s,
-            }
-            log.log(level, "task_scheduled", extra=told)
+            told = {"worker_id": link.id, "estimated_duration": expects_s}
+            log.log(level, "task_scheduled", extra=told_of(task.spec) | told)
 
     def _still_due(self, ready: Ready) -> Ready:
         """Leave out what was cancelled or taken away while the commit was under way."""
@@ -356,6 +356,7 @@ class Dispatching:
                 model=t.spec.model,
                 variables=given(self._cluster, ready.link, t, ready.cards, ready.lead),
                 emitted=self._cluster.streams.emitted(t.id, t.attempt),
+                trace=trace_of(t.spec.labels),
             )
             for t in ready.tasks
         )

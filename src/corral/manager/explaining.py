@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from corral.core.learned import Figure
+from corral.core.result_cache import cached_from
 from corral.core.task import State, Task
 from corral.manager.state import Cluster
 from corral.scheduler.explain import MOST_WORKERS
@@ -79,6 +80,8 @@ def _headline(task: Task, found: Explanation) -> str:
     if task.worker_id is None:
         if task.state is State.QUEUED:
             return f"Task {task.id} is about to be sent to a worker."
+        if (source := cached_from(task)) is not None:
+            return f"Task {task.id} was answered with the kept result of {source}."
         return f"Task {task.id} ended as {task.state} without a worker."
     verb = {State.ASSIGNED: "is on its way to", State.RUNNING: "runs on"}.get(
         task.state, f"ended as {task.state} on"

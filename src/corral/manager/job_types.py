@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 from corral.core.job_type import NAME, ORCHESTRATOR, JobType, check_name
 from corral.core.report import Outcome, OutcomeKind
+from corral.core.script import JOB_TYPE as SCRIPT
 from corral.core.task import TaskError
 from corral.errors import Conflict, InvalidField, NotFound
+from corral.manager.caching import Caching
 from corral.manager.dispatching import Dispatching
 from corral.manager.gateway import Gateway
 from corral.manager.registry import Registry
@@ -30,6 +33,7 @@ class JobTypes:
         gateway: Gateway,
         settling: Settling,
         dispatching: Dispatching,
+        caching: Caching,
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -37,6 +41,7 @@ class JobTypes:
         self._gateway = gateway
         self._settling = settling
         self._dispatching = dispatching
+        self._caching = caching
 
     def get(self, name: str) -> JobType:
         found = self._cluster.job_types.get(name)
@@ -57,7 +62,20 @@ class JobTypes:
         for field in ("input_schema", "output_schema"):
             if (text := getattr(job_type, field)) is not None:
                 check_schema(text, field)
+        return await self._save(job_type)
+
+    async def _save(self, job_type: JobType) -> JobType:
+        is_kept = job_type.cache_ttl_s is not None
+        if is_kept and job_type.name == SCRIPT:
+            raise InvalidField(
+                "a script leaves files and logs, which are not kept to be given again: "
+                "leave out cache_ttl_s",
+                field="cache_ttl_s",
+            )
+        known = self._cluster.job_types.get(job_type.name)
         await self._registry.save_job_type(job_type)
+        if known is not None and known.cache_ttl_s is not None and not is_kept:
+            await self._caching.clear(job_type.name)
         self._dispatching.kick()
         return job_type
 
@@ -78,17 +96,11 @@ class JobTypes:
 
     async def pause(self, name: str, is_paused: bool = True) -> JobType:
         """Let its tasks wait, or go on; what runs is not touched."""
-        job_type = replace(self.get(name), is_paused=is_paused)
-        await self._registry.save_job_type(job_type)
-        self._dispatching.kick()
-        return job_type
+        return await self._save(replace(self.get(name), is_paused=is_paused))
 
-    async def limit_batches(self, name: str, limit: int | None) -> JobType:
-        """Let so many of its tasks go to one worker at once; None takes that back."""
-        job_type = replace(self.get(name), batch_limit=limit)
-        await self._registry.save_job_type(job_type)
-        self._dispatching.kick()
-        return job_type
+    async def change(self, name: str, **changes: Any) -> JobType:
+        """Set `batch_limit` or `cache_ttl_s`; None takes it back."""
+        return await self._save(replace(self.get(name), **changes))
 
     async def clear(self, name: str) -> int:
         """Cancel every waiting task of a type; how many there were."""
@@ -137,3 +149,5 @@ class JobTypes:
         except BaseException:
             self._cluster.set_job_type(job_type)
             raise
+        if job_type.cache_ttl_s is not None:
+            await self._caching.clear(name)

@@ -17,6 +17,7 @@ from corral.core.clock_skew import ClockSkew
 from corral.core.gpu import Gpu
 from corral.core.node import Hold, Node, Sample, held_words
 from corral.core.order import Order
+from corral.core.peer import Peer
 from corral.core.worker import Worker
 from corral.errors import Conflict
 from corral.manager.shelf import WorkerShelf
@@ -129,6 +130,8 @@ class NodeLink:
     """Its owner uses it, as its agent says."""
     holds: tuple[Hold, ...] = ()
     """Why it is given nothing new; empty while it is open. `Holding` keeps this."""
+    peer: Peer | None = None
+    """Where it gives model files to others, if it does."""
     is_silent: bool = False
     """Its beats are late, and it is given nothing new until they come again."""
     is_drained: bool = False

@@ -35,6 +35,7 @@ async def load(boss: Manager) -> None:
     boss.holding.load()
     await boss.models.load()
     await boss.catalogue.load()
+    await boss.caching.load()
     await boss.learning.load()
     await boss.dispatching.give_up(homeless)
     await boss.rescue.resolve()

@@ -7,13 +7,11 @@ from datetime import datetime
 
 from corral.core.task import State, Task
 from corral.engine.base import Engine
-from corral.errors import (
-    TaskNotFound,
-)
+from corral.errors import TaskNotFound
 from corral.manager.access import Access
 from corral.manager.alarm import Alarm
-from corral.manager.announcing import Announcing
 from corral.manager.autoscaling import Autoscaling
+from corral.manager.caching import Caching
 from corral.manager.calling import Calling
 from corral.manager.cancelling import cancel, drop
 from corral.manager.catalogue import Catalogue
@@ -23,7 +21,7 @@ from corral.manager.config import ManagerConfig
 from corral.manager.dispatching import Dispatching
 from corral.manager.exec import Execs
 from corral.manager.explaining import ENGINE_DOWN
-from corral.manager.feed import EVENTS, Feed
+from corral.manager.feed import Feed
 from corral.manager.following import Bells, Following
 from corral.manager.gangs import Gangs
 from corral.manager.garbage import Garbage
@@ -35,6 +33,7 @@ from corral.manager.journal import scheduler_of
 from corral.manager.keeping import Keeping
 from corral.manager.learning import Learning
 from corral.manager.leaving import Leaving
+from corral.manager.live import Live
 from corral.manager.liveness import WATCH_S, NodeWatch
 from corral.manager.loading import load
 from corral.manager.loop import Loop
@@ -81,14 +80,16 @@ class Manager:
         objects: ObjectStore | None = None,
     ) -> None:
         bells = Bells()
-        self.store = store = Announcing(store, lambda: bells.ring(EVENTS)).seam()
+        self.clock = clock or Clock()
+        self.live = Live(config.live, self.clock)
+        self.store = store = self.live.around(store, bells)
         self.objects = objects or in_memory()
         self.engine = engine
         self.config = config
-        self.clock = clock or Clock()
         scheduler = scheduler_of(config.policy, config.journal_events)
         self.cluster = Cluster(scheduler, bells=bells)
         self.access = Access(store, self.clock, config.limits, config.is_open)
+        self.live.attach(self.cluster, self.access)
         self.settling = Settling(self.cluster, store, self.clock, config.retry)
         self.dispatching = Dispatching(
             self.cluster,
@@ -100,6 +101,9 @@ class Manager:
         )
         self.gangs = Gangs(self.cluster, self.settling, engine, self.dispatching)
         self.vault = Vault(self.cluster, store, self.clock, config.cluster_secret)
+        limit_bytes = config.result_cache_bytes
+        self.caching = Caching(self.cluster, store, self.clock, limit_bytes)
+        self.settling.on_result = self.caching.keep
         self.submitting = Submitting(
             self.cluster,
             store,
@@ -107,6 +111,7 @@ class Manager:
             self.settling,
             self.clock,
             self.vault,
+            self.caching,
         )
         self.reporting = Reporting(
             self.cluster, store, self.settling, self.dispatching, self.clock
@@ -187,6 +192,7 @@ class Manager:
             self.config.sources,
         )
         self.submitting.check_model = self.catalogue.check
+        self.caching.models = lambda: self.catalogue.entries
         self.rebalancing = Rebalancing(
             self.cluster, self.store, self.models, self.clock
         )
@@ -212,6 +218,7 @@ class Manager:
             self.gateway,
             self.settling,
             self.dispatching,
+            self.caching,
         )
         self.calling = Calling(
             self.cluster,
@@ -291,7 +298,6 @@ class Manager:
                 self.cluster, self.store, self.clock, self.config.neighbour
             )
 
-    # life --------------------------------------------------------------------
     async def start(self) -> None:
         """Take the lead, load the live part of the store, start the loops."""
         now = self.clock.now()
@@ -306,11 +312,12 @@ class Manager:
         self._spawn(Loop("master", STEP_S, self.master.step, deposed))
         for part in (
             *(self.holding, self.leaving, self.sharing, self.autoscaling),
-            *(self.models, self.rebalancing, self.prefetching),
+            *(self.models, self.rebalancing, self.prefetching, self.caching),
         ):
             self._spawn(part.loop(deposed))
-        for loop in (self.learning.loop(deposed), *self.catalogue.loops(deposed)):
+        for loop in (*self.catalogue.loops(deposed), *self.live.loops(deposed)):
             self._spawn(loop)
+        self._spawn(self.learning.loop(deposed))
         self._spawn(Loop("monitor", 1.0, self.monitor.step, deposed))
         self._spawn(Loop("streams", SWEEP_S, self.streaming.step, deposed))
         self._spawn(Loop("thin", THIN_PERIOD_S, self.history.step, deposed))
@@ -334,6 +341,7 @@ class Manager:
         """Answer every long poll now, so that the server can close."""
         self.cluster.waiters.release()
         self.cluster.bells.release()
+        self.live.broadcast.release()
         self.execs.hush()
         for link in self.cluster.nodes.values():
             link.touch_desired()
@@ -350,11 +358,11 @@ class Manager:
         if self.neighbour is not None:
             await self.neighbour.close()
         await self.learning.close()
+        await self.caching.close()
         await self.access.flush_audit()
         await self.engine.close()
         await self.store.close()
 
-    # verbs on one task -------------------------------------------------------
     async def cancel(self, task_id: str) -> None:
         """Cancel a live task; a running one is killed on its worker.
 

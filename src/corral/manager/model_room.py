@@ -1,4 +1,4 @@
-"""Whether a model of the catalogue fits anywhere, said before a task waits for it."""
+"""Whether a model fits anywhere, said before a task waits for it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ _WEIGHTS = (".safetensors", ".bin", ".onnx", ".pt")
 _MB = 1024 * 1024
 
 
-def check_room(cluster: Cluster, model: CatalogueModel, spec: TaskSpec) -> None:
+def check_room(cluster: Cluster, model: CatalogueModel | None, spec: TaskSpec) -> None:
     """Refuse a task whose model no worker for it could ever hold.
 
-    Workers without cards of their own may hold anything.
+    Of a model that is not in the catalogue counts what workers say it takes. Those
+    without cards of their own may hold anything, and so may those that demand starts.
 
     Raises:
         InvalidField: with the largest card.
     """
-    need_mb = least_mb(model)
+    if spec.model is None or _grows(cluster, spec.job_type):
+        return
+    known_mb, _ = cluster.scheduler.known_model(spec.model)
+    need_mb = known_mb if model is None else least_mb(model)
     links = [
         link
         for link in cluster.workers.values()
@@ -35,11 +39,17 @@ def check_room(cluster: Cluster, model: CatalogueModel, spec: TaskSpec) -> None:
     best = max(links, key=lambda link: link.shelf.limit_mb or 0.0)
     cards = ", ".join(card.name for card in gpus.of_worker(cluster, best))
     raise InvalidField(
-        f"model {model.name} takes {need_mb:.0f} MB of GPU memory at least, and the "
+        f"model {spec.model} takes {need_mb:.0f} MB of GPU memory at least, and the "
         f"largest card ({cards} of {best.worker.node_id}) has {max(limits):.0f} MB "
         "for models",
         field="model_name",
     )
+
+
+def _grows(cluster: Cluster, job_type: str) -> bool:
+    """May demand start workers for it that are not there yet?"""
+    kinds = cluster.worker_types.values()
+    return any(kind.job_type == job_type and kind.max_workers for kind in kinds)
 
 
 def least_mb(model: CatalogueModel) -> float | None:

@@ -27,12 +27,13 @@ from corral.manager import gpus, serving
 from corral.manager.clock import Clock, new_task_id
 from corral.manager.dispatching import Dispatching
 from corral.manager.loop import Loop
+from corral.manager.model_wear import wear_event
 from corral.manager.registry import Registry
 from corral.manager.shelf import STEP_MB, ModelsWord
 from corral.manager.state import Cluster, WorkerLink
 from corral.manager.submitting import Submitting
 from corral.scheduler.value import MemoryChanged, ModelKnown, ModelsHeld, ModelsPinned
-from corral.store.base import Store
+from corral.store.base import Event, Store
 
 _PERIOD_S = 1.0
 _FIRST_RETRY_S = 5.0
@@ -88,7 +89,9 @@ class Models:
         self._tries: dict[Place, tuple[int, float]] = {}
         self._learned: dict[str, KnownModel] = {}
         self.pins: dict[Place, Pin] = {}
+        self._events: list[Event] = []
         self.on_load: Callable[[WorkerLink, HeldModel], None] = lambda link, model: None
+        self.on_held: Callable[[WorkerLink, HeldModel], None] = lambda link, model: None
 
     async def load(self) -> None:
         """Take up what the store has, before anything is planned."""
@@ -114,6 +117,11 @@ class Models:
         for model in link.shelf.take(word, self._clock.now()):
             self._learn(model.name, model.size_mb, model.load_s, link.id)
             self.on_load(link, model)
+        for model in word.held:
+            self.on_held(link, model)
+        if word.worn is not None and word.restarts > link.shelf.restarts:
+            link.shelf.restarts = word.restarts
+            self._events.append(wear_event(link, word.worn, self._clock.now()))
         held = frozenset(link.shelf.held)
         self._cluster.scheduler.apply(ModelsHeld(link.id, held))
         self._dispatching.kick()
@@ -276,6 +284,9 @@ class Models:
         if learned := list(self._learned.values()):
             self._learned = {}
             await self._store.save_models(learned)
+        if events := self._events:
+            self._events = []
+            await self._store.add_events(events)
         for place in [p for p in self._asked if not self._is_asked(p)]:
             del self._asked[place]
             if place not in self.pins:

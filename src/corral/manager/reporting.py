@@ -173,6 +173,8 @@ class Reporting:
             if outcome.load_s:
                 link.loads += 1
                 link.load_s += outcome.load_s
+            if spec.model is not None:
+                self._cluster.meters.use_model(spec, outcome)
             if spec.model is not None and outcome.started_at is not None:
                 link.shelf.use(spec.model, self._clock.now())
             if spec.job_type in OWN_TYPES:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -9,8 +10,10 @@ from datetime import datetime
 
 from corral.core.gang import GANG
 from corral.core.report import Outcome, OutcomeKind
+from corral.core.result_cache import CACHE
 from corral.core.retry import RetryPolicy, Settlement, settle
-from corral.core.task import State, Task, TaskError
+from corral.core.task import State, Task, TaskError, TaskSpec
+from corral.core.trace import trace_of
 from corral.errors import StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.commit import GroupCommit
@@ -19,6 +22,18 @@ from corral.manager.schema import checked
 from corral.manager.state import Cluster
 from corral.scheduler.value import DependencyMet, TasksGone, TasksQueued
 from corral.store.base import Store
+
+log = logging.getLogger(__name__)
+FOLLOWED_S = 1.0
+"""Of tasks that are over sooner nobody reads, and there may be thousands."""
+_LOUD = frozenset(
+    {
+        OutcomeKind.FAILED,
+        OutcomeKind.TIMED_OUT,
+        OutcomeKind.CANCELLED,
+        OutcomeKind.LOST,
+    }
+)
 
 
 class Settling:
@@ -34,6 +49,8 @@ class Settling:
         self._luck = random.Random()
         self.on_member: Callable[[Task, State], None] = lambda task, state: None
         """Told of every member of a gang that has ended or waits again."""
+        self.on_result: Callable[[Task, str | None], None] = lambda task, result: None
+        """Told of every task that has completed and whose result is to be kept."""
         self._writes: GroupCommit[Sequence[Settlement], set[str]] = GroupCommit(
             self._commit
         )
@@ -42,6 +59,7 @@ class Settling:
         """Apply outcomes of live attempts; ids that changed. Stale ones are ignored."""
         now = self._clock.now()
         settlements = []
+        worked: list[tuple[Task, Outcome]] = []
         for outcome in outcomes:
             task = self._cluster.tasks.get(outcome.task_id)
             if task is None or task.attempt != outcome.attempt:
@@ -51,7 +69,13 @@ class Settling:
             settlements.append(
                 settle(task, outcome, now, self._policy, self._luck.random())
             )
-        return await self._writes.put(settlements) if settlements else set()
+            if outcome.started_at is not None:
+                worked.append((task, outcome))
+        changed = await self._writes.put(settlements) if settlements else set()
+        for task, outcome in worked:
+            if task.id in changed:
+                self._cluster.meters.ran(task, outcome)
+        return changed
 
     async def expire(self, task_ids: Iterable[str]) -> set[str]:
         now = self._clock.now()
@@ -82,6 +106,7 @@ class Settling:
         doomed: dict[str, str] = {}
         refused = []
         members: dict[str, Task] = {}
+        says_all = log.isEnabledFor(logging.DEBUG)
         for row in flat:
             task = self._cluster.tasks.get(row.task_id)
             if task is None or task.attempt != row.attempt:
@@ -90,10 +115,17 @@ class Settling:
                 members[task.id] = task
             if row.task_id not in applied:
                 refused.append(row.task_id)
-            elif row.state is State.QUEUED:
-                again.append(self._back(task, row))
+                continue
+            self._cluster.meters.settle(task, row)
+            worked_s = _worked_s(task, row)
+            if worked_s >= FOLLOWED_S or says_all or row.outcome in _LOUD:
+                _tell(task, row, worked_s)
+            if row.state is State.QUEUED:
+                again.append(self._back(task, row, worked_s))
             else:
-                doomed |= self._end(task, row.state, _worked_s(task, row))
+                if CACHE in task.spec.labels and row.state is State.COMPLETED:
+                    self.on_result(task, row.result)
+                doomed |= self._end(task, row.state, worked_s)
         for row in flat:
             if row.task_id in applied and row.task_id in members:
                 self.on_member(members[row.task_id], row.state)
@@ -103,8 +135,8 @@ class Settling:
         await self.sync(refused)
         await self._doom(doomed)
 
-    def _back(self, task: Task, row: Settlement) -> Task:
-        self._cluster.close_attempt(task, _worked_s(task, row))
+    def _back(self, task: Task, row: Settlement, worked_s: float) -> Task:
+        self._cluster.close_attempt(task, worked_s)
         spec = task.spec
         if row.run_after is not None:
             spec = replace(spec, run_after=row.run_after)
@@ -207,6 +239,28 @@ class Settling:
             elif need not in self._cluster.tasks:
                 doomed |= dict.fromkeys(scheduler.dependents(need), need)
         await self._doom(doomed)
+
+
+def told_of(spec: TaskSpec) -> dict[str, object]:
+    """What every log line about a task says of it."""
+    told: dict[str, object] = {"task_id": spec.id, "task_type": spec.job_type}
+    if trace := trace_of(spec.labels):
+        told["request_id"] = trace.request_id
+    return told
+
+
+def _tell(task: Task, row: Settlement, worked_s: float) -> None:
+    is_loud = worked_s >= FOLLOWED_S or row.outcome in _LOUD
+    told = told_of(task.spec) | {
+        "attempt": row.attempt,
+        "status": str(row.state),
+        "outcome": str(row.outcome),
+        "duration_s": round(worked_s, 6),
+    }
+    if row.error is not None:
+        told["error"] = row.error.message[:500]
+    event = "task_requeued" if row.state is State.QUEUED else "task_ended"
+    log.log(logging.INFO if is_loud else logging.DEBUG, event, extra=told)
 
 
 def _worked_s(task: Task, ended: Settlement | Task) -> float:

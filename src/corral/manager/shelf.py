@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from corral.core.gpu import Gpu
-from corral.core.model import HeldModel
+from corral.core.model import HeldModel, Worn
 
 STEP_MB = 64.0
 """Workers whose rooms differ by less are alike to the scheduler."""
@@ -18,13 +18,16 @@ class ModelsWord:
     """What a worker says it holds; a higher `number` is said later.
 
     `copies` has those that more than one of its runners hold; `sizes` are MB of models
-    it can name before it has loaded them.
+    it can name before it has loaded them. `restarts` counts runners that were started
+    anew because memory did not come back, `worn` is what the last of them had lost.
     """
 
     number: int
     held: Sequence[HeldModel] = ()
     copies: Mapping[str, int] = field(default_factory=dict)
     sizes: Mapping[str, float] = field(default_factory=dict)
+    restarts: int = 0
+    worn: Worn | None = None
 
 
 @dataclass(slots=True)
@@ -46,11 +49,14 @@ class WorkerShelf:
     """Models it was asked to drop, and the task that asks."""
     uses: dict[str, int] = field(default_factory=dict)
     """Tasks that used a model since somebody counted."""
+    restarts: int = 0
+    """Runners that lost memory and were started anew."""
     _peak_mb: float = 0.0
 
     def clear(self) -> None:
         self.number, self.room_mb, self.limit_mb = 0, None, None
         self.others_mb = self._peak_mb = 0.0
+        self.restarts = 0
         self.held, self.copies, self.dropping = {}, {}, {}
 
     def take(self, word: ModelsWord, now: datetime) -> list[HeldModel]:

@@ -26,6 +26,7 @@ from corral.manager.following import Bells
 from corral.manager.link import NodeLink as NodeLink
 from corral.manager.link import OpenOrder as OpenOrder
 from corral.manager.link import WorkerLink as WorkerLink
+from corral.manager.meters import Meters
 from corral.manager.streaming import Streams
 from corral.manager.wait import Waiters
 from corral.scheduler.scheduler import Scheduler
@@ -56,6 +57,7 @@ class Cluster:
     waiters: Waiters = field(default_factory=Waiters)
     bells: Bells = field(default_factory=Bells)
     streams: Streams = field(default_factory=Streams)
+    meters: Meters = field(default_factory=Meters)
     tasks: dict[str, Task] = field(default_factory=dict)
     nodes: dict[str, NodeLink] = field(default_factory=dict)
     workers: dict[str, WorkerLink] = field(default_factory=dict)

@@ -5,10 +5,12 @@ A caller is told "accepted" only after the commit.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from corral.core.job import ONLY_ON
+from corral.core.result_cache import CACHE
 from corral.core.task import State, Task, TaskSpec
 from corral.errors import (
     BadRequest,
@@ -18,15 +20,19 @@ from corral.errors import (
     UnknownTaskType,
     WorkerNotFound,
 )
+from corral.manager.caching import Caching
 from corral.manager.clock import Clock
 from corral.manager.commit import GroupCommit
 from corral.manager.dispatching import Dispatching, Ready
+from corral.manager.explaining import expected_s
 from corral.manager.schema import check_payload
 from corral.manager.secrets_vault import Vault
-from corral.manager.settling import Settling
+from corral.manager.settling import FOLLOWED_S, Settling, told_of
 from corral.manager.state import Cluster
 from corral.scheduler.value import OrderClosed, PlannedOrder, TasksGone, TasksQueued
 from corral.store.base import Inserted, Store
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ class Submitting:
         settling: Settling,
         clock: Clock,
         vault: Vault,
+        caching: Caching,
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -63,17 +70,21 @@ class Submitting:
         self._settling = settling
         self._clock = clock
         self._vault = vault
+        self._caching = caching
         self.check_model: Callable[[TaskSpec], None] = lambda spec: None
         self._writes: GroupCommit[list[_Entry], None] = GroupCommit(self._commit)
 
     async def submit(self, specs: Sequence[TaskSpec]) -> list[Answer]:
         """Accept each task or say why not; one answer per spec, in order."""
         entries = await self._check(specs)
-        await self._writes.put([e for e in entries if e.answer is None])
+        checked = [e for e in entries if e.answer is None]
+        await self._answer_known(checked)
+        await self._writes.put(checked)
         # What they depend on may have ended before, or since it was looked for.
-        await self._settling.resolve(
-            need for e in entries if _is_new(e.answer) for need in e.needs
-        )
+        needs = {need for e in checked if _is_new(e.answer) for need in e.needs}
+        if needs:
+            await self._settling.resolve(needs)
+            self._dispatching.kick()
         return [e.answer or BadRequest("the task was not stored") for e in entries]
 
     # checks ------------------------------------------------------------------
@@ -93,6 +104,15 @@ class Submitting:
                 entry.answer = e
             entries.append(entry)
         return entries
+
+    async def _answer_known(self, entries: list[_Entry]) -> None:
+        """Those whose result is known from before are stored as they ended."""
+        marked = [e.task for e in entries if CACHE in e.task.spec.labels]
+        if not marked:
+            return
+        known = await self._caching.answer(marked)
+        for entry in entries:
+            entry.task = known.get(entry.task.id, entry.task)
 
     async def _look_up(self, specs: Sequence[TaskSpec]) -> dict[str, State]:
         """States of dependencies that are neither live nor part of this submit."""
@@ -127,6 +147,9 @@ class Submitting:
             check_payload(job_type, spec.payload)
         self._vault.check(spec)
         self.check_model(spec)
+        if job_type is not None and job_type.cache_ttl_s is not None:
+            spec = self._caching.marked(job_type, spec)
+            entry.task = replace(entry.task, spec=spec)
         needs = set()
         for need in spec.depends_on:
             if need in self._cluster.tasks or need in known:
@@ -142,7 +165,8 @@ class Submitting:
     # the commit --------------------------------------------------------------
     async def _commit(self, batch: Sequence[list[_Entry]]) -> list[None]:
         entries = self._without_repeats([e for group in batch for e in group])
-        direct, later = self._plan(entries)
+        waiting = [e for e in entries if not e.task.is_terminal]
+        direct, later = self._plan(waiting)
         assigned = {w.task_id: order.worker_id for order in direct for w in order.tasks}
         now = self._clock.now()
         rows = []
@@ -156,7 +180,7 @@ class Submitting:
         try:
             inserted = await self._store.insert_tasks(self._cluster.term, rows)
         except BaseException as e:
-            self._undo(entries, [*direct, *later])
+            self._undo(waiting, [*direct, *later])
             is_refused = isinstance(e, CorralError) and not isinstance(
                 e, StoreUnavailable
             )
@@ -213,17 +237,32 @@ class Submitting:
             self._cluster.scheduler.apply(TasksQueued(rest))
             self._cluster.scheduler.apply(OrderClosed(order.worker_id))
 
+    def _tell(self, task: Task) -> None:
+        expects_s = expected_s(self._cluster, task)
+        is_loud = expects_s is None or expects_s >= FOLLOWED_S
+        level = logging.INFO if is_loud else logging.DEBUG
+        log.log(level, "task_submitted", extra=told_of(task.spec))
+
     def _answer(self, entries: list[_Entry], inserted: Inserted) -> None:
+        says_all = log.isEnabledFor(logging.DEBUG)
         for entry in entries:
             task_id = entry.task.id
             if task_id in inserted.created:
+                self._cluster.meters.accept(entry.task)
+                if says_all or len(entries) == 1:
+                    self._tell(entry.task)
                 # A task with an id of the caller's own may have ended meanwhile.
                 if (task := self._cluster.tasks.get(task_id)) is not None:
                     self._cluster.keep(task)
+                elif entry.task.is_terminal:
+                    # As if it had just ended: who is to be told of it is told.
+                    self._cluster.tasks[task_id] = entry.task
+                    self._cluster.end(task_id)
                 entry.answer = Accepted(entry.task)
                 continue
-            self._cluster.scheduler.apply(TasksGone((task_id,)))
-            self._cluster.end(task_id)
+            if not entry.task.is_terminal:
+                self._cluster.scheduler.apply(TasksGone((task_id,)))
+                self._cluster.end(task_id)
             if (known := inserted.existing.get(task_id)) is not None:
                 entry.answer = Accepted(known, is_new=False)
                 if known.id == task_id and not known.is_terminal:

@@ -31,6 +31,7 @@ from corral.store.event import Event as Event
 from corral.store.event import EventStore
 from corral.store.learned import LearnedStore
 from corral.store.model import ModelStore
+from corral.store.result_cache import ResultStore
 from corral.store.share import ShareStore
 
 
@@ -134,7 +135,15 @@ class Retention:
     hours_s: float = 365 * 86_400.0
 
 
-class Store(EventStore, ModelStore, CatalogueStore, ShareStore, LearnedStore, Protocol):
+class Store(
+    EventStore,
+    ModelStore,
+    CatalogueStore,
+    ShareStore,
+    LearnedStore,
+    ResultStore,
+    Protocol,
+):
     """PostgreSQL or its in-memory twin; `tests/contract/` holds both to this."""
 
     async def open(self) -> None:
@@ -153,7 +162,7 @@ class Store(EventStore, ModelStore, CatalogueStore, ShareStore, LearnedStore, Pr
 
     # tasks: the hot path --------------------------------------------------
     async def insert_tasks(self, term: int, tasks: Sequence[Task]) -> Inserted:
-        """Store new tasks, `queued` or already `assigned`; created ids get a seq."""
+        """Store new tasks, `queued`, `assigned` or already `completed`, with a seq."""
 
     async def place_tasks(
         self, term: int, placements: Sequence[Placement], now: datetime

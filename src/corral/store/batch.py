@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from corral.core.report import OutcomeKind
 from corral.core.retry import Settlement
-from corral.core.task import Overlap, State, Task, TaskError
+from corral.core.task import Overlap, State, Task, TaskError, TaskSpec
 from corral.errors import BadRequest
 from corral.store.base import Placement
 from corral.store.text import clean, clean_or_none
@@ -44,8 +44,15 @@ def label_texts(labels: Mapping[str, str]) -> list[str]:
     return [json.dumps(pair) for pair in sorted(labels.items())]
 
 
-def _label_literal(labels: Mapping[str, str]) -> str | None:
-    return array_literal(label_texts(labels)) if labels else None
+def _label_literals(specs: Sequence[TaskSpec]) -> list[str | None]:
+    """Tasks of one request mostly share their labels: those are written once."""
+    known: dict[int, str | None] = {}
+    return [
+        known[key]
+        if (key := id(spec.labels)) in known
+        else known.setdefault(key, array_literal(label_texts(spec.labels)))
+        for spec in specs
+    ]
 
 
 def insert_arrays(tasks: Sequence[Task]) -> list[Array]:
@@ -62,7 +69,7 @@ def insert_arrays(tasks: Sequence[Task]) -> list[Array]:
         thin([spec.run_after for spec in specs]),
         thin([spec.deadline for spec in specs]),
         thin([spec.idempotency_key for spec in specs]),
-        thin([_label_literal(spec.labels) for spec in specs]),
+        thin(_label_literals(specs)),
         thin([array_literal(spec.depends_on) for spec in specs]),
         thin([spec.overlap for spec in specs], Overlap.ALLOWED),
         thin([spec.owner for spec in specs], ""),
@@ -77,6 +84,12 @@ def insert_arrays(tasks: Sequence[Task]) -> list[Array]:
         [task.created_at for task in tasks],
         thin([task.assigned_at for task in tasks]),
     ]
+
+
+def answered_arrays(tasks: Sequence[Task]) -> list[Array]:
+    """In the order of `statement.ANSWERED`."""
+    finished = [task.finished_at for task in tasks]
+    return [*insert_arrays(tasks), finished, [task.result for task in tasks]]
 
 
 # Updates lock rows in the order of their arrays. All of them go by id, so that two

@@ -82,6 +82,12 @@ def _model(row: Mapping[str, Any]) -> CatalogueModel:
         ModelFile(name, size, sha256, tuple(parts))
         for name, size, sha256, parts in json.loads(row["files"])
     )
-    measures = (Measure(**told) for told in json.loads(row["measures"]))
+    measures = (_measure(told) for told in json.loads(row["measures"]))
     made = {"files": tuple(files), "measures": tuple(measures)}
     return CatalogueModel(**{**row, **made, "tags": tuple(row["tags"])})
+
+
+def _measure(told: Mapping[str, Any]) -> Measure:
+    """Rows of older managers have no peaks."""
+    peaks = tuple((int(count), float(mb)) for count, mb in told.get("peaks", ()))
+    return Measure(**{**told, "peaks": peaks})

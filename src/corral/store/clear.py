@@ -12,7 +12,7 @@ from corral.core.job_type import JobType
 from corral.errors import NotLeader
 from corral.store import record
 from corral.store.prune import Prune
-from corral.store.schema import job_types, leadership, worker_types
+from corral.store.schema import job_types, leadership, result_cache, worker_types
 
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
@@ -43,6 +43,7 @@ class Clear(Prune):
             result = await connection.execute(delete(job_types).where(other))
             gone["job_types"] = result.rowcount
             await connection.execute(delete(job_types))
+            await connection.execute(delete(result_cache))
             if rows:
                 await connection.execute(insert(job_types), rows)
         return gone

@@ -21,6 +21,7 @@ from corral.store.memory_metrics import MemoryMetrics
 from corral.store.memory_model import MemoryModels
 from corral.store.memory_read import MemoryRead
 from corral.store.memory_registry import MemoryRegistry
+from corral.store.memory_result_cache import MemoryResults
 from corral.store.memory_share import MemoryShares
 from corral.store.memory_write import MemoryWrite
 
@@ -34,6 +35,7 @@ class MemoryStore(
     MemoryCatalogue,
     MemoryShares,
     MemoryLearned,
+    MemoryResults,
     MemoryMetrics,
     MemoryHistory,
 ):
@@ -72,6 +74,7 @@ class MemoryStore(
         }
         self._worker_types.clear()
         self._job_types = kept
+        self._results.clear()
         gone |= self._prune_tasks(datetime.max.replace(tzinfo=UTC))
         return {table: count for table, count in gone.items() if count}
 

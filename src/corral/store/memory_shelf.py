@@ -15,6 +15,7 @@ from corral.core.learned import Learned
 from corral.core.model import KnownModel, Pin
 from corral.core.node import Node
 from corral.core.notice import Notice
+from corral.core.result_cache import KeptResult
 from corral.core.schedule import Schedule
 from corral.core.secret import Secret
 from corral.core.share import Share, ShareUse
@@ -49,6 +50,7 @@ class MemoryShelf:
         self._shares: dict[str, Share] = {}
         self._share_uses: dict[str, ShareUse] = {}
         self._learned: dict[Subject, tuple[datetime, Learned]] = {}
+        self._results: dict[str, tuple[datetime, KeptResult]] = {}
         self._events: list[Event] = []
         self._event_seq = 0
         self._cursors: dict[str, int] = {}

@@ -36,7 +36,19 @@ class MemoryWrite(MemorySchedules):
         at = max(task.created_at for task in tasks)
         states = {"states": [str(self._tasks[id_].state) for id_ in created]}
         self._record("submitted", at, created, states)
+        self._record_answered([self._tasks[id_] for id_ in created])
         return Inserted(created, existing, rejected)
+
+    def _record_answered(self, tasks: Sequence[Task]) -> None:
+        """Those that were stored with their result have ended as well."""
+        ended = [task for task in tasks if task.finished_at is not None]
+        if ended:
+            data = {
+                "attempts": [task.attempt for task in ended],
+                "states": [str(task.state) for task in ended],
+            }
+            at = max(task.finished_at for task in ended if task.finished_at)
+            self._record("settled", at, [task.id for task in ended], data)
 
     def _known(self, task: Task) -> Task | None:
         key = task.spec.idempotency_key

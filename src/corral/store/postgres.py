@@ -22,6 +22,7 @@ from corral.store.migrate import upgrade
 from corral.store.model import Models
 from corral.store.objects import ObjectStore
 from corral.store.registry import Registry
+from corral.store.result_cache import ResultRows
 from corral.store.schedule import ScheduleStore
 from corral.store.schema import leadership
 from corral.store.share import Shares
@@ -39,6 +40,7 @@ class PostgresStore(
     CatalogueRows,
     Shares,
     LearnedRows,
+    ResultRows,
     ScheduleStore,
     History,
     Clear,

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-HEAD = "0018"
+HEAD = "0019"
 """The newest migration; a database that already has it needs no Alembic at all."""
 
 # A task has ended exactly when it has this time. The index on live tasks asks for it
@@ -141,6 +141,20 @@ job_types = Table(
     Column("queue_order", Text, nullable=False, server_default="priority"),
     Column("is_paused", Boolean, nullable=False, server_default="false"),
     Column("batch_limit", Integer),
+    Column("cache_ttl_s", Double),
+)
+
+result_cache = Table(
+    "result_cache",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("job_type", Text, nullable=False),
+    Column("task_id", Text, nullable=False),
+    Column("result", Text, nullable=False),
+    Column("maker", Text, nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("made_at", Time, nullable=False),
+    Column("used_at", Time, nullable=False),
 )
 
 shares = Table(

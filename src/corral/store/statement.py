@@ -51,6 +51,8 @@ INSERTED = {
     "created_at": "timestamptz",
     "assigned_at": "timestamptz",
 }
+ANSWERED = {**INSERTED, "finished_at": "timestamptz", "result": "text"}
+"""For a batch in which some tasks come with their result."""
 # Where every row has the usual value the whole array is sent as null (batch.thin).
 _PICKS = {
     "priority": "coalesce(priority, 0)",
@@ -125,9 +127,9 @@ noted as (
 _INSERT = f"""
 with {_LEAD},
 made as (
-    insert into tasks ({", ".join(INSERTED)})
-    select {", ".join(_PICKS.get(name, name) for name in INSERTED)}
-    from {_rows("t", 2, INSERTED)}
+    insert into tasks ({{columns}})
+    select {{picks}}
+    from {{rows}}
     where exists (select from lead)
     on conflict do nothing
     returning id, seq, state, created_at{{more}}
@@ -137,13 +139,38 @@ event as (
     select 'tasks_submitted', count(*) || ' submitted', max(created_at),
         array_agg(id), '{{{{"states":["' || string_agg(state, '","') || '"]}}}}'
     from made
-    having count(*) > 0
+    having count(*) > 0{{ended}}
 )
 select id, seq from made
 """
-INSERT = _INSERT.format(more="", noted="")
-INSERT_NOTED = _INSERT.format(more=", labels, run", noted=_NOTED)
+# Those that came with their result have ended in the same moment.
+_ENDED = """
+    union all
+    select 'tasks_settled', count(*) || ' settled', max(finished_at), array_agg(id),
+        '{"attempts":[' || string_agg(attempt::text, ',') || '],"states":["'
+        || string_agg(state, '","') || '"]}'
+    from made where finished_at is not null
+    having count(*) > 0"""
+
+
+def _insert(columns: dict[str, str], **more: str) -> str:
+    return _INSERT.format(
+        columns=", ".join(columns),
+        picks=", ".join(_PICKS.get(name, name) for name in columns),
+        rows=_rows("t", 2, columns),
+        **more,
+    )
+
+
+INSERT = _insert(INSERTED, more="", noted="", ended="")
+INSERT_NOTED = _insert(INSERTED, more=", labels, run", noted=_NOTED, ended="")
 """For a batch in which somebody is to be told of a task's end."""
+INSERT_ANSWERED = _insert(
+    ANSWERED,
+    more=", labels, run, attempt, finished_at",
+    noted=_NOTED,
+    ended=_ENDED,
+)
 
 BY_ID = f"select {', '.join(TASK_COLUMNS)} from tasks where id = any($1::text[])"
 

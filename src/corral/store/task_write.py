@@ -14,6 +14,7 @@ from corral.errors import NotLeader
 from corral.store import statement
 from corral.store.base import Inserted, Placement
 from corral.store.batch import (
+    answered_arrays,
     bisect,
     insert_arrays,
     place_arrays,
@@ -35,6 +36,11 @@ class TaskWrite:
 
     async def insert_tasks(self, term: int, tasks: Sequence[Task]) -> Inserted:
         async def run(part: Sequence[Task]) -> Sequence[Any]:
+            if any(task.finished_at is not None for task in part):
+                arrays = answered_arrays(part)
+                return await self._submits.fetch(
+                    statement.INSERT_ANSWERED, term, *arrays
+                )
             is_noted = any(NOTIFY in task.spec.labels for task in part)
             text = statement.INSERT_NOTED if is_noted else statement.INSERT
             return await self._submits.fetch(text, term, *insert_arrays(part))

@@ -32,6 +32,9 @@ class Assignment(msgspec.Struct):
     spec: Spec
     ca_file: str | None = None
     log_level: str = "INFO"
+    log_format: str = "text"
+    log_file: str | None = None
+    """Where all workers of this machine say what they do, beside each one's own."""
     code: Code = msgspec.field(default_factory=Code)
     containers: Containers = msgspec.field(default_factory=Containers)
     limits: Limits = msgspec.field(default_factory=Limits)

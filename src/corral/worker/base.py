@@ -6,7 +6,8 @@ client for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -44,15 +45,22 @@ class Channel(Protocol):
 class Failure(Exception):
     """Raise it to fail a task with a kind of one's own and something to show.
 
-    `output` is kept as the task's result, as any JSON value.
+    `output` is kept as the task's result, as any JSON value. A final one is not tried
+    again, whatever retries are left: no attempt, here or elsewhere, could succeed.
     """
 
     def __init__(
-        self, message: str, *, kind: str = "failed", output: Any = None
+        self,
+        message: str,
+        *,
+        kind: str = "failed",
+        output: Any = None,
+        is_final: bool = False,
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.output = output
+        self.is_final = is_final
 
 
 class Lost(Failure):
@@ -69,7 +77,7 @@ class Context:
 
     __slots__ = (
         "_channel", "_emitted", "_inputs", "attempt", "job_type", "labels", "model",
-        "task_id", "variables",
+        "request_id", "task_id", "traceparent", "variables",
     )  # fmt: skip
 
     def __init__(
@@ -83,6 +91,8 @@ class Context:
         model: str | None = None,
         variables: Mapping[str, str] | None = None,
         emitted: Any = None,
+        request_id: str = "",
+        traceparent: str = "",
     ) -> None:
         self._channel = channel
         self._inputs = inputs
@@ -93,6 +103,8 @@ class Context:
         self.labels = labels or {}
         self.model = model
         self.variables = variables or {}
+        self.request_id = request_id
+        self.traceparent = traceparent
 
     @property
     def gpus(self) -> tuple[str, ...]:
@@ -160,26 +172,57 @@ class Context:
         return list(self._emitted)
 
 
+at_hand: ContextVar[Sequence[Context]] = ContextVar("at_hand")
+"""The tasks that this thread is at, where several threads of a process run tasks."""
+
+
 class Worker:
     """Base class of everything that runs tasks.
 
     A subclass defines `run(payload)`, which returns the task's output as any JSON
     value, or `_run(payload)`, which returns `{"status": ..., "output": ...}`. What
     either raises fails the task. One instance serves one runner process; tasks run
-    one at a time in it.
+    one at a time in it, unless the class has `shares_runner`.
 
     A subclass may also define `run_batch(payloads) -> list`: it then gets several
     payloads at once whenever several wait, and returns one output for each, in
-    order (an exception object in the list fails that one task).
+    order (an exception object in the list fails that one task). As an iterator of
+    `(place, output)` it has each task reported as soon as that comes.
     """
 
     context: Context
+    contexts: Sequence[Context]
+    """One for each payload of a batch, while `run_batch` has it."""
     stop_grace_s: float = 0.0
     """How long a task that is cancelled, or out of time, may take to clean up: it
     sees `self.context.cancelled`. Without it a task out of time is killed at once."""
+    shares_runner: bool = False
+    """May one process run several tasks of this class at a time?
+
+    Then a worker with a concurrency of N has one runner instead of N, and `run` (or
+    `run_batch`) of the one instance is called from up to N threads at once, its
+    `lanes`; `start`, `load_model` and `unload_model` never are, nor is a model
+    unloaded that a task is using. `self.context` and `self.contexts` are those of the
+    task that the calling thread is at. A thread that the class starts by itself sees
+    none: hand it the context. What a lane prints is its own task's log.
+
+    A task that has to be killed takes the process along, and the tasks of all lanes
+    with it, which are then tried again as after any death. So such a class should
+    have `stop_grace_s`, and end its tasks when they are cancelled."""
+    lanes: int = 1
+    """How many tasks may run at a time in this process; known before `start`."""
 
     def __init__(self, **params: Any) -> None:
         self.params = params
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # With lanes no task is the instance's own: each thread has its tasks.
+            if name in ("context", "contexts") and (tasks := at_hand.get(())):
+                return tasks if name == "contexts" else tasks[0]
+            kind = type(self).__name__
+            raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
     @classmethod
     def launch(

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from corral.worker.bundle import Bundle
 from corral.worker.frame import Chunks, Frame, Item, Outcome
-from corral.worker.runner_process import RunnerProcess
+from corral.worker.runner_process import Lane
 
 Key = tuple[str, int]
 SAID_BYTES = 4 << 20
@@ -29,7 +29,7 @@ class Batch:
         self.printed: dict[Key, int] = {}
         """How many lines an attempt has printed, on whichever runners it was."""
         self._said: dict[Key, Chunks] = {}
-        self._runner: RunnerProcess | None = None
+        self._lane: Lane | None = None
 
     def keep(self, chunks: Chunks) -> None:
         """Remember what an attempt has emitted, for when it is run once more."""
@@ -53,8 +53,8 @@ class Batch:
         whole = before[: said.first - 1] + said.values
         return msgspec.structs.replace(item, emitted=Raw(msgspec.json.encode(whole)))
 
-    def attach(self, runner: RunnerProcess | None) -> None:
-        self._runner = runner
+    def attach(self, lane: Lane | None) -> None:
+        self._lane = lane
 
     def drop(self, key: Key) -> None:
         """This attempt is no longer wanted: stop it, or never start it."""
@@ -86,6 +86,10 @@ class Batch:
         later, self.later = self.later, []
         return later
 
+    def give_back(self, item: Item) -> Outcome:
+        """How an item ends that does not start."""
+        return cancelled(item) if item.key in self.dropped else returned(item)
+
     def recall(self) -> None:
         """Start no more of it; what runs may finish."""
         self.is_recalled = True
@@ -93,14 +97,14 @@ class Batch:
 
     def send(self, frame: Frame) -> None:
         """Pass a frame on to whoever runs it, if somebody does."""
-        runner = self._runner
-        if runner is not None:
-            runner.send(frame)
+        lane = self._lane
+        if lane is not None:
+            lane.send(frame)
 
     def _poke(self) -> None:
-        runner = self._runner
-        if runner is not None:
-            runner.poke()
+        lane = self._lane
+        if lane is not None:
+            lane.poke()
 
 
 def returned(item: Item) -> Outcome:

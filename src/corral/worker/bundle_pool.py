@@ -18,7 +18,7 @@ from corral.worker.bundle import Bundle, bundle_of
 from corral.worker.frame import Item
 from corral.worker.manager_link import Away
 from corral.worker.runner_pool import RunnerPool, Unrunnable
-from corral.worker.runner_process import RunnerProcess
+from corral.worker.runner_process import Lane, RunnerProcess
 from corral.worker.vessel import RunnerSpec
 
 SPARE = 3
@@ -83,7 +83,7 @@ class BundlePool(RunnerPool):
         self._guard = threading.Lock()
         self._shops: dict[Bundle, _Shop] = {}
         self._seats: set[_Seat] = set()
-        self._busy: dict[RunnerProcess, tuple[_Shop, _Seat]] = {}
+        self._busy: dict[Lane, tuple[_Shop, _Seat]] = {}
 
     def start(self, spec: RunnerSpec | None = None) -> None:
         super().start(spec)
@@ -97,9 +97,7 @@ class BundlePool(RunnerPool):
         seats = self._all_seats()
         return [*super().runners, *(r for seat in seats for r in seat.pool.runners)]
 
-    def acquire(
-        self, bundle: Bundle | None = None, model: str | None = None
-    ) -> RunnerProcess:
+    def acquire(self, bundle: Bundle | None = None, model: str | None = None) -> Lane:
         """A ready runner that has seen this bundle only, or none.
 
         Raises:
@@ -114,18 +112,18 @@ class BundlePool(RunnerPool):
             undo.pop_all()
         return runner
 
-    def release(self, runner: RunnerProcess) -> None:
+    def release(self, lane: Lane) -> None:
         with self._guard:
-            found = self._busy.pop(runner, None)
+            found = self._busy.pop(lane, None)
         if found is None:
-            super().release(runner)
+            super().release(lane)
         else:
             shop, seat = found
-            seat.pool.release(runner)
+            seat.pool.release(lane)
             with self._guard:
                 seat.used_at = _now()
                 shop.free.append(seat)
-                if not runner.is_dead:
+                if not lane.runner.is_dead:
                     self._note_finished()
             self._leave(shop)
         self._slots.release()
@@ -190,7 +188,7 @@ class BundlePool(RunnerPool):
                 shop.faulty_until = _now() + GRUDGE_S
                 raise Unrunnable(shop.fault) from error
 
-    def _sit(self, shop: _Shop, undo: ExitStack) -> RunnerProcess:
+    def _sit(self, shop: _Shop, undo: ExitStack) -> Lane:
         if self._closing.is_set():
             raise WorkerError("the worker is closing")
         seat = self._take_seat(shop)

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any, TextIO
 
 from corral.worker.tail import Block, Tail
@@ -48,6 +49,7 @@ class Capture:
         self._head_limit = HEAD_LIMIT
         self._head_left = HEAD_LIMIT
         self._tail: Tail | None = None
+        self._taps: list[_Tap] = []
         self.is_dirty = False
         self.on_full: Callable[[], None] = lambda: None
 
@@ -56,8 +58,20 @@ class Capture:
         sys.stdout = self._tap("stdout", 1)
         sys.stderr = self._tap("stderr", 2)
 
+    def share(self) -> None:
+        """From now on take only what those print who `claim` it."""
+        nobody = Capture()
+        for tap in self._taps:
+            tap.capture = nobody
+
+    def claim(self) -> None:
+        """What this thread prints from now on comes here."""
+        _own.set(self)
+
     def _tap(self, name: str, fd: int) -> TextIO:
-        raw: Any = _Tap(self, name, fd)
+        tap = _Tap(self, name, fd)
+        self._taps.append(tap)
+        raw: Any = tap
         return io.TextIOWrapper(
             raw, "utf-8", errors="backslashreplace", newline="", write_through=True
         )
@@ -135,6 +149,9 @@ class Capture:
                 gathered += block
                 return
         self._pending.append((now, name, bytearray(block)))
+
+
+_own: ContextVar[Capture] = ContextVar("capture")
 
 
 class _Ending:
@@ -240,7 +257,7 @@ class _Tap(io.RawIOBase):
     """The bottom of a captured text stream."""
 
     def __init__(self, capture: Capture, name: str, fd: int) -> None:
-        self._capture = capture
+        self.capture = capture
         self._name = name
         self._fd = fd
 
@@ -252,5 +269,5 @@ class _Tap(io.RawIOBase):
 
     def write(self, data: Any, /) -> int:
         raw = bytes(data)
-        self._capture.feed(self._name, raw)
+        _own.get(self.capture).feed(self._name, raw)
         return len(raw)

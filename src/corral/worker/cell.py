@@ -1,4 +1,4 @@
-"""Two numbers that supervisor and runner share through a mapped file.
+"""Two numbers for each order that supervisor and runner share through a mapped file.
 
 `current` is the index in the batch that is running, `limit` the last index that may
 start. The runner stores `current` before it reads `limit`; the supervisor stores
@@ -9,6 +9,7 @@ not see in `current` never starts.
 from __future__ import annotations
 
 import contextlib
+import copy
 import mmap
 import os
 import tempfile
@@ -32,20 +33,28 @@ class Cells:
     def __init__(self, path: str) -> None:
         self.path = path
         with open(path, "r+b") as file:
-            self._map = mmap.mmap(file.fileno(), SIZE)
-        self.words = memoryview(self._map).cast("q")
+            self._map = mmap.mmap(file.fileno(), 0)
+        self._all = memoryview(self._map).cast("q")
+        self.words = self._all[: SIZE // 8]
+
+    def of_lane(self, number: int) -> Cells:
+        """The numbers of another order, in the same file."""
+        cells = copy.copy(self)
+        cells.words = self._all[number * SIZE // 8 : (number + 1) * SIZE // 8]
+        return cells
 
     @classmethod
-    def create(cls) -> Cells:
+    def create(cls, lanes: int = 1) -> Cells:
         # Late: a runner imports this module, too, and has nothing but msgspec.
         from corral.worker import temporary
 
         temporary.forget_dead("cell")
         handle, path = tempfile.mkstemp(prefix=temporary.prefix("cell"))
         with open(handle, "wb") as file:
-            file.write(bytes(SIZE))
+            file.write(bytes(SIZE * lanes))
         cells = cls(path)
-        cells.reset()
+        for number in range(lanes):
+            cells.of_lane(number).reset()
         return cells
 
     @property

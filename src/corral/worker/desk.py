@@ -12,6 +12,7 @@ import msgspec
 
 from corral.engine.envelope import verify
 from corral.errors import CorralError, WorkerError
+from corral.worker import telling
 from corral.worker.allowance import Limits
 from corral.worker.batch import Batch, cancelled, returned
 from corral.worker.depot.delivery import Delivered, Delivery
@@ -99,7 +100,9 @@ class Desk:
         """Execute an order, report it, go on with the one in the answer."""
         batch = self._admit(signed)
         while batch is not None:
+            items = list(batch.items)
             notes = self._execute_surely(batch)
+            telling.finished(items, notes.outcomes)
             try:
                 answer = self._reporter.finish(
                     notes,
@@ -202,6 +205,7 @@ class Desk:
                 if ids := (item.variables or {}).get("CORRAL_GPUS"):
                     self._cards[item.key] = ids
         self._on_change()
+        telling.received(fresh)
         return batch
 
     def _remember(self, key: Key) -> None:
@@ -294,7 +298,8 @@ def _read(body: str) -> tuple[Order | None, list[Outcome]]:
         try:
             good.append(msgspec.json.decode(json.dumps(raw), type=Item))
         except msgspec.MsgspecError:
-            fault = Fault("bad_payload", f"the payload cannot be read: {problem}")
+            text = f"the payload cannot be read: {problem}"
+            fault = Fault("bad_payload", text, is_final=True)
             bad.append(
                 Outcome(str(raw["task_id"]), int(raw["attempt"]), "failed", error=fault)
             )

@@ -31,10 +31,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Emitter:
-    """Writes frames to the supervisor from any thread."""
+    """Writes frames to the supervisor from any thread, for the order of one lane."""
 
     def __init__(self, fd: int, capture: Capture) -> None:
         self._fd = fd
+        self._lane = 0
         self._capture = capture
         capture.on_full = self._flush_lines
         self._write_lock = threading.Lock()
@@ -51,7 +52,16 @@ class Emitter:
         self._awake = threading.Event()
         threading.Thread(target=self._tick, name="flusher", daemon=True).start()
 
+    def beside(self, lane: int, capture: Capture) -> Emitter:
+        """Another one, for another lane of this process."""
+        emitter = Emitter(self._fd, capture)
+        emitter._lane = lane
+        # One pipe has one lock: frames stay whole.
+        emitter._write_lock = self._write_lock
+        return emitter
+
     def send(self, frame: Frame) -> None:
+        frame.lane = frame.lane or self._lane
         self._write(pack(frame))
 
     def open_task(self, task_id: str, attempt: int) -> None:
@@ -90,7 +100,7 @@ class Emitter:
     def end(self) -> None:
         """The batch is over: everything that is left, and the end mark."""
         self._is_busy = False
-        self.flush(pack(End()))
+        self.flush(pack(End(lane=self._lane)))
 
     def flush(self, tail: bytes = b"") -> None:
         # Taken under the lock: an end mark must not overtake outcomes that the
@@ -98,7 +108,7 @@ class Emitter:
         with self._write_lock:
             outcomes, self._outcomes = self._outcomes, []
             self._bytes = 0
-            head = pack(Done(outcomes)) if outcomes else b""
+            head = pack(Done(outcomes, lane=self._lane)) if outcomes else b""
             self._write_locked(head + tail)
             self._flushed = _now()
 

@@ -1,4 +1,4 @@
-"""One order on one runner, from the first frame to the last outcome.
+"""One order on one runner, or lane of one, from the first frame to the last outcome.
 
 It enforces timeouts, cancels and the overrun rule, and survives the runner's death.
 It does no I/O but frames; what must be told before the end goes to `tell`.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from corral.worker.batch import Batch, cancelled, returned
+from corral.worker.batch import Batch
 from corral.worker.cell import NONE, WHOLE
 from corral.worker.frame import (
     Cancel,
@@ -28,7 +28,7 @@ from corral.worker.frame import (
 )
 from corral.worker.notes import LOG_BYTES, LogLines, Notes, Output
 from corral.worker.process import say_exit
-from corral.worker.runner_process import Event, Exited, RunnerProcess
+from corral.worker.runner_process import Event, Exited, Lane
 
 OVERRUN_S = 0.05
 STARTED_S = 0.1
@@ -44,12 +44,12 @@ _now = time.monotonic
 
 
 class Execution:
-    """Runs `batch` on `runner`; `tell` gets notes that cannot wait for the end."""
+    """Runs `batch` on `lane`; `tell` gets notes that cannot wait for the end."""
 
     def __init__(
         self,
         batch: Batch,
-        runner: RunnerProcess,
+        lane: Lane,
         tell: Callable[[Notes], None],
         *,
         solo: bool = False,
@@ -58,7 +58,7 @@ class Execution:
     ) -> None:
         self._batch = batch
         self._items = batch.items
-        self._runner = runner
+        self._lane = lane
         self._tell = tell
         self._solo = solo
         self._overrun_s = overrun_s
@@ -89,12 +89,12 @@ class Execution:
 
     def run(self) -> Notes:
         """Everything that is left to report; never raises for what user code does."""
-        self._runner.cells.reset()
-        self._batch.attach(self._runner)
-        self._runner.send(Run(self._items, self._solo, self._batch.take_unload()))
+        self._lane.cells.reset()
+        self._batch.attach(self._lane)
+        self._lane.send(Run(self._items, self._solo, self._batch.take_unload()))
         self._began = self._noted = _now()
         try:
-            while not self._take(self._runner.next_event(self._patience())):
+            while not self._take(self._lane.next_event(self._patience())):
                 self._tick(_now())
         finally:
             self._batch.attach(None)
@@ -106,14 +106,9 @@ class Execution:
             if index in self._handed_back or index in retried:
                 continue
             outcome = self._outcomes.get(index) or self._verdicts.get(index)
-            self._notes.outcomes.append(outcome or self._give_back(index))
+            given_back = self._batch.give_back(self._items[index])
+            self._notes.outcomes.append(outcome or given_back)
         return self._notes
-
-    def _give_back(self, index: int) -> Outcome:
-        item = self._items[index]
-        if item.key in self._batch.dropped:
-            return cancelled(item)
-        return returned(item)
 
     # Frames -----------------------------------------------------------------
 
@@ -122,6 +117,8 @@ class Execution:
         if isinstance(event, Done):
             for outcome in event.outcomes:
                 self._keep(outcome)
+            if event.is_early:
+                self._tell_early()
         elif isinstance(event, End):
             return True
         elif isinstance(event, Exited):
@@ -142,13 +139,11 @@ class Execution:
     def _note_load(self, event: Loading | Models, now: float) -> None:
         """A load is no part of its task's time, nor of its order's."""
         self._observe(now)
-        if isinstance(event, Loading):
-            self._loading = (event.model, now)
-        elif self._loading is not None:
+        if self._loading is not None:
             took_s = now - self._loading[1]
             self._load_s += took_s
             self._began += took_s
-            self._loading = None
+        self._loading = (event.model, now) if isinstance(event, Loading) else None
 
     def _ran_s(self, now: float) -> float:
         """How long what runs now has had, without loads."""
@@ -172,6 +167,13 @@ class Execution:
         self._outcomes[index] = outcome
         self._notes.progress.pop(key, None)
 
+    def _tell_early(self) -> None:
+        """Who is done in a batch that goes on does not wait for the others."""
+        early = sorted(self._outcomes.keys() - self._handed_back)
+        self._handed_back.update(early)
+        self._notes.outcomes += [self._outcomes[index] for index in early]
+        self._flush(_now())
+
     def _grant(self, told: Patience) -> None:
         index = self._index.get((told.task_id, told.attempt))
         if index is not None:
@@ -182,9 +184,9 @@ class Execution:
         printed[key] = printed.get(key, 0) + log.count
         piece = LogLines(*key, printed[key], log.lines)
         if key not in self._index:
-            self._runner.gate.leave(piece.size)
+            self._lane.gate.leave(piece.size)
             return
-        self._notes.note_lines(piece, self._runner.gate)
+        self._notes.note_lines(piece, self._lane.gate)
         self._printed += piece.size
         if self._printed > LOG_BYTES:
             self._flush(_now())
@@ -193,12 +195,12 @@ class Execution:
         """Somebody may be watching: output is told at once."""
         index = self._index.get(chunks.key)
         if index is None or index in self._outcomes:
-            self._runner.gate.leave(chunks.size)
+            self._lane.gate.leave(chunks.size)
             return
         if len(self._items) > 1:
             self._batch.keep(chunks)
         piece = Output(*chunks.key, chunks.first, chunks.values)
-        self._tell(Notes(output=[(piece, self._runner.gate)]))
+        self._tell(Notes(output=[(piece, self._lane.gate)]))
 
     def _bury(self, end: Exited) -> None:
         """The runner is dead: who was running, and whose fault is it?"""
@@ -261,7 +263,7 @@ class Execution:
         return now - self._began >= self._overrun_s
 
     def _observe(self, now: float) -> None:
-        current = self._runner.cells.current
+        current = self._lane.cells.current
         if current == self._current:
             return
         if self._current == NONE:
@@ -283,12 +285,8 @@ class Execution:
         return [i for i in range(len(self._items)) if i not in done and i not in gone]
 
     def _timeout(self) -> float | None:
-        limits = [
-            limit
-            for i in self._running()
-            if (limit := self._items[i].timeout_s) is not None
-        ]
-        return min(limits, default=None)
+        limits = (self._items[i].timeout_s for i in self._running())
+        return min((limit for limit in limits if limit is not None), default=None)
 
     # Rules ------------------------------------------------------------------
 
@@ -299,7 +297,7 @@ class Execution:
         dropped = {self._index[key] for key in keys if key in self._index}
         for index in dropped - self._cancel_sent - self._outcomes.keys():
             self._cancel_sent.add(index)
-            self._runner.send(Cancel(self._items[index].task_id))
+            self._lane.send(Cancel(self._items[index].task_id))
         running = self._running()
         # A batch that user code took as a whole is only stopped when nobody wants
         # any of it.
@@ -345,21 +343,21 @@ class Execution:
         item = self._items[index]
         text = f"the task ran longer than its timeout of {item.timeout_s:g} s"
         self._judge(index, "timed_out", Fault("timeout", text))
-        grace_s = self._grace_s.get(index, 0.0)
-        self._late_at[index] = now + grace_s
+        grace_s = left_s = self._grace_s.get(index, 0.0)
+        # That one of a batch has stopped is seen at its end: till then others go on.
+        if grace_s and not self._verdicts.keys() >= set(self._running()):
+            left_s = LONGEST_GRACE_S
+        self._late_at[index] = now + left_s
         if grace_s:
-            self._runner.send(Cancel(item.task_id, "timeout"))
+            self._lane.send(Cancel(item.task_id, "timeout"))
 
     def _hand_back(self) -> None:
         """Let nothing more of this batch start, and return it at once."""
         if later := self._batch.take_later():
-            gone = self._batch.dropped
-            self._tell(
-                Notes([cancelled(i) if i.key in gone else returned(i) for i in later])
-            )
+            self._tell(Notes([self._batch.give_back(item) for item in later]))
         if not self._is_limited and self._current != WHOLE:
             self._is_limited = True
-            self._runner.cells.stop_after_current()
+            self._lane.cells.stop_after_current()
             self._observe(_now())
         # Without a current task the batch may be over, its outcomes still on the
         # way: only its end then tells what has not run.
@@ -367,7 +365,8 @@ class Execution:
             rest = [i for i in self._open_ones() if i > self._current]
             self._handed_back.update(rest)
             if rest:
-                self._tell(Notes(outcomes=[self._give_back(i) for i in rest]))
+                given_back = [self._batch.give_back(self._items[i]) for i in rest]
+                self._tell(Notes(outcomes=given_back))
 
     def _note_started(self) -> None:
         if self._current in self._told:
@@ -394,5 +393,5 @@ class Execution:
 
     def _kill(self) -> None:
         self._is_killed = True
-        self._runner.was_stopped = True
-        self._runner.kill()
+        self._lane.runner.was_stopped = True
+        self._lane.kill()

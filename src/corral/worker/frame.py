@@ -27,6 +27,8 @@ class Item(Struct, omit_defaults=True):
     model: str | None = None
     variables: dict[str, str] | None = None
     emitted: Raw | UnsetType = UNSET
+    request_id: str = ""
+    traceparent: str = ""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -34,11 +36,15 @@ class Item(Struct, omit_defaults=True):
 
 
 class Fault(Struct, omit_defaults=True):
-    """Why an attempt did not complete; `kind` is a stable word."""
+    """Why an attempt did not complete; `kind` is a stable word.
+
+    After a final one the task is not tried again.
+    """
 
     kind: str
     message: str
     traceback: str | None = None
+    is_final: bool = False
 
 
 class Outcome(Struct, omit_defaults=True):
@@ -60,28 +66,44 @@ class Outcome(Struct, omit_defaults=True):
 
 
 class Held(Struct, omit_defaults=True):
-    """A model in memory; `loaded_at` is epoch seconds."""
+    """A model in memory; `loaded_at` is epoch seconds.
+
+    The rest is what its class says of it, if it does: the kind of device and the
+    precision it is in, how many of its layers are on which device, and the most a
+    batch of so many calls took beside it, in MB.
+    """
 
     name: str
     size_mb: float | None = None
     load_s: float | None = None
     loaded_at: float = 0.0
+    device: str | None = None
+    precision: str | None = None
+    layers: dict[str, int] = {}
+    peaks: dict[int, float] = {}
 
 
-class Frame(Struct, tag_field="op", omit_defaults=True):
-    """Base of all frames; `op` tells them apart."""
+class Frame(Struct, tag_field="op", omit_defaults=True, kw_only=True):
+    """Base of all frames; `op` tells them apart.
+
+    `lane` is which of the orders that one runner has at a time it is about.
+    """
+
+    lane: int = 0
 
 
 class Init(Frame, tag="init"):
     """`log_limit` is how many bytes of a task's output are kept, beside the last.
 
-    `model_room` is how many models are held at most.
+    `model_room` is how many models are held at most. `lanes` is how many orders it gets
+    at a time, if its class can do that.
     """
 
     worker_class: str
     params: dict[str, Any]
     log_limit: int | None = None
     model_room: int | None = None
+    lanes: int = 1
 
 
 class Run(Frame, tag="run"):
@@ -117,6 +139,12 @@ class Exec(Frame, tag="exec"):
     command: list[str]
 
 
+class Shape(Frame, tag="shape"):
+    """How many orders this runner takes at a time; told before its class is started."""
+
+    lanes: int
+
+
 class Ready(Frame, tag="ready"):
     """`sizes` are MB of models, as far as the class knows them before any load."""
 
@@ -131,7 +159,10 @@ class Broken(Frame, tag="error"):
 
 
 class Done(Frame, tag="done"):
+    """Outcomes; early ones are of a batch that goes on for others."""
+
     outcomes: list[Outcome]
+    is_early: bool = False
 
 
 class End(Frame, tag="end"):
@@ -197,9 +228,34 @@ class Models(Frame, tag="models"):
     held: list[Held]
 
 
+class Worn(Frame, tag="worn"):
+    """Memory of a model that went did not come back: start this runner anew.
+
+    Of `size_mb` of it `left_mb` are left, with what others before it left.
+    """
+
+    model: str
+    left_mb: float
+    size_mb: float
+
+
 ToRunner = Init | Run | Cancel | Exec | Unload
+NO_LANE = -1
+"""`lane` of a frame that is about no order."""
+
 FromRunner = (
-    Ready | Broken | Done | End | Progress | Log | Chunks | Patience | Loading | Models
+    Shape
+    | Ready
+    | Broken
+    | Done
+    | End
+    | Progress
+    | Log
+    | Chunks
+    | Patience
+    | Loading
+    | Models
+    | Worn
 )
 
 _encoder = msgspec.json.Encoder()

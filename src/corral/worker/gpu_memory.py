@@ -7,11 +7,13 @@ ledger (docs/design/gpu.md), so that they fill up and empty as real ones do.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,50 @@ class WorkingSet:
         peaks = [cuda.max_memory_allocated(card) for card in range(len(before))]
         more = sum(peak - had for peak, had in zip(peaks, before, strict=True))
         return max(0.0, float(more) / 2**20)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What this process has: `taken_mb` is what others cannot have of it."""
+
+    on_cards: bool
+    used_mb: float
+    taken_mb: float
+
+    def used_since(self, before: Reading) -> float:
+        """What came on top; all of it where cards were not in use before."""
+        known = before.used_mb if before.on_cards == self.on_cards else 0.0
+        return max(0.0, self.used_mb - known)
+
+
+def read_memory() -> Reading:
+    """Of its cards where PyTorch uses some, else of the process as a whole."""
+    if (cuda := _cuda()) is None:
+        # Late: most runners hold no models.
+        import psutil
+
+        rss_mb = float(psutil.Process().memory_info().rss) / 2**20
+        return Reading(False, rss_mb, rss_mb)
+    cards = range(cuda.device_count())
+    used = sum(map(cuda.memory_allocated, cards))
+    taken = sum(map(cuda.memory_reserved, cards))
+    return Reading(True, float(used) / 2**20, float(taken) / 2**20)
+
+
+def trim_memory(*, is_thorough: bool) -> None:
+    """Give back what nobody uses any more, of cards and of the machine.
+
+    Thorough is to look for garbage first, which takes half a second in a process that
+    has loaded the usual libraries.
+    """
+    if is_thorough:
+        gc.collect()
+    if (cuda := _cuda()) is not None:
+        cuda.empty_cache()
+    elif is_thorough and sys.platform == "linux":
+        # What was freed in small pieces stays with the C library until it is told.
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def give_back_cached() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from corral.worker.frame import Held
+from corral.worker.frame import Held, Worn
 from corral.worker.runner_process import RunnerProcess
 
 
@@ -23,18 +23,29 @@ class HeldBy(Held, omit_defaults=True):
 
 
 class ModelsWord(Struct, omit_defaults=True):
-    """Every model in memory, and sizes that are known of others."""
+    """Every model in memory, and sizes that are known of others.
+
+    `restarts` counts runners that were started anew for memory that did not come
+    back; `worn` is what the last of them had lost.
+    """
 
     number: int
     held: list[HeldBy]
     sizes: dict[str, float] = {}
+    restarts: int = 0
+    worn: Worn | None = None
 
 
 class Holdings:
     """Looks at the runners whenever it is asked. Safe to use from any thread."""
 
-    def __init__(self, runners: Callable[[], Iterable[RunnerProcess]]) -> None:
+    def __init__(
+        self,
+        runners: Callable[[], Iterable[RunnerProcess]],
+        wear: Callable[[], tuple[int, Worn | None]] = lambda: (0, None),
+    ) -> None:
         self._runners = runners
+        self._wear = wear
         self._lock = threading.Lock()
         self._word = ModelsWord(0, [])
         self._said = 0
@@ -48,8 +59,11 @@ class Holdings:
             told = {name: size for r in runners for name, size in r.sizes.items()}
             # A runner that is gone takes its models along, but sizes stay known.
             sizes = self._word.sizes | told
-            if (held, sizes) != (self._word.held, self._word.sizes):
-                self._word = ModelsWord(self._word.number + 1, held, sizes)
+            restarts, worn = self._wear()
+            last = self._word
+            if (held, sizes, restarts) != (last.held, last.sizes, last.restarts):
+                number = last.number + 1
+                self._word = ModelsWord(number, held, sizes, restarts, worn)
             return self._word if self._word.number else None
 
     def unsaid(self) -> ModelsWord | None:

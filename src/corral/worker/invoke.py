@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -30,6 +30,8 @@ _OURS = frozenset(
         "corral.worker.base",
         "corral.worker.function",
         "corral.worker.load",
+        "corral.worker.runner_lane",
+        "corral.worker.shared_shelf",
         "corral.worker.shelf",
     }
 )
@@ -42,9 +44,10 @@ _clock = time.perf_counter
 class _Failure(Exception):
     """A failure told by value: a bad result, or an envelope that says failed."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, *, is_final: bool = False) -> None:
         super().__init__(message)
         self.kind = kind
+        self.is_final = is_final
 
 
 def _plain(value: Any) -> Any:
@@ -111,7 +114,8 @@ def decode_payload(raw: Any) -> Any:
         try:
             return json.loads(bytes(raw), parse_constant=_refuse)
         except (ValueError, RecursionError):
-            raise _Failure("bad_payload", f"the payload is not JSON: {error}") from None
+            text = f"the payload is not JSON: {error}"
+            raise _Failure("bad_payload", text, is_final=True) from None
 
 
 def _refuse(name: str) -> Any:
@@ -151,7 +155,7 @@ def _encoded(output: Any, limit: int, complaint: str) -> bytes:
 def fault_of(error: BaseException) -> Fault:
     """What to tell about an exception: message, and traceback of user code."""
     if isinstance(error, _Failure | Failure):
-        return Fault(error.kind, clean(str(error)))
+        return Fault(error.kind, clean(str(error)), is_final=error.is_final)
     kind = OUT_OF_MEMORY if _is_out_of_memory(error) else "exception"
     return Fault(kind, describe(error), trace(error))
 
@@ -188,6 +192,8 @@ def _skip_ours(where: TracebackType | None) -> TracebackType | None:
 
 
 def _only(outputs: Any) -> Any:
+    if isinstance(outputs, Iterator):
+        outputs = [output for _, output in outputs]
     if not isinstance(outputs, list | tuple) or len(outputs) != 1:
         raise _Failure("bad_result", "run_batch did not return one output per payload")
     if isinstance(outputs[0], BaseException):
@@ -238,13 +244,27 @@ def _with_output(outcome: Outcome, error: BaseException) -> tuple[Outcome, int]:
 
 
 def run_whole(
-    worker: Any, items: list[Item], prepare: Callable[[], float] = lambda: 0.0
-) -> list[tuple[Outcome, int]] | None:
-    """Do all with `run_batch`; None when it failed and each must be tried alone."""
+    worker: Any,
+    items: list[Item],
+    prepare: Callable[[], float],
+    tell: Callable[[int, Outcome], None],
+) -> list[Outcome] | None:
+    """Do all with `run_batch`; None when it failed and the rest must be tried alone.
+
+    What it does not return, but yields, goes to `tell`, with its place.
+    """
+    load_s = 0.0
     try:
         load_s = prepare()
         started, begin = time.time(), _clock()
         outputs = worker.run_batch([decode_payload(item.payload) for item in items])
+        if isinstance(outputs, Iterator):
+            for place, output in outputs:
+                took_s = _clock() - begin
+                outcome = _settle(items[place], output, started, took_s)
+                outcome.load_s, load_s = load_s, 0.0
+                tell(place, outcome)
+            return []
         if not isinstance(outputs, list | tuple) or len(outputs) != len(items):
             return None
     except BaseException:  # one by one, the culprit shows itself with its traceback
@@ -254,23 +274,28 @@ def run_whole(
         _settle(item, output, started, each_s)
         for item, output in zip(items, outputs, strict=True)
     ]
-    settled[0][0].load_s = load_s
+    settled[0].load_s = load_s
     return settled
 
 
-def _settle(
-    item: Item, output: Any, started: float, duration_s: float
-) -> tuple[Outcome, int]:
+def _settle(item: Item, output: Any, started: float, duration_s: float) -> Outcome:
     try:
         if isinstance(output, BaseException):
             raise output
         raw = encode_result(output)
     except BaseException as error:  # run_batch may hand over any exception
-        return failed(item, fault_of(error), started, duration_s), 0
-    done = Outcome(
+        outcome = failed(item, fault_of(error), started, duration_s)
+        if isinstance(error, Lost):
+            outcome.kind = "lost"
+        return outcome
+    return Outcome(
         item.task_id, item.attempt, "completed", Raw(raw), None, started, duration_s
     )
-    return done, len(raw)
+
+
+def size_of(outcome: Outcome) -> int:
+    """Bytes of its result."""
+    return len(memoryview(outcome.result)) if isinstance(outcome.result, Raw) else 0
 
 
 def failed(item: Item, fault: Fault, started: float, duration_s: float) -> Outcome:

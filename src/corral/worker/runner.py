@@ -11,76 +11,62 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
-from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from msgspec import Raw
-
-from corral.core.canary import CANARY
-from corral.core.model import MODEL_TASK
 from corral.errors import WorkerError
-from corral.worker import canary, invoke, running
-from corral.worker.base import Context
+from corral.worker import invoke
+from corral.worker.base import Worker
 from corral.worker.capture import Capture
-from corral.worker.cell import CURRENT, LIMIT, NONE, WHOLE, Cells
+from corral.worker.cell import Cells
 from corral.worker.emit import Emitter
 from corral.worker.frame import (
     Broken,
     Cancel,
     Exec,
     Init,
-    Item,
-    Patience,
-    Progress,
     Ready,
     Run,
+    Shape,
+    ToRunner,
     Unload,
     decode_to_runner,
     read_frame,
 )
-from corral.worker.gpu_memory import WorkingSet, give_back_cached
+from corral.worker.gpu_memory import WorkingSet
 from corral.worker.load import load_worker_class
 from corral.worker.process import die_with_parent, end_own_group
+from corral.worker.runner_lane import Post, RunnerLane, drop
+from corral.worker.shared_shelf import SharedShelf
 from corral.worker.shelf import Shelf
 from corral.worker.text import clean
 
 INIT_FAILED = 3
-_OWN = frozenset({CANARY, MODEL_TASK})
 
 
 class Runner:
-    """Takes frames, runs batches, and is the channel of every task's context."""
+    """Takes frames, and hands them to its lanes."""
 
     def __init__(self, frames_in: int, frames_out: int, cells: Cells) -> None:
-        self._words = cells.words
+        self._cells = cells
         self._capture = Capture()
         self._emit = Emitter(frames_out, self._capture)
-        self._inbox: SimpleQueue[Init | Run | Unload] = SimpleQueue()
-        self._cancelled: dict[str, str] = {}
-        self._on_stop: dict[str, Callable[[str], None]] = {}
-        self._stop_lock = threading.Lock()
-        self._worker: Any = None
-        self._call: Any = None
-        self._takes_batches = False
-        self._shelf = Shelf(None)
-        self._working = WorkingSet(None)
-        self._unload: list[str] = []
+        self._lanes = [RunnerLane(cells, self._emit, self._capture)]
+        self._init: SimpleQueue[Init] = SimpleQueue()
+        self._post: Post | None = None
         reader = threading.Thread(target=self._read, args=(frames_in,), daemon=True)
         reader.start()
 
     def serve(self) -> int:
         """Work until the supervisor goes away; the exit code when init fails."""
         self._capture.install()
-        while True:
-            frame = self._inbox.get()
-            if isinstance(frame, Run):
-                self._run(frame)
-            elif isinstance(frame, Unload):
-                self._drop(frame.models)
-            elif not self._start(frame):
-                return INIT_FAILED
+        post = self._start(self._init.get())
+        if post is None:
+            return INIT_FAILED
+        for lane in self._lanes[1:]:
+            threading.Thread(target=lane.serve, args=(post,), daemon=True).start()
+        self._lanes[0].serve(post)
+        return 0
 
     def _read(self, fd: int) -> None:
         # A thread of its own, so that cancel and the end of the supervisor are
@@ -88,194 +74,88 @@ class Runner:
         try:
             with open(fd, "rb") as stream:
                 while (body := read_frame(stream)) is not None:
-                    frame = decode_to_runner(body)
-                    if isinstance(frame, Cancel):
-                        self._cancel(frame)
-                        continue
-                    if isinstance(frame, Exec):
-                        self._run_beside(frame)
-                        continue
-                    # Here, not at the end of a batch: a late cancel of the last
-                    # batch must not hit the same task's next attempt.
-                    self._cancelled.clear()
-                    self._inbox.put(frame)
+                    self._take(decode_to_runner(body))
         finally:
             end_own_group()
 
-    def _cancel(self, frame: Cancel) -> None:
-        with self._stop_lock:
-            self._cancelled[frame.task_id] = frame.reason
-            call = self._on_stop.get(frame.task_id)
-        if call is not None:
-            call(frame.reason)
+    def _take(self, frame: ToRunner) -> None:
+        if isinstance(frame, Run):
+            self._lanes[frame.lane].put(frame)
+        elif isinstance(frame, Cancel):
+            self._lanes[frame.lane].cancel(frame)
+        elif isinstance(frame, Exec):
+            self._run_beside(frame)
+        elif isinstance(frame, Unload):
+            self._unload(frame)
+        else:
+            self._init.put(frame)
 
     def _run_beside(self, frame: Exec) -> None:
-        call = getattr(self._worker, "run_beside", None)
+        call = getattr(self._post and self._post.worker, "run_beside", None)
         if callable(call):
             call(frame.id, (frame.task_id, frame.attempt), frame.command)
 
-    def _start(self, init: Init) -> bool:
+    def _unload(self, frame: Unload) -> None:
+        post = self._post
+        if post is None or not post.is_shared:
+            self._lanes[0].put(frame)
+        else:
+            # No lane shall wait for the others to be through with these.
+            told = (post.shelf, frame.models)
+            threading.Thread(target=drop, args=told, daemon=True).start()
+
+    def _start(self, init: Init) -> Post | None:
         if init.log_limit is not None:
             self._capture.limit(init.log_limit)
         try:
-            self._worker = load_worker_class(init.worker_class)(**init.params)
-            self._call = invoke.bind(self._worker)
-            self._takes_batches = invoke.has_batch(self._worker)
-            self._shelf = Shelf(self._worker, init.model_room, tell=self._emit.send)
-            self._working = WorkingSet(self._worker)
-            if callable(start := getattr(self._worker, "start", None)):
+            kind = load_worker_class(init.worker_class)
+            lanes = init.lanes if _shares(kind) else 1
+            self._emit.send(Shape(lanes))
+            self._post = post = self._make(kind, init, is_shared=lanes > 1)
+            if lanes > 1:
+                self._share(post.worker, lanes, init.log_limit)
+            if callable(start := getattr(post.worker, "start", None)):
                 start()
-            sizes = self._shelf.sizes()
+            sizes = post.shelf.sizes()
         except BaseException as error:  # user code: whatever it is, it is reported
             ours = isinstance(error, WorkerError)
             message = str(error) if ours else invoke.describe(error)
             self._emit.send(Broken(clean(message), invoke.trace(error)))
-            return False
-        self._emit.send(Ready(sizes))
-        return True
-
-    def _drop(self, models: list[str]) -> None:
-        try:
-            self._shelf.drop(models)
-        except Exception as error:  # user code, and no task that could fail of it
-            text = invoke.trace(error) or invoke.describe(error)
-            sys.stderr.write(f"cannot unload a model: {text}\n")
-
-    def _run(self, batch: Run) -> None:
-        self._emit.begin()
-        items = batch.items
-        whole = self._takes_batches and len(items) > 1 and not batch.solo
-        whole = whole and not any(item.job_type in _OWN for item in items)
-        self._unload = batch.unload
-        if not (whole and self._run_whole(items)):
-            self._run_each(items, flush_each=batch.solo)
-        self._words[CURRENT] = NONE
-        self._emit.end()
-
-    def _run_each(self, items: list[Item], *, flush_each: bool) -> None:
-        words, emit, call = self._words, self._emit, self._call
-        for index, item in enumerate(items):
-            words[CURRENT] = index
-            if index > words[LIMIT]:
-                return
-            if item.task_id in self._cancelled:
-                emit.add(invoke.cancelled(item))
-                continue
-            self._show(item)
-            emit.open_task(item.task_id, item.attempt)
-            is_own = item.job_type in _OWN
-            is_measured = not is_own and self._working.is_known
-            does = partial(self._answer, item) if is_own else call
-            if is_measured:
-                does = partial(self._measure, does)
-            has_models = item.model or self._unload
-            prepare = partial(self._have, item.model) if has_models else None
-            outcome, size = invoke.run_one(does, item, prepare)
-            emit.close_task()
-            if is_measured and outcome.kind == "completed":
-                outcome.memory_mb = self._measured()
-            if item.variables and "CORRAL_GPUS" in item.variables:
-                give_back_cached()
-            emit.add(outcome, size)
-            if flush_each:  # one of these has killed a runner before
-                emit.flush()
-
-    def _run_whole(self, items: list[Item]) -> bool:
-        self._words[CURRENT] = WHOLE
-        if self._words[LIMIT] < len(items) - 1 or self._cancelled:
-            return False
-        model = items[0].model
-        if any(item.model != model for item in items):
-            return False
-        self._show(items[0])
-        self._worker.contexts = [self._context(item) for item in items]
-        self._emit.open_task(items[0].task_id, items[0].attempt)
-        done = invoke.run_whole(self._worker, items, partial(self._have, model))
-        self._emit.close_task()
-        for outcome, size in done or ():
-            self._emit.add(outcome, size)
-        return done is not None
-
-    def _have(self, model: str | None) -> float:
-        """Drop what the order says, and have this model; the seconds its load took.
-
-        Inside a task: what the hooks of a class raise fails it.
-        """
-        unload, self._unload = self._unload, []
-        self._shelf.drop(name for name in unload if name != model)
-        return self._shelf.need(model) if model else 0.0
-
-    def _measure(self, does: Callable[[Any], Any], payload: Any) -> Any:
-        # Here, where its model is loaded already.
-        self._working.begin()
-        return does(payload)
-
-    def _measured(self) -> float | None:
-        try:
-            return self._working.end()
-        except Exception as error:  # user code, and its task has ended well
-            text = invoke.trace(error) or invoke.describe(error)
-            sys.stderr.write(f"cannot tell what a task took: {text}\n")
             return None
+        self._emit.send(Ready(sizes))
+        return post
 
-    def _answer(self, item: Item, payload: Any) -> dict[str, Any]:
-        """What is asked of every worker, whatever its class."""
-        if item.job_type == CANARY:
-            return canary.answer(self._worker, payload)
-        return {"models": self._shelf.names}
-
-    def _context(self, item: Item) -> Context:
-        return Context(
-            self,
-            item.task_id,
-            item.attempt,
-            item.job_type,
-            item.inputs,
-            item.labels,
-            item.model,
-            item.variables,
-            item.emitted,
+    def _make(self, kind: type[Any], init: Init, *, is_shared: bool) -> Post:
+        worker = kind(**init.params)
+        room, tell = init.model_room, self._emit.send
+        shelf = Shelf(worker, room, tell=tell)
+        if is_shared:
+            shelf = SharedShelf(worker, room, tell)
+        return Post(
+            worker,
+            invoke.bind(worker),
+            invoke.has_batch(worker),
+            shelf,
+            None if is_shared else WorkingSet(worker),
+            is_shared,
         )
 
-    def _show(self, item: Item) -> None:
-        self._emit.output.restart(item.key)
-        self._worker.context = context = self._context(item)
-        self._on_stop.clear()
-        if grace_s := getattr(self._worker, "stop_grace_s", 0.0):
-            context.allow_to_stop(float(grace_s))
-        running.show(context)
+    def _share(self, worker: Any, lanes: int, log_limit: int | None) -> None:
+        """Have more lanes than the first one."""
+        worker.lanes = lanes
+        self._capture.share()
+        for number in range(1, lanes):
+            capture = Capture()
+            if log_limit is not None:
+                capture.limit(log_limit)
+            emit = self._emit.beside(number, capture)
+            cells = self._cells.of_lane(number)
+            self._lanes.append(RunnerLane(cells, emit, capture))
 
-    def progress(self, task_id: str, attempt: int, fraction: float, text: str) -> None:
-        share = min(max(fraction, 0.0), 1.0) if fraction == fraction else 0.0
-        message = clean(str(text))
-        self._emit.note_progress(Progress(task_id, attempt, share, message))
 
-    def log(self, text: str) -> None:
-        data = text.encode("utf-8", "backslashreplace")
-        self._capture.feed("log", data + b"\n")
-
-    def emit(self, task_id: str, attempt: int, value: Any) -> None:
-        raw = invoke.encode_chunk(value)
-        self._emit.output.emit((task_id, attempt), Raw(raw))
-
-    def go_on(self, task_id: str, attempt: int, count: int) -> None:
-        self._emit.output.go_on((task_id, attempt), count)
-
-    def is_cancelled(self, task_id: str) -> bool:
-        return task_id in self._cancelled
-
-    def on_stop(self, task_id: str, call: Callable[[str], None]) -> None:
-        with self._stop_lock:
-            self._on_stop[task_id] = call
-            reason = self._cancelled.get(task_id)
-        if reason is not None:
-            call(reason)
-
-    def patience(self, task_id: str, attempt: int, seconds: float) -> None:
-        self._emit.send(Patience(task_id, attempt, seconds))
-
-    def decode(self, text: Any) -> Any:
-        return invoke.decode_payload(text)
+def _shares(kind: type[Any]) -> bool:
+    """Only of our base class the context is that of each thread."""
+    return issubclass(kind, Worker) and bool(kind.shares_runner)
 
 
 def _private_pipes() -> tuple[int, int]:

@@ -1,4 +1,7 @@
-"""Keeps a number of runners alive and hands them out, first come, first served."""
+"""Keeps a number of runners alive and hands them out, first come, first served.
+
+Of a class that shares its runner there is only one, and its lanes are handed out.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,9 @@ from collections.abc import Callable, Collection
 
 from corral.errors import CorralError, WorkerError
 from corral.worker.bundle import Bundle
-from corral.worker.frame import Item, Unload
+from corral.worker.frame import Item, Unload, Worn
 from corral.worker.process import say_exit
-from corral.worker.runner_process import RunnerProcess, RunnerSpec
+from corral.worker.runner_process import Lane, RunnerProcess, RunnerSpec
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +42,9 @@ class RunnerPool:
         self._on_change = on_change
         self._changed = threading.Condition()
         self._live: set[RunnerProcess] = set()
-        self._idle: deque[RunnerProcess] = deque()
+        self._idle: deque[Lane] = deque()
+        self._lanes: int | None = None
+        """How many lanes a runner has, once the first has told."""
         self._line: deque[object] = deque()
         self._closing = threading.Event()
         self._error: str | None = None
@@ -50,6 +55,9 @@ class RunnerPool:
         """What the last of these failures was."""
         self.finished = 0
         """Batches that a runner survived, whatever became of their tasks."""
+        self.wear: tuple[int, Worn | None] = (0, None)
+        """How many runners had lost memory and were started anew, and what the last
+        of these had lost."""
         self._counted_in_a_row = 0
         self._has_credit = True
         self._keepers: list[threading.Thread] = []
@@ -61,7 +69,8 @@ class RunnerPool:
             # The keeper outlives all its runners: the kernel kills a runner when
             # the thread that started it ends.
             name = f"keeper-{number}"
-            keeper = threading.Thread(target=self._keep, name=name, daemon=True)
+            does = self._keep_more if number else self._keep
+            keeper = threading.Thread(target=does, name=name, daemon=True)
             self._keepers.append(keeper)
             keeper.start()
 
@@ -90,10 +99,8 @@ class RunnerPool:
         """The code a task brings along; here that is nothing to look at."""
         return None
 
-    def acquire(
-        self, bundle: Bundle | None = None, model: str | None = None
-    ) -> RunnerProcess:
-        """A ready runner of one's own; waits for a turn while they are busy.
+    def acquire(self, bundle: Bundle | None = None, model: str | None = None) -> Lane:
+        """A ready runner, or lane, of one's own; waits for a turn while they are busy.
 
         Of several that are free, one that has the model in memory.
 
@@ -114,13 +121,38 @@ class RunnerPool:
                 self._line.remove(ticket)
                 self._changed.notify_all()
 
-    def release(self, runner: RunnerProcess) -> None:
+    def release(self, lane: Lane) -> None:
         with self._changed:
             # Its end has been seen by whoever had it: nobody else would see it.
-            if runner in self._live and not runner.is_dead:
-                self._idle.append(runner)
+            if lane.runner in self._live and not lane.runner.is_dead:
+                self._idle.append(lane)
                 self._note_finished()
                 self._changed.notify_all()
+        self._renew()
+
+    def _renew(self) -> None:
+        """End runners that have lost memory, as soon as they are free.
+
+        Their keepers start others; what they held is loaded again when it is needed.
+        """
+        with self._changed:
+            worn = {lane.runner for lane in self._idle if lane.runner.worn is not None}
+            gone = [runner for runner in worn if self._is_free(runner)]
+            for runner in gone:
+                self._retire(runner)
+                runner.was_stopped = True
+                self.wear = (self.wear[0] + 1, runner.worn)
+        for runner in gone:
+            log.warning("runner %d is started anew: %s", runner.pid, say(runner.worn))
+            runner.kill()
+
+    def _is_free(self, runner: RunnerProcess) -> bool:
+        return all(lane in self._idle for lane in runner.lanes)
+
+    def _retire(self, runner: RunnerProcess) -> None:
+        for lane in runner.lanes:
+            if lane in self._idle:
+                self._idle.remove(lane)
 
     def close(self) -> None:
         """Hand out no more runners; those handed out finish."""
@@ -141,14 +173,14 @@ class RunnerPool:
         for keeper in self._keepers:
             keeper.join()
 
-    def _hand_out(self, model: str | None) -> RunnerProcess:
-        has_it = (runner for runner in self._idle if model in runner.models)
-        runner = next(has_it, self._idle[0])
-        self._idle.remove(runner)
-        runner.was_used = True
-        return runner
+    def _hand_out(self, model: str | None) -> Lane:
+        has_it = (lane for lane in self._idle if model in lane.runner.models)
+        lane = next(has_it, self._idle[0])
+        self._idle.remove(lane)
+        lane.runner.was_used = True
+        return lane
 
-    def unload(self, models: Collection[str], besides: RunnerProcess) -> None:
+    def unload(self, models: Collection[str], besides: Lane) -> None:
         """Have other runners drop these; those that are free have done it on return.
 
         One that is busy does it when it is through.
@@ -158,17 +190,19 @@ class RunnerPool:
         holding = [
             runner
             for runner in self.runners
-            if runner is not besides and not runner.models.keys().isdisjoint(models)
+            if runner is not besides.runner
+            and not runner.models.keys().isdisjoint(models)
         ]
         for runner in holding:
             runner.send(Unload(list(models)))
         with self._changed:
-            free = [runner for runner in holding if runner in self._idle]
+            free = [runner for runner in holding if self._is_free(runner)]
             self._changed.wait_for(
                 lambda: all(_is_rid(runner, models) for runner in free), UNLOAD_S
             )
 
     def _on_models(self) -> None:
+        self._renew()
         with self._changed:
             self._changed.notify_all()
         self._on_change()
@@ -181,6 +215,13 @@ class RunnerPool:
 
     def _has_ready(self) -> bool:
         return any(runner.is_ready and not runner.is_dead for runner in self._live)
+
+    def _keep_more(self) -> None:
+        """Keep another runner, if the first has no lanes."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._lanes or self._closing.is_set())
+        if self._lanes == 1:
+            self._keep()
 
     def _keep(self) -> None:
         failures = 0
@@ -195,7 +236,9 @@ class RunnerPool:
     def _live_once(self) -> str | None:
         """Run one runner to its end; why its life was of no use, if it was of none."""
         try:
-            runner = RunnerProcess(self._spec, self._welcome, self._on_models)
+            runner = RunnerProcess(
+                self._spec, self._welcome, self._on_models, self._size, self._on_shape
+            )
         except OSError as error:
             return self.fail(f"no runner process can be started: {error}")
         except WorkerError as error:
@@ -207,8 +250,7 @@ class RunnerPool:
         code = runner.reap()
         with self._changed:
             self._live.discard(runner)
-            if runner in self._idle:
-                self._idle.remove(runner)
+            self._retire(runner)
             self._changed.notify_all()
         if not self._closing.is_set():
             log.warning("runner %d %s", runner.pid, say_exit(code))
@@ -247,12 +289,17 @@ class RunnerPool:
         self.failures += 1
         self.fault = fault
 
+    def _on_shape(self, lanes: int) -> None:
+        with self._changed:
+            self._lanes = lanes
+            self._changed.notify_all()
+
     def _welcome(self, runner: RunnerProcess) -> None:
         with self._changed:
             self._error = None
             self._counted_in_a_row = 0
             self._live.add(runner)  # this may come before the keeper does it
-            self._idle.append(runner)
+            self._idle.extend(runner.lanes)
             self._changed.notify_all()
         self._on_change()
 
@@ -270,6 +317,15 @@ class RunnerPool:
             log.error("the worker class cannot start: %s", trace or message)
         self._on_change()
         return message
+
+
+def say(worn: Worn | None) -> str:
+    if worn is None:
+        return "it has lost nothing"
+    return (
+        f"model {worn.model} of {worn.size_mb:g} MB was unloaded, and "
+        f"{worn.left_mb:g} MB did not come back"
+    )
 
 
 def _is_rid(runner: RunnerProcess, models: Collection[str]) -> bool:

@@ -1,4 +1,7 @@
-"""One runner process as its supervisor sees it: frames in, frames out, its end."""
+"""One runner process as its supervisor sees it: frames in, frames out, its end.
+
+A process takes one order at a time, or, when its class allows that, one in each lane.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import msgspec
 from corral.worker import process
 from corral.worker.cell import Cells
 from corral.worker.frame import (
+    NO_LANE,
     Broken,
     Chunks,
     Done,
@@ -27,6 +31,8 @@ from corral.worker.frame import (
     Patience,
     Progress,
     Ready,
+    Shape,
+    Worn,
     decode_from_runner,
     pack,
     read_frame,
@@ -59,19 +65,64 @@ Event = Done | End | Word | Exited | Poke
 POKE = Poke()
 
 
-class RunnerProcess:
-    """Started at once; `on_ready` and `on_models` are called from the reader thread."""
+class Lane:
+    """What one order has of a runner."""
+
+    def __init__(self, number: int, cells: Cells, gate: Gate) -> None:
+        self.number = number
+        self.cells = cells
+        self.gate = gate
+        """Shut while too much of its runner's output has not reached the manager."""
+        self.events: SimpleQueue[Event] = SimpleQueue()
+
+    @property
+    def runner(self) -> RunnerProcess:
+        raise NotImplementedError
+
+    def send(self, frame: Frame) -> None:
+        frame.lane = self.number
+        self.runner.send(frame)
+
+    def kill(self) -> None:
+        """End the whole runner: there is no other way to end what it is at."""
+        self.runner.kill()
+
+    def next_event(self, timeout_s: float) -> Event | None:
+        try:
+            return self.events.get(timeout=timeout_s)
+        except Empty:
+            return None
+
+    def poke(self) -> None:
+        self.events.put(POKE)
+
+
+class _SideLane(Lane):
+    def __init__(self, runner: RunnerProcess, number: int) -> None:
+        super().__init__(number, runner.cells.of_lane(number), runner.gate)
+        self._runner = runner
+
+    @property
+    def runner(self) -> RunnerProcess:
+        return self._runner
+
+
+class RunnerProcess(Lane):
+    """Started at once; what it is given to call is called from the reader thread.
+
+    It is its own first lane, and most classes have no other.
+    """
 
     def __init__(
         self,
         spec: RunnerSpec,
         on_ready: Callable[[RunnerProcess], None],
         on_models: Callable[[], None] = lambda: None,
+        lanes: int = 1,
+        on_shape: Callable[[int], None] = lambda lanes: None,
     ) -> None:
-        self.cells = Cells.create()
-        self.events: SimpleQueue[Event] = SimpleQueue()
-        self.gate = Gate(UNSENT_BYTES)
-        """Shut while too much of its output has not reached the manager."""
+        super().__init__(0, Cells.create(lanes), Gate(UNSENT_BYTES))
+        self.lanes: list[Lane] = [self]
         self.fault: str | None = None
         self.trace: str | None = None
         self.is_ready = False
@@ -82,8 +133,11 @@ class RunnerProcess:
         self.models: dict[str, Held] = {}
         """What it has in memory, by its last word."""
         self.sizes: dict[str, float] = {}
+        self.worn: Worn | None = None
+        """Memory it lost, for which it is to be started anew once it is free."""
         self._on_ready = on_ready
         self._on_models = on_models
+        self._on_shape = on_shape
         self._kill_lock = threading.Lock()
         self._send_lock = threading.Lock()
         self._is_reaped = False
@@ -95,7 +149,12 @@ class RunnerProcess:
         self.pid = self._vessel.pid
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        self.send(Init(spec.worker_class, spec.params, spec.log_limit, spec.model_room))
+        limits = (spec.log_limit, spec.model_room)
+        self.send(Init(spec.worker_class, spec.params, *limits, lanes))
+
+    @property
+    def runner(self) -> RunnerProcess:
+        return self
 
     def send(self, frame: Frame) -> None:
         """Pass a frame on; a runner that cannot take it is killed.
@@ -109,15 +168,6 @@ class RunnerProcess:
         except (OSError, ValueError) as error:
             log.warning("runner %d cannot be written to: %s", self.pid, error)
             self.kill()
-
-    def next_event(self, timeout_s: float) -> Event | None:
-        try:
-            return self.events.get(timeout=timeout_s)
-        except Empty:
-            return None
-
-    def poke(self) -> None:
-        self.events.put(POKE)
 
     def kill(self) -> None:
         """End the runner and all it has started."""
@@ -138,7 +188,8 @@ class RunnerProcess:
         self._reader.join(LAST_WORDS_S)
         self.is_dead = True
         self.cells.unlink()
-        self.events.put(Exited(code, self.cells.current))
+        for lane in self.lanes:
+            lane.events.put(Exited(code, lane.cells.current))
         return code
 
     def _read(self) -> None:
@@ -153,13 +204,19 @@ class RunnerProcess:
             self.kill()
 
     def _take(self, frame: Any) -> None:
-        if isinstance(frame, Ready):
+        if isinstance(frame, Shape):
+            self.lanes += [_SideLane(self, n) for n in range(1, frame.lanes)]
+            self._on_shape(frame.lanes)
+        elif isinstance(frame, Ready):
             self.cells.unlink()
             self.is_ready = True
             self.sizes = frame.sizes
             self._on_ready(self)
         elif isinstance(frame, Broken):
             self.fault, self.trace = frame.message, frame.traceback
+        elif isinstance(frame, Worn):
+            self.worn = frame
+            self._on_models()
         else:
             if isinstance(frame, Models):
                 self.models = {model.name: model for model in frame.held}
@@ -169,4 +226,5 @@ class RunnerProcess:
                 self.gate.enter(len(memoryview(frame.lines)))
             elif isinstance(frame, Chunks):
                 self.gate.enter(frame.size)
-            self.events.put(frame)
+            if frame.lane != NO_LANE:
+                self.lanes[frame.lane].events.put(frame)

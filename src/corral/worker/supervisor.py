@@ -31,6 +31,7 @@ from corral.worker.depot.depot import Depot
 from corral.worker.depot.stockroom import Places, Reach, Stockroom, optional
 from corral.worker.desk import Desk
 from corral.worker.holding import Holdings
+from corral.worker.log import configure
 from corral.worker.manager_link import Away, Fenced, ManagerLink, Refused
 from corral.worker.recipe import Recipe
 from corral.worker.reporting import Registration, Reporter
@@ -56,7 +57,7 @@ class Supervisor:
         self._given = given
         self._words = words
         link = ManagerLink(given.manager_url, given.key, given.ca_file)
-        holdings = Holdings(lambda: self._pool.runners)
+        holdings = Holdings(lambda: self._pool.runners, lambda: self._pool.wear)
         self._reporter = Reporter(
             link,
             given.worker_id,
@@ -359,12 +360,7 @@ def main() -> None:
     except msgspec.MsgspecError as error:
         sys.stderr.write(f"the agent's first line cannot be read: {error}\n")
         sys.exit(EXIT_USAGE)
-    logging.basicConfig(
-        level=given.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
-    # An order a line would be most of what this process does.
-    logging.getLogger("celery").setLevel(logging.WARNING)
+    configure(given)
     try:
         code = Supervisor(given, words, beacon_fd).run()
     except CorralError as error:

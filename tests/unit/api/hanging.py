@@ -28,7 +28,7 @@ class Listener:
         self.headers: dict[str, str] = {}
         self.body = b""
         self._content: bytes | None = content
-        self._gone = asyncio.Event()
+        self._gone, self._news = asyncio.Event(), asyncio.Event()
         headers = [(k.lower().encode(), v.encode()) for k, v in who.headers.items()]
         scope = {
             "type": "http",
@@ -54,6 +54,11 @@ class Listener:
             await self.ended()
         await quiet()
 
+    async def word(self) -> None:
+        """Something more has come."""
+        await self._news.wait()
+        self._news.clear()
+
     async def _receive(self) -> dict[str, Any]:
         if self._content is not None:
             content, self._content = self._content, None
@@ -67,3 +72,4 @@ class Listener:
             self.headers = {k.decode(): v.decode() for k, v in message["headers"]}
         else:
             self.body += message.get("body", b"")
+            self._news.set()

@@ -88,16 +88,18 @@ async def test_every_route_but_health_asks_for_a_key() -> None:
                 assert answer.headers["www-authenticate"] == "Bearer"
 
 
-async def test_every_websocket_asks_for_a_nodes_key() -> None:
+async def test_every_websocket_asks_for_a_key_that_may() -> None:
     async with running(FREE) as world:
+        assert set(sockets(world.app)) == {"/engine", "/ws"}
         keys = [None, "corral_wrong_key"]
         for scope in (Scope.ADMIN, Scope.JOIN):
             keys.append((await world.manager.access.create(scope, "x"))[1])
-        for path in sockets(world.app):
-            for key in keys:
-                word = await try_socket(world, path, key)
-                assert word["type"] == "websocket.close", (path, key)
-                assert word["code"] == 4401
+        for key in keys:
+            word = await try_socket(world, "/engine", key)
+            assert (word["type"], word["code"]) == ("websocket.close", 4401)
+        for key, code in zip((None, keys[1], keys[3]), (4401, 4401, 4403), strict=True):
+            word = await try_socket(world, "/ws", key)
+            assert (word["type"], word["code"]) == ("websocket.close", code)
         node = await world.node()
         key = node.caller.headers["Authorization"].removeprefix("Bearer ")
         word = await try_socket(world, "/engine", key)

@@ -297,7 +297,7 @@ async def test_a_pull_is_a_task_of_one_worker_on_each_node(
     fault(await world.operate.post("/models/tiny/pull", body), 409, "conflict")
 
 
-@pytest.mark.spec("C68", "A28", "B28")
+@pytest.mark.spec("A25", "C68", "A28", "B28")
 async def test_a_model_manager_is_asked_for_models_and_told_who_has_them(
     world: World, service: ModelManager, tmp_path: Path
 ) -> None:
@@ -313,7 +313,9 @@ async def test_a_model_manager_is_asked_for_models_and_told_who_has_them(
     await worker.report(models=word(1, held("theirs"), held("unknown")))
     await world.manager.catalogue.telling.step()  # type: ignore[union-attr]
     assert service.assigned == [("theirs", worker.id)]
-    assert service.workers[worker.id]["loaded_models"] == ["theirs", "unknown"]
+    known = service.workers[worker.id]
+    assert known["loaded_models"] == ["theirs", "unknown"]
+    assert known["hostname"]
     await beat(worker, models=word(2))
     for _ in range(2):
         await world.manager.catalogue.telling.step()  # type: ignore[union-attr]

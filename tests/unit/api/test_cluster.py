@@ -184,6 +184,8 @@ async def test_job_types_are_listed_with_their_schemas(world: World) -> None:
             "waiting": 0,
             "paused": False,
             "batch_limit": None,
+            "cache_ttl_s": None,
+            "cache": None,
         }
     ]
 

@@ -130,11 +130,24 @@ async def test_durations_are_learned_without_loads(world: World) -> None:
     assert (told["model_loads"], told["model_load_s"]) == (1, 30.0)
 
 
-async def test_a_model_too_large_for_every_card_waits(world: World) -> None:
+async def test_a_model_too_large_for_every_card_is_refused_with_the_largest(
+    world: World,
+) -> None:
     worker = await drawer(world)
     await worker.report(models=word(1, huge=1200.0))
-    task_id = await world.submit.submit("draw", model_name="huge")
+    body = {"task_type": "draw", "model_name": "huge"}
+    said = fault(await world.submit.post("/tasks", body), 422, "invalid_field")
+    assert "model huge takes 1200 MB" in said["message"]
+    assert f"of {worker.node.id}) has 1024 MB for models" in said["message"]
     assert worker.orders() == []
+
+
+async def test_a_model_that_demand_may_start_a_worker_for_waits(world: World) -> None:
+    worker = await drawer(world)
+    await worker.report(models=word(1, huge=1200.0))
+    kind = {"worker_name": "big", "worker_class": "big:Drawer", "job_type": "draw"}
+    await world.operate.tell("/register_worker_type", {**kind, "max_workers": 2})
+    task_id = await world.submit.submit("draw", model_name="huge")
     assert await world.read.status(task_id) == "queued"
 
 

@@ -253,6 +253,7 @@ async def test_who_hangs_up_ends_the_work(world: World, is_streamed: bool) -> No
         ("bad_input", 400, "invalid_field"),
         ("unsupported_type", 400, "invalid_field"),
         ("unknown_model", 404, "model_not_found"),
+        ("corrupt_model", 502, "task_failed"),
         ("exception", 502, "task_failed"),
     ],
 )

@@ -13,14 +13,18 @@ from tests.unit.client.stand_in import StandIn
 FILE = {"name": "model.safetensors", "size": 3 << 30, "sha256": "a" * 64}
 MEASURE = {
     "device": "H200", "precision": "auto", "memory_mb": 610.0, "load_time": 2.5,
-    "loads": 3,
+    "loads": 3, "batch_memory_mb": {"8": 90.5, "1": 12.0, "16": 170.0},
+}  # fmt: skip
+PLACE = {
+    "worker_id": "w-0123456789", "device": "cuda", "precision": "bfloat16",
+    "memory_mb": 600.0, "layers": {"cuda:0": 20, "cpu": 4},
 }  # fmt: skip
 MODEL = {
     "name": "llama", "type": "llm", "source": "hf:owner/llama", "revision": "abc",
     "status": "ready", "size_bytes": 3 << 30, "memory_mb": 610.0, "usage_count": 7,
     "measures": [MEASURE], "workers": ["w-0123456789"], "tags": ["chat"],
 }  # fmt: skip
-WHOLE = {**MODEL, "files": [FILE]}
+WHOLE = {**MODEL, "files": [FILE], "placed": [PLACE]}
 
 
 def test_the_catalogue_is_listed_page_by_page(manager: StandIn, corral: Corral) -> None:
@@ -42,6 +46,8 @@ def test_one_model_is_shown_with_files_and_measures(
     shown = corral("models", "show", "llama").out
     for word in ("H200", "2.5 s", "model.safetensors", "a" * 64, "w-0123456789"):
         assert word in shown
+    assert "1: 12 MB, 8: 90 MB, 16: 170 MB" in shown
+    assert "20 on cuda:0, 4 on cpu" in shown
     assert json.loads(corral("models", "show", "llama", "--json").out)["files"]
 
 

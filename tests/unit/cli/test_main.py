@@ -61,7 +61,7 @@ def test_every_command_has_help(corral: Corral, name: str) -> None:
     [
         ("corral sta", "status"),
         ("corral run --prio", "--priority"),
-        ("corral job-type ", "list\nadd\nset\npause\nresume"),
+        ("corral job-type ", "list\nadd\nset\nclear-cache\npause\nresume"),
         ("corral job ", "submit\nstatus\nwait\nclear"),
         ("corral route ", "add\nlist\nremove"),
         ("corral worker re", "restart"),

@@ -89,6 +89,62 @@ def test_a_batch_limit_is_set_shown_and_taken_back(
     assert [kind["batch_limit"] for kind in told] == [32, None]
 
 
+@pytest.mark.spec("C56")
+def test_results_are_kept_for_a_time_shown_and_forgotten(
+    manager: StandIn, corral: Corral
+) -> None:
+    manager.on("POST /job-types", {"name": "embed"})
+    manager.on("PATCH /job-types/embed", {"name": "embed"})
+    manager.on("DELETE /job-types/embed/cache", {"forgotten": 1})
+    figures = {"hits": 2, "misses": 1, "hit_rate": 0.6667, "entries": 1, "bytes": 300}
+    kinds = [
+        {"name": "embed", "cache_ttl_s": 7200, "cache": figures},
+        {"name": "label", "cache_ttl_s": 60, "cache": {"hit_rate": None}},
+        {"name": "echo"},
+    ]
+    manager.on("GET /job-types", {"job_types": kinds})
+    assert corral("job-type", "add", "embed", "--cache-ttl", "3600").code == 0
+    assert manager.seen[-1].json == {"name": "embed", "cache_ttl_s": 3600.0}
+    for told, ttl in (("60", 60.0), ("0", None)):
+        ran = corral("job-type", "set", "embed", "--cache-ttl", told)
+        assert (ran.code, ran.out) == (0, "set embed\n")
+        assert manager.seen[-1].json == {"cache_ttl_s": ttl}
+    rows = corral("job-type", "list").out.splitlines()
+    assert [row.split("  ")[-1].strip() for row in rows] == [
+        "CACHE",
+        "2 h, 67% hits",
+        "60 s",
+        "-",
+    ]
+    told_of = json.loads(corral("job-type", "list", "--json").out)
+    assert told_of[0]["cache"] == figures
+    ran = corral("job-type", "clear-cache", "embed")
+    assert (ran.code, ran.out) == (0, "forgot 1 result of embed\n")
+
+
+@pytest.mark.parametrize("told", ["-1", "1e12", "long"])
+def test_a_time_that_is_none_is_refused(corral: Corral, told: str) -> None:
+    for verb in ("add", "set"):
+        assert corral("job-type", verb, "embed", "--cache-ttl", told).code == 2
+
+
+def test_a_task_tells_whose_result_it_was_given(
+    manager: StandIn, corral: Corral
+) -> None:
+    told = {"task_id": "t2", "task_type": "embed", "status": "completed"}
+    manager.on("GET /tasks/t2", {**told, "result": 1, "cached_from": "t1"})
+    rows = [line.split("  ") for line in corral("task", "t2").out.splitlines()]
+    assert ["kept from", "t1"] in [[row[0], row[-1].strip()] for row in rows]
+
+
+def test_a_task_may_ask_to_run_anew(manager: StandIn, corral: Corral) -> None:
+    manager.on("POST /tasks", {"task_id": "t1", "status": "queued"})
+    assert corral("submit", "embed", "--no-cache").code == 0
+    assert manager.seen[-1].json["no_cache"] is True
+    assert corral("submit", "embed").code == 0
+    assert "no_cache" not in manager.seen[-1].json
+
+
 @pytest.mark.parametrize("told", ["-1", "10001", "many", ""])
 def test_a_batch_limit_that_is_none_is_refused(corral: Corral, told: str) -> None:
     for verb in ("add", "set"):

@@ -8,12 +8,21 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.unit.client.stand_in import Answer, Seen, StandIn, submitted, task_out
+from tests.unit.cli.model_stand_in import Writer
+from tests.unit.client.stand_in import (
+    Answer,
+    Seen,
+    StandIn,
+    fault,
+    submitted,
+    task_out,
+)
 
 
 class Terminal:
@@ -36,9 +45,12 @@ class Terminal:
                 self._seen += some
                 self._news.notify_all()
 
-    def wait_for(self, words: bytes) -> bool:
+    def wait_for(self, words: bytes, count: int = 1) -> bool:
         with self._news:
-            return self._news.wait_for(lambda: words in self._seen, timeout=60)
+            return self._news.wait_for(lambda: self._seen.count(words) >= count, 60)
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._own, keys)
 
     def close(self) -> None:
         # Without a writer the reader ends by itself, and its end can be closed.
@@ -114,6 +126,103 @@ def test_interrupted_run_leaves_the_task_and_says_how_to_stop_it(
     assert terminal.wait_for(b"corral cancel t1")
 
 
+def _stuck(writer: Writer, pieces: Sequence[str], **more: Any) -> threading.Event:
+    """The next task writes this and no more, until it is cancelled: then it is set."""
+    cancelled = threading.Event()
+
+    def submit(seen: Seen) -> Answer:
+        task_id = seen.json["task_id"]
+
+        def output(seen: Seen) -> Answer:
+            if "after" in seen.query:
+                cancelled.wait(60)
+            page = [
+                {"attempt": 1, "number": n, "value": {"text": text}}
+                for n, text in enumerate(pieces, 1)
+            ]
+            told = {"pieces": [] if "after" in seen.query else page, "cursor": "1:1"}
+            return Answer({**told, "done": cancelled.is_set()})
+
+        def cancel(seen: Seen) -> Answer:
+            cancelled.set()
+            return Answer({})
+
+        writer.manager.on(f"GET /tasks/{task_id}/output", output)
+        writer.manager.on(f"POST /tasks/{task_id}/cancel", cancel)
+        writer.end(task_id, task_out(task_id, "queued", **more))
+        return Answer(submitted(task_id))
+
+    writer.manager.on("POST /tasks", submit)
+    return cancelled
+
+
+def test_generate_shows_why_it_waits_and_an_interrupt_stops_the_work(
+    manager: StandIn, environment: dict[str, str], terminal: Terminal
+) -> None:
+    waiting = {"reason": "no_room", "message": "all cards are full"}
+    cancelled = _stuck(Writer(manager, ""), [], waiting=waiting)
+    process = _start(environment, terminal, "generate", "story", "Once")
+    assert terminal.wait_for(b"story waits: all cards are full")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert cancelled.is_set()
+
+
+def test_generate_says_that_a_model_is_being_loaded(
+    manager: StandIn, environment: dict[str, str], terminal: Terminal
+) -> None:
+    manager.on("GET /models/assignments", {"assignments": []})
+    cancelled = _stuck(Writer(manager, ""), [], worker_id="w1")
+    process = _start(environment, terminal, "generate", "story", "Once")
+    assert terminal.wait_for(b"story is being loaded on w1")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert cancelled.is_set()
+
+
+def test_words_are_printed_while_the_model_goes_on(
+    manager: StandIn, environment: dict[str, str], terminal: Terminal
+) -> None:
+    cancelled = _stuck(Writer(manager, ""), ["Once ", "there "])
+    process = _start(environment, terminal, "generate", "story", "Once")
+    assert process.stdout is not None
+    assert process.stdout.read(len("Once there ")) == "Once there "
+    assert not cancelled.is_set()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+
+
+def test_in_a_chat_an_interrupt_stops_the_answer_and_not_the_chat(
+    manager: StandIn, environment: dict[str, str], terminal: Terminal
+) -> None:
+    writer = Writer(manager, "I am well")
+    cancelled = _stuck(writer, ["Let ", "me ", "think "])
+    place = terminal.theirs
+    process = subprocess.Popen(
+        [sys.executable, "-m", "corral", "chat", "story"],
+        stdin=place, stdout=place, stderr=place, env=environment,
+    )  # fmt: skip
+    assert terminal.wait_for(b">>> ")
+    terminal.type(b"Hello\n")
+    assert terminal.wait_for(b"think")
+    process.send_signal(signal.SIGINT)
+    assert cancelled.wait(60)
+    assert terminal.wait_for(b">>> ", 2)
+    writer.answer_again()
+    terminal.type(b"And now?\n")
+    assert terminal.wait_for(b"I am well")
+    assert terminal.wait_for(b">>> ", 3)
+    terminal.type(b"/what\n")
+    assert terminal.wait_for(b"there is no /what")
+    assert terminal.wait_for(b">>> ", 4)
+    terminal.type(b"\x04")
+    assert process.wait(60) == 0
+    said = [turn["content"] for turn in writer.payloads[-1]["messages"]]
+    assert said == ["Hello", "Let me think ", "And now?"]
+
+
 def test_wait_and_submit_show_a_bar(
     manager: StandIn, environment: dict[str, str], terminal: Terminal
 ) -> None:
@@ -166,3 +275,28 @@ def test_a_task_that_says_how_far_it_is_gets_a_bar_below_its_lines(
     shown.set()
     out, _ = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "a line\na line\n")
+
+
+@pytest.mark.parametrize("words", ["corral generate t", "corral models load t"])
+def test_a_shell_completes_names_of_models_and_says_nothing_without_a_cluster(
+    manager: StandIn, environment: dict[str, str], words: str
+) -> None:
+    def complete() -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "corral"],
+            env={
+                **environment,
+                "_CORRAL_COMPLETE": "complete_bash",
+                "COMP_WORDS": words,
+                "COMP_CWORD": str(words.count(" ")),
+            },
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        ).stdout
+
+    Writer(manager, "")
+    assert complete().split() == ["tale"]
+    manager.on("GET /v1/models", fault("unauthenticated", 401))
+    assert complete().split() == []

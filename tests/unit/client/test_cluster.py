@@ -77,6 +77,10 @@ def test_job_types_tokens_events_and_drain(manager: StandIn, client: Client) -> 
     client.register_job_type("echo", input_schema={"type": "object"})
     client.set_batch_limit("echo", 16)
     assert manager.seen[-1].json == {"batch_limit": 16}
+    client.set_cache_ttl("echo", 60.0)
+    assert manager.seen[-1].json == {"cache_ttl_s": 60.0}
+    manager.on("DELETE /job-types/echo/cache", {"forgotten": 7})
+    assert client.clear_cache("echo") == 7
     assert [kind.name for kind in client.job_types()] == ["echo"]
     assert client.join_token(ttl_s=60, uses=1).token == "corral_a_b"
     assert client.events(after=3).next == 4

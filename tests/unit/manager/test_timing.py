@@ -100,6 +100,32 @@ async def test_the_last_failure_leaves_a_dead_letter_with_all_attempts(
     assert [t["task_id"] for t in listed["tasks"]] == [task_id]
 
 
+async def test_a_final_failure_is_a_dead_letter_at_once_whatever_retries_are_left(
+    world: World,
+) -> None:
+    worker = await world.worker("echo")
+    task_id = await world.submit.submit(retries=3)
+    error = {"kind": "bad_input", "message": "top_p: at most 1", "is_final": True}
+    ended = outcome(worker.take_one(), kind="failed", error=error)
+    said(await worker.report(outcomes=[ended]))
+    task = await world.read.task(task_id)
+    assert (task["status"], task["dead_letter"]) == ("failed", "failed")
+    told = (task["error"]["kind"], task["error"]["message"])
+    assert told == ("bad_input", "top_p: at most 1")
+    assert (task["attempt"], task["tries"]) == (1, 1)
+
+
+async def test_a_failure_that_does_not_say_whether_it_is_final_is_tried_again(
+    world: World,
+) -> None:
+    worker = await world.worker("echo")
+    task_id = await world.submit.submit(retries=1)
+    error = {"kind": "bad_input", "message": "no"}
+    ended = outcome(worker.take_one(), kind="failed", error=error)
+    said(await worker.report(outcomes=[ended]))
+    assert await world.read.status(task_id) == "queued"
+
+
 async def test_a_timeout_told_by_the_worker_ends_the_task_as_timed_out(
     world: World,
 ) -> None:

@@ -306,12 +306,26 @@ class Hasty(Tidy):
     stop_grace_s = 0.5
 
 
+class TidyBatch(Worker):
+    """Ends some time after the first of a batch is asked to stop, or does not."""
+
+    def run_batch(self, payloads: list[Any]) -> list[Any]:
+        asked = threading.Event()
+        for context in self.contexts:
+            context.allow_to_stop(0.2)
+            context.on_stop(lambda reason: asked.set())
+        asked.wait(60)
+        pause(60.0 if "deaf" in payloads else 1.0)
+        return payloads
+
+
 class Shows(Worker):
     """Fails, and has something to show."""
 
     def run(self, payload: Any) -> Any:
         output = object() if payload.get("odd") else {"left": 7}
-        raise Failure("no luck", kind="exit", output=output)
+        is_final = bool(payload.get("final"))
+        raise Failure("no luck", kind="exit", output=output, is_final=is_final)
 
 
 class Singer(Worker):
@@ -343,3 +357,29 @@ class Vague(Worker):
 
     def working_memory_mb(self) -> float:
         raise RuntimeError("no idea")
+
+
+class Leaky(Worker):
+    """Its models are 150 MB of bytes; those called leaky it never lets go of."""
+
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
+        self.models: dict[str, bytearray] = {}
+        self.lost: list[bytearray] = []
+
+    def load_model(self, name: str) -> None:
+        self.models[name] = bytearray(b"x") * (150 << 20)
+
+    def unload_model(self, name: str) -> None:
+        model = self.models.pop(name)
+        if name.startswith("leaky"):
+            self.lost.append(model)
+
+    def model_memory_mb(self, name: str) -> float:
+        return 150.0
+
+    def model_facts(self, name: str) -> dict[str, Any]:
+        return {"precision": "int8", "layers": {"cpu": 3}, "colour": "grey"}
+
+    def run(self, payload: Any) -> Any:
+        return sorted(self.models)

@@ -269,6 +269,28 @@ def test_batch_taken_whole_times_out_those_that_are_late(bench: MakeBench) -> No
     assert [o.kind for o in outcomes] == ["timed_out", "returned"]
 
 
+def test_one_of_a_batch_that_stops_when_its_time_is_up_takes_no_other_along(
+    bench: MakeBench,
+) -> None:
+    worker = bench("TidyBatch")
+    worker.warm()
+    (runner,) = worker.pool.runners
+    outcomes = worker.run(item("late", timeout_s=0.2), item("patient", timeout_s=90))
+    assert [o.kind for o in outcomes] == ["timed_out", "completed"]
+    assert worker.pool.runners == [runner]
+
+
+def test_a_batch_of_which_all_are_late_is_killed_after_its_grace(
+    bench: MakeBench,
+) -> None:
+    worker = bench("TidyBatch")
+    worker.warm()
+    (runner,) = worker.pool.runners
+    outcomes = worker.run(item("late", timeout_s=0.2), item("deaf", timeout_s=0.2))
+    assert [o.kind for o in outcomes] == ["timed_out", "timed_out"]
+    assert worker.pool.runners != [runner]
+
+
 def test_batch_taken_whole_is_not_handed_back_however_long_it_takes(
     bench: MakeBench, tmp_path: Path
 ) -> None:

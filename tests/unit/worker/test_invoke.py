@@ -2,12 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from corral.errors import WorkerError
 from corral.worker import EchoWorker, invoke
 from corral.worker.base import Lost
-from corral.worker.frame import Outcome
+from corral.worker.frame import Fault, Outcome
 from tests.unit.worker import sample_workers
 from tests.unit.worker.conftest import item, value
 
@@ -52,6 +53,27 @@ def test_envelope_that_is_not_completed_fails_the_task(
     assert outcome.error is not None
     assert message in outcome.error.message
     assert outcome.error.traceback is None
+
+
+@pytest.mark.parametrize("is_final", [False, True])
+def test_a_failure_says_whether_another_attempt_could_succeed(is_final: bool) -> None:
+    outcome = run(sample_workers.Shows(), {"final": is_final})
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.is_final) == ("exit", is_final)
+
+
+def test_a_failure_that_may_be_mended_travels_without_a_word_about_it() -> None:
+    told = msgspec.json.decode(msgspec.json.encode(Fault("exit", "no luck")))
+    assert told == {"kind": "exit", "message": "no luck"}
+    assert not msgspec.convert(told, Fault).is_final
+
+
+def test_a_payload_that_is_not_json_fails_for_good() -> None:
+    odd = item(None)
+    odd.payload = msgspec.Raw(b"{")
+    outcome, _ = invoke.run_one(invoke.bind(EchoWorker()), odd)
+    assert outcome.error is not None
+    assert (outcome.error.kind, outcome.error.is_final) == ("bad_payload", True)
 
 
 @pytest.mark.parametrize("bare", [None, 3, "text", [1], {"output": 1}])
@@ -144,3 +166,14 @@ def test_a_task_that_was_taken_away_is_lost_and_not_failed() -> None:
     assert outcome.kind == "lost"
     assert outcome.error is not None
     assert outcome.error.kind == "worker_died"
+
+
+def test_one_of_a_batch_that_was_taken_away_is_lost_alone() -> None:
+    class Split:
+        def run_batch(self, payloads: list[Any]) -> list[Any]:
+            return [payloads[0], Lost("the engine went away")]
+
+    both = [item("a"), item("b")]
+    settled = invoke.run_whole(Split(), both, lambda: 0.0, lambda place, outcome: None)
+    assert settled is not None
+    assert [outcome.kind for outcome in settled] == ["completed", "lost"]

@@ -110,7 +110,7 @@ def pair() -> Iterator[RunnerPool]:
 
 
 def run_on(pool: RunnerPool, model: str, *, keep: bool = False) -> RunnerProcess:
-    runner = pool.acquire(model=model)
+    runner = pool.acquire(model=model).runner
     (outcome,) = Execution(Batch([draw(model)]), runner, lambda _: None).run().outcomes
     assert outcome.kind == "completed"
     if not keep:

@@ -81,7 +81,7 @@ def test_several_runners_work_side_by_side() -> None:
     spec = RunnerSpec("corral.worker.builtin:SleepWorker", {})
     pool = RunnerPool(spec, 2, lambda: None)
     pool.start()
-    first, second = pool.acquire(), pool.acquire()
+    first, second = pool.acquire().runner, pool.acquire().runner
     assert first.pid != second.pid
     assert pool.pids == sorted([first.pid, second.pid])
     pool.kill()

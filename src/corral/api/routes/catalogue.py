@@ -13,8 +13,9 @@ from corral.api import catalogue_model as shape
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.routes.objects import BINARY
-from corral.core.catalogue import CatalogueModel, ModelFile
+from corral.core.catalogue import CatalogueModel, Measure, ModelFile
 from corral.core.key import Scope
+from corral.core.model import HeldModel
 from corral.errors import Forbidden, InvalidField
 from corral.manager.catalogue import Catalogue
 
@@ -28,7 +29,8 @@ _RANGE = re.compile(r"bytes=(\d{1,18})-")
 def _shown(who: Caller, model: CatalogueModel, *, with_files: bool) -> shape.ModelOut:
     catalogue: Catalogue = who.manager.catalogue
     done, total = catalogue.done.get(model.name, (None, None))
-    links = who.manager.cluster.workers.values()
+    links = sorted(who.manager.cluster.workers.values(), key=lambda link: link.id)
+    holding = [link for link in links if model.name in link.shelf.held]
     files = model.files if with_files else ()
     return shape.ModelOut(
         model.name,
@@ -46,15 +48,24 @@ def _shown(who: Caller, model: CatalogueModel, *, with_files: bool) -> shape.Mod
         model.loads,
         model.last_used_at,
         model.created_at,
-        sorted(link.id for link in links if model.name in link.shelf.held),
-        [
-            shape.MeasureOut(m.device, m.precision, m.memory_mb, m.load_s, m.loads)
-            for m in model.measures
-        ],
+        [link.id for link in holding],
+        [_measure(m) for m in model.measures],
         [shape.ModelFileOut(f.name, f.size, f.sha256) for f in files],
         done,
         total,
+        [_placed(link.id, link.shelf.held[model.name]) for link in holding],
     )
+
+
+def _measure(seen: Measure) -> shape.MeasureOut:
+    peaks = {str(count): memory_mb for count, memory_mb in seen.peaks}
+    told = (seen.device, seen.precision, seen.memory_mb, seen.load_s, seen.loads)
+    return shape.MeasureOut(*told, peaks)
+
+
+def _placed(worker_id: str, held: HeldModel) -> shape.PlacedOut:
+    told = (held.device, held.precision, held.size_mb, dict(held.layers))
+    return shape.PlacedOut(worker_id, *told)
 
 
 @router.get(
@@ -156,7 +167,7 @@ async def pull(request: Request, name: str, who: Operator) -> Response:
 @router.get("/workers/{worker_id}/models/{name}", include_in_schema=False)
 async def bill(worker_id: str, name: str, who: OwnNode) -> Response:
     _check_own(who, worker_id)
-    found = await who.manager.catalogue.bill(name)
+    found = await who.manager.catalogue.bill(name, who.key.node_id or "")
     model = found.model
     return answer(
         shape.BillOut(
@@ -171,7 +182,12 @@ async def bill(worker_id: str, name: str, who: OwnNode) -> Response:
             model.trust_remote_code,
             [
                 shape.BillFile(
-                    f.name, f.size, f.sha256, found.urls.get(f.name), list(f.parts)
+                    f.name,
+                    f.size,
+                    f.sha256,
+                    found.urls.get(f.name),
+                    list(f.parts),
+                    found.peers.get(f.name, []),
                 )
                 for f in model.files
             ],

@@ -179,7 +179,7 @@ class AppRoute(BaseRoute):
         app = scope["app"].state.manager.gateway.apps.get(name)
         if app is None or name in self._routes(scope["app"]):
             return Match.NONE, {}
-        return Match.FULL, {"corral_app": (app, slash + rest)}
+        return Match.FULL, {"corral_app": (app, slash + rest), "route": self}
 
     def _routes(self, app: FastAPI) -> set[str]:
         count = len(app.routes)

@@ -1,11 +1,11 @@
-"""/job-types: kinds of work, what they promise, how many of each wait."""
+"""/job-types: kinds of work, what they promise, how many wait, what is kept of them."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
-from msgspec import Raw, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from corral.api import gateway_model as model
 from corral.api.deps import Caller, answer, caller, read
@@ -13,6 +13,7 @@ from corral.api.describe import described
 from corral.core.job_type import ORCHESTRATOR, JobType, QueueOrder
 from corral.core.key import Scope
 from corral.errors import InvalidField, InvalidJson
+from corral.manager.caching import CacheFigures
 
 router = APIRouter(prefix="/job-types", tags=["job types"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -24,10 +25,13 @@ async def job_types(who: Reader) -> Response:
     cluster = who.manager.cluster
     counts = cluster.scheduler.waiting_by_type()
     rows = sorted(cluster.job_types.values(), key=lambda j: j.name)
-    return answer(model.JobTypeListOut([_shown(j, counts[j.name]) for j in rows]))
+    return answer(model.JobTypeListOut([_shown(who, j, counts[j.name]) for j in rows]))
 
 
-def _shown(row: JobType, waiting: int) -> model.JobTypeOut:
+def _shown(who: Caller, row: JobType, waiting: int) -> model.JobTypeOut:
+    kept = None
+    if row.cache_ttl_s is not None:
+        kept = cache_out(who.manager.caching.figures(row.name))
     return model.JobTypeOut(
         row.name,
         row.target,
@@ -37,7 +41,15 @@ def _shown(row: JobType, waiting: int) -> model.JobTypeOut:
         waiting,
         row.is_paused,
         row.batch_limit,
+        row.cache_ttl_s,
+        kept,
     )
+
+
+def cache_out(told: CacheFigures) -> model.CacheOut:
+    rate, kept = told.hit_rate, told.kept
+    rounded = None if rate is None else round(rate, 4)
+    return model.CacheOut(told.hits, told.misses, rounded, kept.entries, kept.size)
 
 
 @router.post(
@@ -61,10 +73,11 @@ async def add_job_type(request: Request, who: Operator) -> Response:
         created_at=who.manager.clock.now(),
         queue_order=_order(said.queue_order),
         batch_limit=said.batch_limit,
+        cache_ttl_s=said.cache_ttl_s,
     )
     row = await who.manager.job_types.save(row)
     who.note("job_type.save", row.name)
-    return answer(_shown(row, _waiting(who, row.name)), 201)
+    return answer(_shown(who, row, _waiting(who, row.name)), 201)
 
 
 def _waiting(who: Caller, name: str) -> int:
@@ -99,12 +112,13 @@ def _schema(raw: Raw | UnsetType, field: str) -> str | None:
     **described(model.JobTypeOut, errors=(404,)),
 )
 async def job_type(name: str, who: Reader) -> Response:
-    return answer(_shown(who.manager.job_types.get(name), _waiting(who, name)))
+    row = who.manager.job_types.get(name)
+    return answer(_shown(who, row, _waiting(who, name)))
 
 
 @router.patch(
     "/{name}",
-    summary="Change how many tasks of this kind go to one worker at once",
+    summary="Change how tasks of this kind are batched, or their results kept",
     **described(
         model.JobTypeOut,
         body=model.JobTypeChange,
@@ -114,9 +128,15 @@ async def job_type(name: str, who: Reader) -> Response:
 )
 async def change(name: str, request: Request, who: Operator) -> Response:
     said = await read(request, model.JobTypeChange)
-    row = await who.manager.job_types.limit_batches(name, said.batch_limit)
-    who.note("job_type.change", name, batch_limit=said.batch_limit)
-    return answer(_shown(row, _waiting(who, name)))
+    told = {"batch_limit": said.batch_limit, "cache_ttl_s": said.cache_ttl_s}
+    changes = {field: value for field, value in told.items() if value is not UNSET}
+    if not changes:
+        raise InvalidField(
+            "nothing to change: give batch_limit or cache_ttl_s", field="batch_limit"
+        )
+    row = await who.manager.job_types.change(name, **changes)
+    who.note("job_type.change", name, **changes)
+    return answer(_shown(who, row, _waiting(who, name)))
 
 
 @router.delete(
@@ -151,7 +171,7 @@ async def resume(name: str, who: Operator) -> Response:
 async def _pause(name: str, who: Caller, *, is_paused: bool) -> Response:
     row = await who.manager.job_types.pause(name, is_paused)
     who.note("job_type.pause" if is_paused else "job_type.resume", name)
-    return answer(_shown(row, _waiting(who, name)))
+    return answer(_shown(who, row, _waiting(who, name)))
 
 
 @router.delete(
@@ -163,3 +183,15 @@ async def clear_queue(name: str, who: Operator) -> Response:
     count = await who.manager.job_types.clear(name)
     who.note("job_type.clear", name, cancelled=count)
     return answer(model.QueueCleared("the queue is empty", name, count))
+
+
+@router.delete(
+    "/{name}/cache",
+    summary="Forget the results that are kept of this kind",
+    **described(model.CacheCleared, errors=(404,)),
+)
+async def clear_cache(name: str, who: Operator) -> Response:
+    who.manager.job_types.get(name)
+    count = await who.manager.caching.clear(name)
+    who.note("job_type.clear_cache", name, forgotten=count)
+    return answer(model.CacheCleared("no result is kept", name, count))

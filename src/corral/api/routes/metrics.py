@@ -11,6 +11,8 @@ from fastapi import APIRouter, Depends, Query, Response
 from corral.api import metric_model as model
 from corral.api.deps import Caller, answer, caller
 from corral.api.describe import described
+from corral.api.gateway_model import CacheOut
+from corral.api.routes.job_types import cache_out
 from corral.core.gpu import Gpu
 from corral.core.key import Scope
 from corral.core.metric import MINUTES_S, Figures, Span, TaskTotals
@@ -73,7 +75,7 @@ async def cluster_metrics(who: Reader, timeframe: str = "24h") -> Response:
             from_=_time(drawn.span.begin),
             to=_time(drawn.span.end),
             step_s=drawn.span.step_s,
-            metrics=_figures(drawn),
+            metrics=_figures(drawn, cache_out(who.manager.caching.figures())),
             times=_times(drawn.span),
             nodes=drawn.nodes,
             series={
@@ -125,7 +127,7 @@ def _gpu(gpu: Gpu, drawn: Mapping[str, Series]) -> model.GpuMetricsOut:
     )
 
 
-def _figures(drawn: ClusterHistory) -> model.FiguresOut:
+def _figures(drawn: ClusterHistory, cache: CacheOut) -> model.FiguresOut:
     tasks: TaskTotals = drawn.tasks
     judged = tasks.completed + tasks.failed
     response_s = tasks.response_s / tasks.completed if tasks.completed else None
@@ -142,6 +144,7 @@ def _figures(drawn: ClusterHistory) -> model.FiguresOut:
         ),
         memory_usage=_memory(drawn.series, "memory"),
         gpu_memory_usage=_memory(drawn.series, "gpu_memory"),
+        result_cache=cache,
     )
 
 

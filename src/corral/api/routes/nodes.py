@@ -12,10 +12,12 @@ from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.model_intake import models_in, models_word
 from corral.api.worker_intake import declared_specs, plain, worker_state
+from corral.client.port import has_port
 from corral.core.constraint import check_taint
 from corral.core.environment import to_plain
 from corral.core.key import Scope
 from corral.core.node import Sample
+from corral.core.peer import Peer
 from corral.core.worker import Worker
 from corral.errors import InvalidField
 from corral.manager import breakers, gpus, offering, owner, skew
@@ -188,11 +190,19 @@ async def beat(node_id: str, request: Request, who: OwnNode) -> Response:
     if offering.note(manager.cluster, manager.registry.node(node_id), beats):
         manager.dispatching.kick()
     link, word = manager.registry.node(node_id), said.owner
+    link.peer = _peer(said.peer)
     await skew.note_clock(manager.store, manager.clock, link, said.clock)
     reason = (word.reason or "in use") if word is not None and word.active else None
     is_drain = word is not None and word.drain
     await owner.note(manager.store, manager.clock, link, reason, drain=is_drain)
     return answer(node_model.BeatOut(version, drop))
+
+
+def _peer(said: node_model.PeerIn | None) -> Peer | None:
+    """Other nodes will be sent there: only to what our own peers open."""
+    if said is None or not has_port(said.url):
+        return None
+    return Peer(said.url.rstrip("/"), said.secret, said.models)
 
 
 def _note_models(

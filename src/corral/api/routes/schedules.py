@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, TypeVar
 
@@ -63,7 +64,8 @@ async def add(request: Request, who: Operator) -> Response:
         if getattr(task, field):
             raise InvalidField(f"a scheduled task has no {field}", field=field)
     deadline_s = _deadline(task.deadline)
-    spec = intake_of(who, request).one(bytes(said.task))
+    # What it will submit comes with no request.
+    spec = replace(intake_of(who, request), own={}).one(bytes(said.task))
     if LABEL in spec.labels or AT_LABEL in spec.labels:
         raise InvalidField(f"the label {LABEL!r} is set by schedules", field="labels")
     await who.manager.notifying.check(spec)

@@ -14,6 +14,7 @@ from corral.core.job_type import NAME
 from corral.core.key import Scope
 from corral.core.notice import OWN
 from corral.core.task import State, Task, TaskSpec
+from corral.core.trace import REQUEST
 from corral.errors import CorralError, InvalidField, TaskNotFound
 from corral.store.base import TaskFilter
 
@@ -34,6 +35,7 @@ def intake_of(who: Caller, request: Request) -> Intake:
         owner=who.key.owner,
         task_limit=request.app.state.task_body_limit,
         default_timeout_s=manager.config.default_timeout_s,
+        own=request.scope["corral_trace"].labels,
     )
 
 
@@ -138,15 +140,17 @@ async def list_tasks(
     worker_id: Word = None,
     label: Annotated[list[str] | None, Query(description="key:value")] = None,
     dead: bool | None = None,
+    request_id: Word = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
     cursor: Word = None,
 ) -> Response:
+    asked = {REQUEST: request_id} if request_id is not None else {}
     where = TaskFilter(
         states=_states(status),
         job_type=task_type,
         worker_id=worker_id,
-        labels=dict(_label(text) for text in label or ()),
+        labels=dict(_label(text) for text in label or ()) | asked,
         dead_letter=dead,
     )
     page = await who.manager.store.list_tasks(where, limit, offset, cursor)

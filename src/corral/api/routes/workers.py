@@ -251,6 +251,7 @@ def _outcome(said: node_model.OutcomeIn, lead_s: float) -> Outcome:
         TaskError(error.kind, error.message, error.traceback) if error else None,
         _moment(said.started_at - lead_s) if said.started_at else None,
         said.duration_s,
+        is_final=error is not None and error.is_final,
         load_s=said.load_s,
         memory_mb=said.memory_mb,
     )

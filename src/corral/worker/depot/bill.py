@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import msgspec
 
+from corral.core.peer import mark_of
 from corral.core.tree import fault_of
 from corral.errors import CorralError
 
@@ -24,13 +24,17 @@ class CorruptModel(CorralError):
 
 
 class BillFile(msgspec.Struct, omit_defaults=True):
-    """`url` is where it is, `parts` the objects it lies in, if the manager said so."""
+    """`url` is where it is, `parts` the objects it lies in, if the manager said so.
+
+    `peers` are other nodes that have it.
+    """
 
     name: str
     size: int
     sha256: str
     url: str | None = None
     parts: list[str] = []
+    peers: list[str] = []
 
 
 class Bill(msgspec.Struct, omit_defaults=True):
@@ -54,8 +58,7 @@ class Bill(msgspec.Struct, omit_defaults=True):
     @property
     def mark(self) -> str:
         """The same for the same files."""
-        told = "".join(f"{file.sha256} {file.name}\n" for file in self.files)
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        return mark_of((file.sha256, file.name) for file in self.files)
 
 
 class Note(msgspec.Struct, omit_defaults=True):
@@ -96,5 +99,6 @@ def read_bill(data: bytes) -> Bill:
 
 def without_urls(bill: Bill) -> Bill:
     """As it is noted: addresses are good for hours, and may be secret."""
-    files = [msgspec.structs.replace(file, url=None) for file in bill.files]
+    change = msgspec.structs.replace
+    files = [change(file, url=None, peers=[]) for file in bill.files]
     return msgspec.structs.replace(bill, files=files)

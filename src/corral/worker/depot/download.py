@@ -23,6 +23,7 @@ from corral.worker.depot.bill import BillFile, CorruptModel, Unfetched
 ROUNDS = 3
 PAUSE_S = 0.5
 STALL_S = 30.0
+NEAR_S = 3.0
 _PIECE = 1 << 20
 
 
@@ -43,11 +44,15 @@ class Way(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpWay:
-    """A URL; its server may know ranges or not."""
+    """A URL; its server may know ranges or not.
+
+    One that is near answers soon or not at all, and is reached by no proxy.
+    """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict)
     ca_file: str | None = None
+    is_near: bool = False
 
     def read(self, start: int) -> Iterator[bytes]:
         # Late: most workers never fetch anything.
@@ -59,7 +64,10 @@ class HttpWay:
         try:
             with (
                 httpx.Client(
-                    timeout=STALL_S, verify=self._tls(), follow_redirects=True
+                    timeout=httpx.Timeout(STALL_S, connect=self._connect_s),
+                    verify=self._tls(),
+                    follow_redirects=not self.is_near,
+                    trust_env=not self.is_near,
                 ) as client,
                 client.stream("GET", self.url, headers=headers) as answer,
             ):
@@ -75,6 +83,10 @@ class HttpWay:
                     skip = max(0, skip - len(piece))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Closed(str(error) or type(error).__name__) from error
+
+    @property
+    def _connect_s(self) -> float:
+        return NEAR_S if self.is_near else STALL_S
 
     def _tls(self) -> ssl.SSLContext:
         return tls_context(self.url, self.ca_file)

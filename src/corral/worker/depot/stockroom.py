@@ -19,6 +19,7 @@ from corral.core.job_type import NAME
 from corral.worker.depot.bill import (
     Bill,
     BillFile,
+    CorruptModel,
     Note,
     Unfetched,
     has_size,
@@ -234,10 +235,24 @@ class Stockroom:
             if is_here or (old is not None and _reuse(old, file, staging)):
                 count.add(file.size)
             else:
-                transfer.fetch(file, self._ways(bill, file))
+                self._fetch_file(transfer, bill, file)
         _tidy(staging, {file.name for file in bill.files})
         self._depot.settle(bill)
         tell(1.0, f"{bill.name} is here")
+
+    def _fetch_file(self, transfer: Transfer, bill: Bill, file: BillFile) -> None:
+        """From a peer where one has it; its word counts for nothing, the hash does."""
+        ways = self._ways(bill, file)
+        if not file.peers:
+            transfer.fetch(file, ways)
+            return
+        near: list[Way] = [HttpWay(url, is_near=True) for url in file.peers]
+        try:
+            transfer.fetch(file, [*near, *ways])
+        except CorruptModel as error:
+            # Bytes of several may be in it: it is begun anew, without them.
+            log.warning("a peer gave other bytes: %s", error.message)
+            transfer.fetch(file, ways)
 
     def _ways(self, bill: Bill, file: BillFile) -> list[Way]:
         ways: list[Way] = [HttpWay(file.url)] if file.url else []

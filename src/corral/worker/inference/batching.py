@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from corral.worker.base import Failure
 from corral.worker.inference.call import Call, Loaded
 from corral.worker.inference.fault import OutOfMemory, is_out_of_memory
+from corral.worker.inference.peak import Gauge, no_gauge
 
 Answer = dict[str, Any] | Failure
 _LEARN = 0.3
@@ -55,14 +57,19 @@ class Batch:
 
 
 def gather(
-    keys: Sequence[object], costs: Sequence[int], limits: Limits, pace: Pace
+    keys: Sequence[object],
+    costs: Sequence[int],
+    limits: Limits,
+    pace: Pace,
+    fits: float = math.inf,
 ) -> list[Batch]:
     """Like calls together, those of like length side by side, within the limits.
 
-    A call that is over the limits by itself goes alone.
+    `fits` is how many tokens memory allows. A call that is over the limits by itself
+    goes alone.
     """
     most = min(limits.count, pace.most or limits.count)
-    room = min(limits.tokens, pace.tokens_in(limits.latency_s))
+    room = min(limits.tokens, pace.tokens_in(limits.latency_s), fits)
     groups: dict[object, list[int]] = {}
     for place, key in enumerate(keys):
         # What is like nothing is a group by itself.
@@ -90,8 +97,10 @@ def run_all(
     limits: Limits,
     pace: Pace,
     trim: Callable[[], None],
+    gauge: Gauge | None = None,
 ) -> list[Answer]:
     """Every call's answer, or why it has none, in order."""
+    gauge = gauge or no_gauge()
     answers: list[Answer | None] = [None] * len(calls)
     costs: dict[int, int] = {}
     for place, call in enumerate(calls):
@@ -101,10 +110,12 @@ def run_all(
             answers[place] = error
     ready = list(costs)
     keys = [model.likeness(calls[place]) for place in ready]
-    for batch in gather(keys, [costs[p] for p in ready], limits, pace):
+    fits = gauge.tokens()
+    for batch in gather(keys, [costs[p] for p in ready], limits, pace, fits):
         places = [ready[i] for i in batch.places]
         began = time.perf_counter()
-        done = _halve(model, [calls[p] for p in places], pace, trim)
+        with gauge.batch(len(places), batch.tokens):
+            done = _halve(model, [calls[p] for p in places], pace, trim)
         pace.learn(batch.tokens, time.perf_counter() - began)
         for place, answer in zip(places, done, strict=True):
             answers[place] = answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,33 +12,60 @@ from corral.worker.inference.place import ModelRef
 from corral.worker.inference.request import Request
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What attempts before this one have sent of a text.
+
+    `tokens` are those that were chosen for it, where all of them are known: text alone
+    may be read as other tokens than those it was written with.
+    """
+
+    text: str = ""
+    tokens: tuple[int, ...] | None = None
+
+
+def sent_in(pieces: Sequence[Any]) -> Sent:
+    """What the pieces that were emitted make up."""
+    told = [p if isinstance(p, dict) else {"text": p} for p in pieces]
+    text = "".join(str(piece.get("text", "")) for piece in told)
+    if not all(isinstance(piece.get("tokens"), list) for piece in told):
+        return Sent(text)
+    return Sent(text, tuple(int(t) for piece in told for t in piece["tokens"]))
+
+
 class Voice:
     """The task behind a request: asks it to stop, and takes what is sent early.
 
     A batch that is run again says the same again: nothing is sent twice.
     """
 
-    __slots__ = ("_at", "_context", "_sent")
+    __slots__ = ("_at", "_context", "_sent", "_told")
 
-    def __init__(self, context: Context | None = None) -> None:
+    def __init__(
+        self, context: Context | None = None, sent: Sent | None = None
+    ) -> None:
         self._context = context
-        self._at = self._sent = 0
+        self._at = 0
+        self._sent = len(sent.text) if sent else 0
+        self._told = len(sent.tokens or ()) if sent else 0
 
     @property
     def is_cancelled(self) -> bool:
         return self._context is not None and self._context.cancelled
 
-    def begin(self) -> None:
-        """What is said next is the beginning of the text."""
-        self._at = 0
+    def begin(self, at: int = 0) -> None:
+        """What is said next comes after so many letters of the text."""
+        self._at = at
 
-    def say(self, text: str) -> None:
-        """Send a piece of text ahead of the answer."""
+    def say(self, text: str, tokens: Sequence[int]) -> None:
+        """Send a piece of text ahead of the answer; `tokens` are all chosen so far."""
         fresh = text[max(self._sent - self._at, 0) :]
         self._at += len(text)
-        if fresh and self._context is not None:
-            self._context.emit({"text": fresh})
         self._sent = max(self._sent, self._at)
+        if fresh and self._context is not None:
+            news = list(tokens[self._told :])
+            self._context.emit({"text": fresh, "tokens": news})
+            self._told = max(self._told, len(tokens))
 
     def progress(self, fraction: float) -> None:
         if self._context is not None:
@@ -46,13 +74,13 @@ class Voice:
 
 @dataclass(slots=True)
 class Call:
-    """`sent` is text that an attempt before this one has sent: the answer goes on from
-    there. `made` is the backend's own: what it has made of the request already.
+    """The answer goes on from what was `sent`. `made` is the backend's own: what it has
+    made of the request already.
     """
 
     request: Request
     voice: Voice = field(default_factory=Voice)
-    sent: str = ""
+    sent: Sent = field(default_factory=Sent)
     made: Any = None
 
 

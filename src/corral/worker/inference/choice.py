@@ -1,11 +1,13 @@
 """Chooses the next token of every row of a batch, each row by its own values.
 
-Every row has its own source of chance, so that its text does not depend on the rows
-that happen to be generated beside it.
+Every row has its own source of chance, which tells the same for the same step: its text
+depends neither on the rows that happen to be generated beside it, nor on whether it
+was begun by an attempt that was lost.
 """
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -17,6 +19,24 @@ from corral.worker.inference.request import Generate
 _NEVER = float("-inf")
 
 
+class Chance:
+    """Noise for each step of one row: by its seed and the step's number alone."""
+
+    def __init__(self, seed: int | None, device: Any) -> None:
+        self._seed = secrets.randbits(63) if seed is None else seed
+        # Not every device has chance of its own; the processor always has.
+        is_cuda = torch.device(device).type == "cuda"
+        self._source = torch.Generator(device=device if is_cuda else "cpu")
+
+    def exponential(self, step: int, size: int) -> Any:
+        """So many numbers of the exponential distribution."""
+        # Hashed: neighbouring seeds and steps must have nothing in common.
+        told = hashlib.blake2b(b"%d/%d" % (self._seed, step), digest_size=8).digest()
+        self._source.manual_seed(int.from_bytes(told, "little"))
+        noise = torch.empty(size, device=self._source.device)
+        return noise.exponential_(generator=self._source)
+
+
 class Choice:
     """A logits processor after which the highest score is the token chosen."""
 
@@ -25,7 +45,13 @@ class Choice:
         requests: Sequence[Generate],
         prompts: Sequence[Sequence[int]],
         device: Any,
+        done: Sequence[int],
+        chances: Sequence[Chance] | None = None,
     ) -> None:
+        """`done` is how many tokens each row has already, in its prompt.
+
+        `chances` are of those rows that leave something to chance, in their order.
+        """
         self._prompts = prompts
         self._device = device
         self._drawn = [i for i, r in enumerate(requests) if r.temperature > 0.0]
@@ -36,7 +62,8 @@ class Choice:
         self._penalty = self._column([r.repetition_penalty for r in requests])
         self._has_penalty = any(r.repetition_penalty != 1.0 for r in requests)
         self._is_cut = any(r.top_p < 1.0 or r.top_k for r in drawn)
-        self._chance = [self._generator(r.seed) for r in drawn]
+        self._chance = chances or [Chance(r.seed, device) for r in drawn]
+        self._steps = [done[i] for i in self._drawn]
         self._seen: Any = None
 
     @property
@@ -56,13 +83,6 @@ class Choice:
         made = torch.tensor(values, dtype=torch.float32, device=self._device)
         return made[:, None]
 
-    def _generator(self, seed: int | None) -> Any:
-        # Not every device has chance of its own; the processor always has.
-        is_cuda = torch.device(self._device).type == "cuda"
-        chance = torch.Generator(device=self._device if is_cuda else "cpu")
-        chance.manual_seed(secrets.randbits(63) if seed is None else seed)
-        return chance
-
     def _penalise(self, input_ids: Any, scores: Any) -> Any:
         """Tokens that were there get a lower score; padding was not there."""
         if self._seen is None:
@@ -78,14 +98,10 @@ class Choice:
         scores = scores / self._heat
         if self._is_cut:
             scores = self._cut(scores)
-        noise = torch.stack(
-            [
-                torch.empty(scores.shape[1], device=chance.device)
-                .exponential_(generator=chance)
-                .to(scores.device)
-                for chance in self._chance
-            ]
-        )
+        pairs = zip(self._chance, self._steps, strict=True)
+        drawn = [chance.exponential(step, scores.shape[1]) for chance, step in pairs]
+        noise = torch.stack(drawn).to(scores.device)
+        self._steps = [step + 1 for step in self._steps]
         # The highest of p/e, with e exponential, falls on each token as often as p.
         picked = (torch.softmax(scores, dim=-1) / noise).argmax(dim=-1, keepdim=True)
         return torch.full_like(scores, _NEVER).scatter_(1, picked, 0.0)

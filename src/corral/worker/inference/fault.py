@@ -1,6 +1,7 @@
 """What may be wrong with a request or a model, each with a kind and one line to show.
 
-None of it gets better by trying again, but memory: that may be there elsewhere.
+What is wrong with a request is final. What is wrong with a model, or with memory, may
+be right elsewhere.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from corral.core.report import OUT_OF_MEMORY
 from corral.worker.base import Failure
 
 BAD_INPUT = "bad_input"
+REMOTE_CODE = "remote_code"
 
 _SIGNS = (
     "out of memory",
@@ -23,18 +25,20 @@ class Refused(Failure):
     """The request cannot be done as it stands, here or anywhere."""
 
     def __init__(self, message: str, kind: str = BAD_INPUT) -> None:
-        super().__init__(one_line(message), kind=kind)
+        super().__init__(one_line(message), kind=kind, is_final=True)
 
 
 class Unusable(Failure):
     """The model cannot be loaded; `kind` says why.
 
     It is unknown_model, corrupt_model, unsupported_model, remote_code or
-    missing_library.
+    missing_library. Another node may have better files or libraries; code of a model
+    runs on none that nobody has allowed.
     """
 
     def __init__(self, message: str, kind: str) -> None:
-        super().__init__(one_line(message), kind=kind)
+        is_final = kind == REMOTE_CODE
+        super().__init__(one_line(message), kind=kind, is_final=is_final)
 
 
 class OutOfMemory(Failure):

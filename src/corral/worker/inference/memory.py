@@ -1,37 +1,46 @@
 """What models really take: measured before and after, never believed.
 
-On cards it is what torch has allocated there, on the processor what the weights take;
-the process as a whole is looked at beside.
+On cards it is what torch has allocated there, on the processor what the weights take
+and what the process as a whole has.
 """
 
 from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import psutil
 
 from corral.worker.inference.device import MB, Device
+from corral.worker.inference.peak import Peaks
+
+_PROCESS = Path("/proc/self")
+_RESET_PEAK = "5"
 
 
 @dataclass(slots=True)
 class Use:
     """What one model takes, in MB.
 
-    `size_mb` is what its load took, `peak_mb` the most that a batch of it took on top;
-    `left_mb` is what was not given back when it was last unloaded.
+    `size_mb` is what its load took, `peaks` what batches of it took on top; `left_mb`
+    is what was not given back when it was last unloaded.
     """
 
     size_mb: float = 0.0
     before_mb: float = 0.0
     after_mb: float = 0.0
-    peak_mb: float = 0.0
     left_mb: float = 0.0
     loads: int = 0
     """How often it was loaded."""
+    peaks: Peaks = field(default_factory=Peaks)
+
+    @property
+    def peak_mb(self) -> float:
+        return max(self.peaks.told().values(), default=0.0)
 
 
 class Meter:
@@ -56,8 +65,8 @@ class Meter:
         """The same, with what torch keeps around it: what others cannot have."""
         if not self._cards:
             return self.used_mb()
-        self.trim()
         torch = sys.modules["torch"]
+        torch.cuda.empty_cache()
         return float(sum(map(torch.cuda.memory_reserved, self._cards))) / MB
 
     def free_mb(self, fraction: float) -> dict[int, float]:
@@ -79,25 +88,44 @@ class Meter:
             sys.modules["torch"].cuda.set_per_process_memory_fraction(fraction, card)
 
     def trim(self) -> None:
-        """Give back what nobody uses any more."""
+        """Give back what nobody uses any more; looking for it takes a while."""
         gc.collect()
         if self._cards:
             torch = sys.modules["torch"]
             torch.cuda.empty_cache()
 
     @contextmanager
-    def watch(self, use: Use) -> Iterator[None]:
+    def watch(self, note: Callable[[float], None]) -> Iterator[None]:
         """Note the most that is taken meanwhile, on top of what was before."""
         before = self.used_mb()
-        for card in self._cards:
-            sys.modules["torch"].cuda.reset_peak_memory_stats(card)
+        self._reset_peak()
         try:
             yield
         finally:
-            use.peak_mb = max(use.peak_mb, self._peak_mb() - before)
+            note(max(self._peak_mb() - before, 0.0))
+
+    def _reset_peak(self) -> None:
+        for card in self._cards:
+            sys.modules["torch"].cuda.reset_peak_memory_stats(card)
+        if not self._cards:
+            with suppress(OSError):
+                (_PROCESS / "clear_refs").write_text(_RESET_PEAK, encoding="ascii")
 
     def _peak_mb(self) -> float:
         if not self._cards:
-            return self.used_mb()
+            return max(self.used_mb(), _process_peak_mb())
         torch = sys.modules["torch"]
         return float(sum(map(torch.cuda.max_memory_allocated, self._cards))) / MB
+
+
+def _process_peak_mb() -> float:
+    """The most this process had since the last reset; 0 where the system says nothing.
+
+    Only where it can be reset: else it would be the most it ever had.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        if (_PROCESS / "clear_refs").exists():
+            for line in (_PROCESS / "status").read_text(encoding="utf-8").splitlines():
+                if line.startswith("VmHWM:"):
+                    return float(line.split()[1]) / 1024
+    return 0.0

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Iterator
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -19,6 +21,7 @@ from transformers import AutoTokenizer
 from transformers.utils import logging as chatter
 
 from corral.worker.inference.fault import (
+    REMOTE_CODE,
     OutOfMemory,
     Unusable,
     is_out_of_memory,
@@ -35,6 +38,8 @@ for _part in ("modeling_utils", "generation.utils"):
 # A bar that fills up belongs in a terminal, not in the log of somebody's task.
 chatter.disable_progress_bar()
 chatter.set_verbosity_error()
+# The first number in a parameter's name counts layers.
+_LAYER = re.compile(r".*?\.\d+(?=\.)")
 
 
 def load_model(auto: Any, ref: ModelRef, plan: Plan, **more: Any) -> Any:
@@ -93,7 +98,7 @@ def _explain(ref: ModelRef, error: Exception) -> Exception:
             f"model {ref.name} brings code of its own; an administrator allows it with "
             "trust_remote_code in the model's definition"
         )
-        return Unusable(text, "remote_code")
+        return Unusable(text, REMOTE_CODE)
     if isinstance(error, ImportError):
         text = f"model {ref.name} needs a library that is not here: {said}"
         return Unusable(text, "missing_library")
@@ -125,6 +130,37 @@ def weights_mb(*modules: Any) -> float:
     return float(sum(seen.values())) / MB
 
 
+def precision_of(*modules: Any) -> str | None:
+    """The type of most of the numbers: what was loaded, not what was asked for."""
+    count: Counter[str] = Counter()
+    for module in modules:
+        for tensor in module.parameters():
+            count[str(tensor.dtype).removeprefix("torch.")] += tensor.numel()
+    return count.most_common(1)[0][0] if count else None
+
+
+def layers_of(*modules: Any) -> dict[str, int]:
+    """How many layers are on which device; what lies on disk is told as such."""
+    found: dict[tuple[int, str], str] = {}
+    for number, module in enumerate(modules):
+        places = getattr(module, "hf_device_map", None) or {}
+        for name, tensor in module.named_parameters():
+            layer = _LAYER.match(name)
+            where = _place_of(name, places) or str(tensor.device)
+            if layer is not None:
+                found.setdefault((number, layer[0]), where)
+    return dict(Counter(found.values()))
+
+
+def _place_of(name: str, places: Mapping[str, Any]) -> str | None:
+    """Where accelerate has put it: it moves what is elsewhere only to compute."""
+    for prefix in sorted(places, key=len, reverse=True):
+        if not prefix or name == prefix or name.startswith(f"{prefix}."):
+            place = places[prefix]
+            return f"cuda:{place}" if isinstance(place, int) else str(place)
+    return None
+
+
 def on_device(inputs: Any, device: str) -> dict[str, Any]:
     return {name: tensor.to(device) for name, tensor in inputs.items()}
 
@@ -134,9 +170,19 @@ class Holder:
 
     def __init__(self, *modules: Any) -> None:
         self._modules = list(modules)
+        self._facts: dict[str, Any] | None = None
 
     def weights_mb(self) -> float:
         return weights_mb(*self._modules)
+
+    def facts(self) -> dict[str, Any]:
+        """Asked after every batch; weights stay where they are."""
+        if self._facts is None:
+            self._facts = {
+                "precision": precision_of(*self._modules),
+                "layers": layers_of(*self._modules),
+            }
+        return self._facts
 
     def unload(self) -> None:
         # Whatever a subclass has made of it goes, too.

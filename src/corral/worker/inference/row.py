@@ -67,6 +67,11 @@ class Row:
         self._spelled = 0
         self._is_stopped = False
 
+    def go_on(self, tokens: Sequence[int]) -> None:
+        """Take what an attempt before this one has chosen already."""
+        for token in tokens:
+            self.take(token)
+
     def take(self, token: int) -> bool:
         """Take the next token; true when the row has ended."""
         if self.reason is not None:
@@ -81,6 +86,11 @@ class Row:
         if self._voice.is_cancelled:
             return self._end("cancelled")
         return False
+
+    def cancel(self) -> None:
+        """End it between two tokens."""
+        if self.reason is None:
+            self._end("cancelled")
 
     @property
     def text(self) -> str:
@@ -123,8 +133,10 @@ class Row:
     def _pass_on(self, text: str) -> None:
         if text:
             self._text.append(text)
-            if self._is_streamed:
-                self._voice.say(text)
+            # Cancelled is not ended: what was held back may come out as other text
+            # when another attempt goes on from here.
+            if self._is_streamed and self.reason != "cancelled":
+                self._voice.say(text, self.tokens)
 
 
 class Rows:

@@ -7,9 +7,9 @@ import importlib
 import importlib.util
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import psutil
@@ -21,6 +21,7 @@ from corral.worker.inference.device import DTYPES, choose_dtype, find_devices
 from corral.worker.inference.fault import Unusable
 from corral.worker.inference.kind import Kind
 from corral.worker.inference.memory import Meter, Use
+from corral.worker.inference.peak import Gauge
 from corral.worker.inference.place import ModelRef, Resolver
 from corral.worker.inference.plan import Plan, Room, make_plan
 
@@ -62,7 +63,10 @@ class Stock:
         self._offload_dir = offload_dir
         self._meter = Meter(self._devices)
         self._meter.cap(fraction)
+        self.is_busy: Callable[[], bool] = lambda: False
+        """Is something computed beside? What memory is taken then tells nothing."""
         self._held: dict[str, Loaded] = {}
+        self._plans: dict[str, Plan] = {}
         self._uses: dict[str, Use] = {}
 
     def prepare(self) -> None:
@@ -86,6 +90,7 @@ class Stock:
         weights.verify(ref.folder, ref.files)
         plan = self._plan(ref)
         use = self._uses.setdefault(name, Use())
+        was_busy = self.is_busy()
         use.before_mb = self._meter.held_mb()
         try:
             loaded = backend(ref, plan)
@@ -95,13 +100,17 @@ class Stock:
             raise
         use.after_mb = self._meter.held_mb()
         use.loads += 1
-        took = use.after_mb - use.before_mb
-        use.size_mb = took if self._meter.reads_cards else loaded.weights_mb()
-        self._held[name] = loaded
+        is_sure = self._meter.reads_cards and not (was_busy or self.is_busy())
+        took_mb = use.after_mb - use.before_mb if is_sure else 0.0
+        # What was freed meanwhile, of somebody else's, is not to its credit.
+        is_split = is_sure and plan.is_spread
+        use.size_mb = took_mb if is_split else max(took_mb, loaded.weights_mb())
+        self._held[name], self._plans[name] = loaded, plan
 
     def unload(self, name: str) -> None:
         """Free what it took, and look whether it is free."""
         loaded, use = self._held.pop(name, None), self._uses.get(name)
+        self._plans.pop(name, None)
         if loaded is None or use is None:
             return
         before = self._meter.held_mb()
@@ -109,7 +118,8 @@ class Stock:
         del loaded
         self._meter.trim()
         use.left_mb = max(self._meter.held_mb() - (before - use.size_mb), 0.0)
-        if self._meter.reads_cards and use.left_mb > _LEFT * use.size_mb:
+        is_sure = self._meter.reads_cards and not self.is_busy()
+        if is_sure and use.left_mb > _LEFT * use.size_mb:
             sys.stderr.write(
                 f"model {name} was unloaded, but {use.left_mb:.1f} of its "
                 f"{use.size_mb:.1f} MB did not come back\n"
@@ -137,8 +147,20 @@ class Stock:
                 found[name] = size
         return found
 
-    def watch(self, name: str) -> AbstractContextManager[None]:
-        return self._meter.watch(self._uses.setdefault(name, Use()))
+    def gauge(self, name: str) -> Gauge:
+        """Looks at what batches of a model take, and at what is left for them."""
+        use = self._uses.setdefault(name, Use())
+        return Gauge(use.peaks, partial(self._free_mb, name), self._meter.watch)
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """Where a model is and in which precision, and what its batches take."""
+        if name not in self._held:
+            return {}
+        loaded, plan = self._held[name], self._plans[name]
+        found = {"device": plan.device.kind, "peaks": self.use(name).peaks.told()}
+        # What is no model of torch cannot tell.
+        tell = getattr(loaded, "facts", None)
+        return found | (tell() if callable(tell) else {})
 
     def trim(self) -> None:
         self._meter.trim()
@@ -154,8 +176,9 @@ class Stock:
                 name: {
                     "memory_mb": round(self._uses[name].size_mb, 2),
                     "peak_mb": round(self._uses[name].peak_mb, 2),
+                    **self.facts(name),
                 }
-                for name in self._held
+                for name in list(self._held)
             },
             "time": time.time(),
         }
@@ -178,8 +201,18 @@ class Stock:
         cards = self._meter.free_mb(self._fraction)
         if ours is not None:
             cards = {card: min(free, ours) for card, free in cards.items()}
-        spare = psutil.virtual_memory().available / weights.MB * _MACHINE_SHARE
-        return Room(cards, spare, offload_dir=self._offload_dir)
+        return Room(cards, self._spare_mb(), offload_dir=self._offload_dir)
+
+    def _free_mb(self, name: str) -> float | None:
+        """What a batch of this model may take now, on the device it is on."""
+        if name not in self._plans:
+            return None
+        if not self._meter.reads_cards:
+            return self._spare_mb()
+        return self._meter.free_mb(self._fraction).get(self._plans[name].device.index)
+
+    def _spare_mb(self) -> float:
+        return psutil.virtual_memory().available / weights.MB * _MACHINE_SHARE
 
     def _expected_mb(self, name: str) -> float | None:
         """A model that is broken is told of when it is asked for."""

@@ -11,10 +11,11 @@ from jinja2 import TemplateError
 from transformers import AutoModelForCausalLM, GenerationConfig
 
 from corral.worker.inference import pretrained
-from corral.worker.inference.call import Call
+from corral.worker.inference.call import Call, Sent
 from corral.worker.inference.choice import Choice
 from corral.worker.inference.fault import Refused
 from corral.worker.inference.kind import Kind
+from corral.worker.inference.past import Past, takes_rows
 from corral.worker.inference.place import ModelRef
 from corral.worker.inference.plan import Plan
 from corral.worker.inference.request import Generate
@@ -23,13 +24,31 @@ from corral.worker.inference.row import Row, Rows, Spelling
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`ids` end with what an earlier attempt has sent; `limit` is what may follow."""
+    """What a row begins with. `ids` are what it is spelled after; `limit` is how many
+    tokens may follow those, and `done` which have been chosen already.
+    """
 
-    text: str
     ids: list[int]
     limit: int
     own: int
     """How many of `ids` are the prompt's own."""
+    done: tuple[int, ...] = ()
+    start: str = ""
+    """The text that `ids` have after the prompt."""
+
+    @property
+    def read(self) -> list[int]:
+        """What the model reads before it chooses."""
+        return [*self.ids, *self.done]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A text that is being written."""
+
+    request: Generate
+    prompt: Prompt
+    row: Row
 
 
 class TextModel(pretrained.Holder):
@@ -39,7 +58,7 @@ class TextModel(pretrained.Holder):
         self._name = ref.name
         self._tokenizer = pretrained.load_tokenizer(ref)
         self._model = pretrained.load_model(AutoModelForCausalLM, ref, plan)
-        self._device = pretrained.home_of(self._model, plan)
+        self.device = pretrained.home_of(self._model, plan)
         self._longest = pretrained.longest(self._model, self._tokenizer)
         self._ends = _end_marks(self._model, self._tokenizer)
         super().__init__(self._model)
@@ -53,33 +72,50 @@ class TextModel(pretrained.Holder):
         return Kind.GENERATE
 
     def run(self, calls: list[Call]) -> list[dict[str, Any]]:
-        prompts = [self._prompt(call) for call in calls]
-        rows = [self._row(call, p) for call, p in zip(calls, prompts, strict=True)]
-        for call in calls:
-            call.voice.begin()
-        self._generate([_request(c) for c in calls], prompts, rows)
-        return [
-            _answer(call.sent, prompt, row)
-            for call, prompt, row in zip(calls, prompts, rows, strict=True)
-        ]
+        drafts = [self.begin(call) for call in calls]
+        # What an earlier attempt had brought to its end is only told again.
+        left = [d for d in drafts if d.row.reason is None and d.prompt.limit]
+        if left:
+            rows = [d.row for d in left]
+            self._generate([d.request for d in left], [d.prompt for d in left], rows)
+        return [self.finish(draft) for draft in drafts]
+
+    def begin(self, call: Call) -> Draft:
+        """What there is of a text before this model writes."""
+        prompt = self._prompt(call)
+        return Draft(_request(call), prompt, self._row(call, prompt))
+
+    def finish(self, draft: Draft) -> dict[str, Any]:
+        """The answer, once its row has ended."""
+        return _answer(draft.prompt, draft.row)
+
+    def past(self) -> Past:
+        """Where rows are read, by those who write them one token at a time."""
+        return Past(self._model, self._fill(), self.device)
+
+    @property
+    def takes_rows(self) -> bool:
+        """May rows join while others are being written?"""
+        return takes_rows(self._model)
 
     def _generate(
         self, requests: Sequence[Generate], prompts: Sequence[Prompt], rows: list[Row]
     ) -> None:
-        device = self._device
-        pad = self._tokenizer.pad_token_id
-        fill = next(iter(sorted(self._ends)), 0) if pad is None else pad
-        ids, mask = _padded([p.ids for p in prompts], fill, device)
-        choice = Choice(requests, [p.ids for p in prompts], device)
+        device, fill = self.device, self._fill()
+        read = [p.read for p in prompts]
+        ids, mask = _padded(read, fill, device)
+        choice = Choice(requests, read, device, [len(p.done) for p in prompts])
         with torch.inference_mode():
             self._model.generate(
                 input_ids=ids,
                 attention_mask=mask,
                 generation_config=GenerationConfig(
-                    max_new_tokens=max(p.limit for p in prompts),
+                    max_new_tokens=max(p.limit - len(p.done) for p in prompts),
                     do_sample=False,
                     num_beams=1,
                     use_cache=True,
+                    # What a request says counts, not what its model came with.
+                    repetition_penalty=1.0,
                     eos_token_id=sorted(self._ends) or None,
                     pad_token_id=fill,
                 ),
@@ -87,24 +123,29 @@ class TextModel(pretrained.Holder):
                 stopping_criteria=[Rows(rows, device)],
             )
 
-    def _read(self, request: Generate, sent: str) -> Prompt:
+    def _fill(self) -> int:
+        pad = self._tokenizer.pad_token_id
+        return next(iter(sorted(self._ends)), 0) if pad is None else int(pad)
+
+    def _read(self, request: Generate, sent: Sent) -> Prompt:
         text = self._spoken(request)
         ids = self._encode(text, is_chat=request.messages is not None)
-        # Together, as it would be read: tokens do not end where an attempt ended.
-        whole = ids
-        if sent:
-            whole = self._encode(text + sent, is_chat=request.messages is not None)
-        if not whole:
+        if not ids:
             raise Refused("prompt: it has no token that the model knows")
-        limit = request.max_tokens - (len(whole) - len(ids))
+        limit = request.max_tokens
         if self._longest is not None:
-            if len(whole) >= self._longest:
+            if len(ids) >= self._longest:
                 raise Refused(
-                    f"prompt: it has {len(whole)} tokens, and model {self._name} takes "
+                    f"prompt: it has {len(ids)} tokens, and model {self._name} takes "
                     f"{self._longest} with its answer; shorten it"
                 )
-            limit = min(limit, self._longest - len(whole))
-        return Prompt(text, whole, max(limit, 1), len(ids))
+            limit = min(limit, self._longest - len(ids))
+        if sent.tokens is not None or not sent.text:
+            return Prompt(ids, limit, len(ids), sent.tokens or ())
+        # Together, as it would be read: tokens do not end where an attempt ended.
+        whole = self._encode(text + sent.text, is_chat=request.messages is not None)
+        left = max(limit - (len(whole) - len(ids)), 0)
+        return Prompt(whole, left, len(ids), start=sent.text)
 
     def _encode(self, text: str, *, is_chat: bool) -> list[int]:
         # A chat template writes the beginning mark itself.
@@ -134,7 +175,7 @@ class TextModel(pretrained.Holder):
     def _row(self, call: Call, prompt: Prompt) -> Row:
         request = _request(call)
         spelling = Spelling(self._spell, prompt.ids)
-        return Row(
+        row = Row(
             call.voice,
             spelling,
             prompt.limit,
@@ -142,6 +183,9 @@ class TextModel(pretrained.Holder):
             request.stops,
             request.stream,
         )
+        call.voice.begin(len(prompt.start))
+        row.go_on(prompt.done)
+        return row
 
     def _spell(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
@@ -152,9 +196,9 @@ def _request(call: Call) -> Generate:
     return call.request
 
 
-def _answer(sent: str, prompt: Prompt, row: Row) -> dict[str, Any]:
+def _answer(prompt: Prompt, row: Row) -> dict[str, Any]:
     return {
-        "text": sent + row.text,
+        "text": prompt.start + row.text,
         "finish_reason": row.reason or "length",
         "prompt_tokens": prompt.own,
         "tokens": len(row.tokens) + len(prompt.ids) - prompt.own,

@@ -4,8 +4,9 @@ it loads and unloads what it is told, and says what that takes.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from corral.errors import WorkerError
 from corral.worker.base import Context, Failure, Worker
 from corral.worker.inference import batching, request
 from corral.worker.inference.answer import foreign_answer
-from corral.worker.inference.call import Call, Loaded, Voice
+from corral.worker.inference.call import Call, Loaded, Sent, Voice, sent_in
 from corral.worker.inference.fault import Refused
-from corral.worker.inference.kind import Ask, ask_of, is_health_check
+from corral.worker.inference.kind import Ask, Kind, ask_of, is_health_check
+from corral.worker.inference.line import Answer, Line, Means
 from corral.worker.inference.place import Resolver
 from corral.worker.inference.stock import Stock
 
@@ -53,8 +55,8 @@ class InferenceWorker(Worker):
     # A generation that is cancelled ends after the next token; killing its runner
     # would take every warm model along.
     stop_grace_s = 10.0
-    contexts: Sequence[Context] = ()
-    """One for each payload of a batch."""
+    # One copy of a model serves all orders, and texts are written together.
+    shares_runner = True
 
     def __init__(self, **params: Any) -> None:
         super().__init__(**params)
@@ -67,6 +69,9 @@ class InferenceWorker(Worker):
             max(told.max_batch, 1), told.max_batch_tokens, told.max_batch_s
         )
         self._pace: dict[str, batching.Pace] = {}
+        self._lines: dict[str, Line] = {}
+        self._lock = threading.Lock()
+        self._loading = threading.Lock()
 
     def start(self) -> None:
         # Late: the settings bring more along than the other workers' runners have.
@@ -87,6 +92,7 @@ class InferenceWorker(Worker):
             )
         except Failure as error:
             raise WorkerError(f"parameters of InferenceWorker: {error}") from None
+        self._stock.is_busy = self._is_busy
         self._stock.prepare()
 
     def resolver(self, place: Path) -> Resolver:
@@ -97,13 +103,18 @@ class InferenceWorker(Worker):
         return DepotResolver(place, self._told.models)
 
     def load_model(self, name: str) -> None:
-        self._stock.load(name)
+        with self._loading:
+            self._stock.load(name)
 
     def unload_model(self, name: str) -> None:
+        self._lines.pop(name, None)
         self._stock.unload(name)
 
     def model_memory_mb(self, name: str) -> float | None:
         return self._stock.use(name).size_mb
+
+    def model_facts(self, name: str) -> Mapping[str, Any]:
+        return self._stock.facts(name)
 
     def model_sizes(self) -> Mapping[str, float]:
         return self._stock.sizes()
@@ -112,52 +123,77 @@ class InferenceWorker(Worker):
         return self._stock.describe()
 
     def run(self, payload: Any) -> Any:
-        (answer,) = self._answer([payload], [self.context])
-        if isinstance(answer, Failure):
+        ((_, answer),) = self._answers([payload], [self.context])
+        if isinstance(answer, Exception):
             raise answer
         return answer
 
-    def run_batch(self, payloads: list[Any]) -> list[Any]:
-        """Like requests together; a failure stands for the request that it failed."""
-        if len(self.contexts) != len(payloads):
+    def run_batch(self, payloads: list[Any]) -> list[Any] | Iterator[tuple[int, Any]]:
+        """Like requests together; a failure stands for the request that it failed.
+
+        With lanes each answer is told as soon as it is there.
+        """
+        contexts = getattr(self, "contexts", ())
+        if len(contexts) != len(payloads):
             # Whose each of them is, and of what type, nobody has told: one by one.
             raise Refused("a batch needs the context of each of its tasks")
-        for context in self.contexts:
+        for context in contexts:
             context.allow_to_stop(self.stop_grace_s)
-        return self._answer(payloads, self.contexts)
+        answers = self._answers(payloads, contexts)
+        if self.lanes > 1:
+            return answers
+        return [answer for _, answer in sorted(answers, key=lambda told: told[0])]
 
-    def _answer(
+    def _answers(
         self, payloads: Sequence[Any], contexts: Sequence[Context]
-    ) -> list[Any]:
+    ) -> Iterator[tuple[int, Any]]:
+        """Each payload's place and answer; an exception where there is none."""
         if all(is_health_check(context.job_type) for context in contexts):
-            return [self._healthy() for _ in contexts]
+            yield from enumerate(self._healthy() for _ in contexts)
+            return
         model = self._model_of(payloads[0], contexts[0])
         loaded = self._stock.loaded(model)
         began = time.perf_counter()
-        asks: dict[int, tuple[Ask, Call]] = {}
-        answers: list[Any] = [None] * len(payloads)
+        asks: list[tuple[int, Ask, Call]] = []
         for i, (payload, context) in enumerate(zip(payloads, contexts, strict=True)):
             try:
-                asks[i] = self._read(model, loaded, payload, context)
+                asks.append((i, *self._read(model, loaded, payload, context)))
             except Failure as error:
-                answers[i] = error
-        done = self._compute(model, loaded, [call for _, call in asks.values()])
-        took_s = time.perf_counter() - began
-        for (i, (ask, call)), answer in zip(asks.items(), done, strict=True):
-            if ask.is_foreign and not isinstance(answer, Failure):
-                system = self._stock.describe()
-                answer = foreign_answer(
-                    ask.kind, call.request, answer, took_s, model, payloads[i], system
+                yield i, error
+        for number, answer in self._compute(model, loaded, [c for *_, c in asks]):
+            i, ask, call = asks[number]
+            if ask.is_foreign and not isinstance(answer, Exception):
+                took_s, system = time.perf_counter() - began, self._stock.describe()
+                yield (
+                    i,
+                    foreign_answer(
+                        ask.kind,
+                        call.request,
+                        answer,
+                        took_s,
+                        model,
+                        payloads[i],
+                        system,
+                    ),
                 )
-            answers[i] = answer
-        return answers
+            else:
+                yield i, answer
 
     def _compute(
         self, model: str, loaded: Loaded, calls: Sequence[Call]
-    ) -> list[batching.Answer]:
+    ) -> Iterable[tuple[int, Answer]]:
         pace = self._pace.setdefault(model, batching.Pace())
-        with self._stock.watch(model):
-            return batching.run_all(loaded, calls, self._limits, pace, self._stock.trim)
+        trim, gauge = self._stock.trim, self._stock.gauge(model)
+        if self.lanes == 1:
+            limits = self._limits
+            done = batching.run_all(loaded, calls, limits, pace, trim, gauge)
+            return enumerate(done)
+        with self._lock:
+            if model not in self._lines:
+                means = Means(self._limits, pace, trim, gauge)
+                self._lines[model] = _line_of(loaded, means)
+            line = self._lines[model]
+        return line.answers(calls)
 
     def _read(
         self, model: str, loaded: Loaded, payload: Any, context: Context
@@ -166,10 +202,10 @@ class InferenceWorker(Worker):
         if ask.kind is not loaded.kind:
             text = f"model {model} is made to {loaded.kind}, not to {ask.kind}"
             raise Refused(text, "unsupported_type")
-        asked, sent = request.read_request(ask, payload), ""
+        asked, sent = request.read_request(ask, payload), Sent()
         if isinstance(asked, request.Generate) and asked.stream:
-            sent = "".join(str(piece["text"]) for piece in context.emitted)
-        return ask, Call(asked, Voice(context), sent)
+            sent = sent_in(context.emitted)
+        return ask, Call(asked, Voice(context, sent), sent)
 
     def _model_of(self, payload: Any, context: Context) -> str:
         if context.model is not None:
@@ -178,10 +214,23 @@ class InferenceWorker(Worker):
         if own is not None and wanted in (None, own):
             # Nobody plans for this one: it is there as long as the worker is.
             if not self._stock.has(own):
-                self._stock.load(own)
+                self.load_model(own)
             return own
         known = wanted or "NAME"
         raise Refused(f"say at submission which model is needed: --model {known}")
 
+    def _is_busy(self) -> bool:
+        return any(line.is_busy for line in list(self._lines.values()))
+
     def _healthy(self) -> dict[str, Any]:
         return {"status": "healthy", **self._stock.describe()}
+
+
+def _line_of(loaded: Loaded, means: Means) -> Line:
+    """Texts join others that are being written, where their model can do that."""
+    if loaded.kind is Kind.GENERATE and getattr(loaded, "takes_rows", False):
+        # Late: it needs torch, which a runner of exported graphs need not have.
+        from corral.worker.inference.loop import Loop
+
+        return Loop(loaded, means)  # type: ignore[arg-type]
+    return Line(loaded, means)

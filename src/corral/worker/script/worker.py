@@ -14,7 +14,7 @@ from typing import Any
 from corral.core.report import OUT_OF_MEMORY
 from corral.core.script import Script, read_script
 from corral.errors import CorralError, InvalidField
-from corral.worker.base import Failure, Lost, Worker
+from corral.worker.base import Context, Failure, Lost, Worker
 from corral.worker.script.access import read_access
 from corral.worker.script.artifact import keep_artifacts
 from corral.worker.script.checkpoint import Checkpoint
@@ -88,6 +88,7 @@ class RunScriptWorker(Worker):
                     "CORRAL_CHECKPOINT": str(checkpoint),
                     "CORRAL_SCRIPT": "1",
                     "PYTHONUNBUFFERED": "1",
+                    **_trace(task),
                 },
             )
 
@@ -193,6 +194,12 @@ def _say_end(code: int, running: Running, output: Output) -> str:
         return "the script used more memory than its limit"
     said = output.last_line()
     return f"the script ended with exit code {code}" + (f": {said}" if said else "")
+
+
+def _trace(task: Context) -> dict[str, str]:
+    """Names that libraries for tracing look for, too."""
+    told = {"CORRAL_REQUEST_ID": task.request_id, "TRACEPARENT": task.traceparent}
+    return {name: value for name, value in told.items() if value}
 
 
 def _show(stream: str, data: bytes) -> None:

@@ -2,54 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from corral.worker.base import Context
 from corral.worker.inference import InferenceWorker
-from tests.unit.worker.inference import tiny_models
+from tests.model_folder import Models, import_libraries
 
 
 @pytest.fixture(scope="session", autouse=True)
 def libraries() -> None:
-    """Imported once, whoever is first: what they warn of then is their own affair."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import_module("diffusers.pipelines.auto_pipeline")
-        import_module("transformers")
-
-
-class Models:
-    """A folder of models, each made when it is first asked for."""
-
-    def __init__(self, place: Path) -> None:
-        self.place = place
-
-    def have(self, *names: str) -> str:
-        """The folder, with these in it."""
-        for name in names:
-            if not (self.place / name).is_dir():
-                self._make(name)
-        return str(self.place)
-
-    def _make(self, name: str) -> None:
-        folder = self.place / name
-        if name.endswith("-graph"):
-            source = name.removesuffix("-graph")
-            self.have(source)
-            is_judge = source == "judge"
-            tiny_models.export_graph(folder, self.place / source, is_judge=is_judge)
-        elif name == "novelist":
-            tiny_models.save_writer(folder, longest=1 << 17)
-        elif name == "other-writer":
-            tiny_models.save_writer(folder, seed=7)
-        else:
-            getattr(tiny_models, f"save_{name}")(folder)
+    import_libraries()
 
 
 class Runner:
@@ -60,6 +25,8 @@ class Runner:
         self.asked: dict[str, int] = {}
         self.cancel_at: dict[str, int] = {}
         self.chunks: dict[str, list[str]] = {}
+        self.pieces: dict[str, list[Any]] = {}
+        """The whole of what `chunks` has the text of."""
         self.went_on: dict[str, int] = {}
         self.patient: set[str] = set()
         self.fractions: list[float] = []
@@ -85,6 +52,7 @@ class Runner:
 
     def emit(self, task_id: str, attempt: int, value: Any) -> None:
         self.chunks.setdefault(task_id, []).append(value["text"])
+        self.pieces.setdefault(task_id, []).append(value)
 
     def go_on(self, task_id: str, attempt: int, count: int) -> None:
         self.went_on[task_id] = count
@@ -100,13 +68,14 @@ class Served:
         self.runner = Runner()
         self.emitted: list[Any] = []
         """What an earlier attempt at whatever is asked has sent."""
+        self.emitted_of: dict[str, list[Any]] = {}
+        """The same for single tasks."""
         self.worker = InferenceWorker(**params)
         self.worker.start()
 
     def context(self, task_id: str, job_type: str, model: str | None) -> Context:
-        return Context(
-            self.runner, task_id, 1, job_type, model=model, emitted=self.emitted
-        )
+        emitted = self.emitted_of.get(task_id, self.emitted)
+        return Context(self.runner, task_id, 1, job_type, model=model, emitted=emitted)
 
     def ask(self, job_type: str, model: str | None, payload: Any) -> Any:
         if model is not None:
@@ -120,7 +89,7 @@ class Served:
         self.worker.contexts = [
             self.context(f"t{i}", job_type, model) for i in range(len(payloads))
         ]
-        return self.worker.run_batch(payloads)
+        return list(self.worker.run_batch(payloads))
 
 
 @pytest.fixture(scope="session")

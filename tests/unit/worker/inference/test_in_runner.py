@@ -14,8 +14,8 @@ import pytest
 from corral.worker.batch import Batch
 from corral.worker.frame import Item
 from corral.worker.notes import Notes
+from tests.model_folder import Models
 from tests.unit.worker.conftest import ROOT, Bench, item, value
-from tests.unit.worker.inference.conftest import Models
 
 # Each of the models takes 0.15 MB: there is room for one.
 MEMORY_MB = 0.25

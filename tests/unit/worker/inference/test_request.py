@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from corral.worker.inference.fault import Refused
+from corral.worker.base import Failure
+from corral.worker.inference.fault import OutOfMemory, Refused, Unusable
 from corral.worker.inference.kind import Kind, ask_of, is_health_check, kind_named
 from corral.worker.inference.request import Generate, image_bytes, read_request
 
@@ -16,7 +17,7 @@ def refusal(job_type: str, payload: Any) -> str:
     assert ask is not None
     with pytest.raises(Refused) as caught:
         read_request(ask, payload)
-    assert caught.value.kind == "bad_input"
+    assert (caught.value.kind, caught.value.is_final) == ("bad_input", True)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -71,6 +72,21 @@ def test_what_is_wrong_is_said_in_the_senders_words(
     job_type: str, payload: Any, said: str
 ) -> None:
     assert said in refusal(job_type, payload)
+
+
+@pytest.mark.parametrize(
+    ("failure", "is_final"),
+    [
+        (Refused("made to embed", "unsupported_type"), True),
+        (Unusable("it brings code", "remote_code"), True),
+        (Unusable("another hash", "corrupt_model"), False),
+        (Unusable("not here", "unknown_model"), False),
+        (Unusable("no torch", "missing_library"), False),
+        (OutOfMemory("not even alone"), False),
+    ],
+)
+def test_only_what_no_node_could_do_is_final(failure: Failure, is_final: bool) -> None:
+    assert failure.is_final is is_final
 
 
 def test_an_image_that_is_no_base64_is_refused() -> None:

@@ -23,7 +23,8 @@ from corral.worker.inference.kind import Kind
 from corral.worker.inference.plan import Room, make_plan
 from corral.worker.inference.request import Generate
 from corral.worker.shelf import Shelf
-from tests.unit.worker.inference.conftest import Models, Served
+from tests.model_folder import Models
+from tests.unit.worker.inference.conftest import Served
 
 Serve = Callable[..., Served]
 

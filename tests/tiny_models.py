@@ -93,16 +93,24 @@ def words_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def save_writer(
-    folder: Path, *, seed: int = 0, width: int = 32, longest: int = 128
+    folder: Path,
+    *,
+    seed: int = 0,
+    width: int = 32,
+    layers: int = 2,
+    longest: int = 128,
+    is_endless: bool = False,
 ) -> Path:
-    """A model that writes text; of so many tokens at most."""
+    """A model that writes text, of `longest` tokens at most; an endless one does not
+    choose to end it sooner.
+    """
     torch.manual_seed(seed)
     tokenizer = bytes_tokenizer()
     config = LlamaConfig(
         vocab_size=len(tokenizer),
         hidden_size=width,
         intermediate_size=2 * width,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         max_position_embeddings=longest,
@@ -110,9 +118,13 @@ def save_writer(
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         tie_word_embeddings=False,
-        initializer_range=0.3,
+        # Less for wide ones, or the last digits would decide what they say.
+        initializer_range=0.3 * (32 / width) ** 0.5,
     )
-    return _save(folder, LlamaForCausalLM(config), tokenizer)
+    model = LlamaForCausalLM(config)
+    if is_endless:
+        model.lm_head.weight.data[tokenizer.eos_token_id] = 0.0
+    return _save(folder, model, tokenizer)
 
 
 def _reader_config(**more: Any) -> BertConfig:

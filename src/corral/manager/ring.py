@@ -1,0 +1,189 @@
+"""What happened lately, numbered, in memory only: so many events, so many bytes.
+
+Numbers only grow, also from one manager to the next: they begin with the time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+_COST = 256
+"""About what an event takes beside its text."""
+
+
+@dataclass(slots=True)
+class Change:
+    """Something happened to a task; `number` is its place among all events."""
+
+    event: str
+    task_id: str
+    task_type: str
+    status: str
+    attempt: int
+    at: datetime
+    worker_id: str | None = None
+    node_id: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)
+    number: int = 0
+    _text: bytes = b""
+
+    @property
+    def text(self) -> bytes:
+        """The event as JSON, made once however many are told."""
+        if not self._text:
+            data = {
+                "task_id": self.task_id,
+                "task_type": self.task_type,
+                "status": self.status,
+                "attempt": self.attempt,
+                "worker_id": self.worker_id,
+                "node_id": self.node_id,
+                **self.more,
+            }
+            self._text = told(self.event, self.at, self.number, data)
+        return self._text
+
+
+@dataclass(slots=True)
+class Batch:
+    """Changes of tasks with nothing else between them."""
+
+    changes: list[Change] = field(default_factory=list)
+    _by_task: dict[str, list[Change]] = field(default_factory=dict)
+
+    @property
+    def last(self) -> int:
+        return self.changes[-1].number
+
+    def of_task(self, task_id: str) -> list[Change]:
+        """Those of one task: many may ask, each for another."""
+        if not self._by_task:
+            for change in self.changes:
+                self._by_task.setdefault(change.task_id, []).append(change)
+        return self._by_task.get(task_id, [])
+
+    def forget_index(self) -> None:
+        self._by_task = {}
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    @property
+    def size(self) -> int:
+        return _COST * 2 * len(self.changes)
+
+
+@dataclass(slots=True)
+class Fact:
+    """Anything else that happened."""
+
+    event: str
+    at: datetime
+    data: Mapping[str, Any]
+    node_id: str | None = None
+    worker_id: str | None = None
+    task_ids: tuple[str, ...] = ()
+    task_type: str | None = None
+    last: int = 0
+    text: bytes = b""
+
+    def __len__(self) -> int:
+        return 1
+
+    @property
+    def size(self) -> int:
+        return _COST + len(self.text)
+
+
+Entry = Batch | Fact
+
+
+def told(event: str, at: datetime, number: int, data: Any) -> bytes:
+    """An event as everybody reads it."""
+    return _encode({"event": event, "timestamp": at, "seq": number, "data": data})
+
+
+class Ring:
+    """The last events; the oldest go when there are too many, or they are too large."""
+
+    def __init__(self, first: int, events: int, limit: int) -> None:
+        self._entries: deque[Entry] = deque()
+        self._most = events
+        self._limit = limit
+        self._count = self._size = 0
+        self._is_open = False
+        self.last = first
+        """The number of the newest event."""
+        self.base = first
+        """Everything after this number is here."""
+
+    def add(self, fact: Fact) -> None:
+        self.last += 1
+        fact.last = self.last
+        fact.text = told(fact.event, fact.at, fact.last, fact.data)
+        self._is_open = False
+        self._append(fact)
+
+    def change(self, changes: list[Change]) -> None:
+        for change in changes:
+            self.last += 1
+            change.number = self.last
+        tail = self._entries[-1] if self._entries else None
+        if self._is_open and isinstance(tail, Batch):
+            tail.changes += changes
+            tail.forget_index()
+            self._grow(len(changes), _COST * 2 * len(changes))
+        elif changes:
+            self._is_open = True
+            self._append(Batch(list(changes)))
+
+    def close(self) -> None:
+        """What comes from now on stands apart from what has been handed out."""
+        self._is_open = False
+
+    def clear(self) -> None:
+        """Forget everything; those who have seen it have missed what follows."""
+        self._entries.clear()
+        self._count = self._size = 0
+        self._is_open = False
+        self.last += 1
+        self.base = self.last
+
+    def has(self, after: int) -> bool:
+        """Is everything after this number here?"""
+        return self.base <= after <= self.last
+
+    def since(self, after: int) -> Iterator[Entry]:
+        """Oldest first; of a batch that was seen in part, the rest."""
+        fresh: list[Entry] = []
+        for entry in reversed(self._entries):
+            if entry.last <= after:
+                break
+            if isinstance(entry, Batch) and entry.changes[0].number <= after:
+                entry = Batch([c for c in entry.changes if c.number > after])
+            fresh.append(entry)
+        return reversed(fresh)
+
+    def _append(self, entry: Entry) -> None:
+        self._entries.append(entry)
+        self._grow(len(entry), entry.size)
+
+    def _grow(self, count: int, size: int) -> None:
+        self._count += count
+        self._size += size
+        # The newest stays, however large: it has not been handed out.
+        while len(self._entries) > 1 and (
+            self._count > self._most or self._size > self._limit
+        ):
+            gone = self._entries.popleft()
+            self._count -= len(gone)
+            self._size -= gone.size
+            self.base = gone.last

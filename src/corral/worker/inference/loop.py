@@ -1,0 +1,242 @@
+"""Continuous batching: texts join those that are being written between two tokens, and
+each goes when it is done.
+
+Why not the continuous batching of transformers: its requests have neither seeds nor
+repetition penalties nor stop words of their own, it takes its memory ahead for all
+requests to come, beyond what anybody measured, and changes the model's attention. Here
+every row has the same values, noise and end as in the plain way, and so the same text.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+
+import torch
+
+from corral.worker.inference.call import Call
+from corral.worker.inference.choice import Chance, Choice
+from corral.worker.inference.fault import OutOfMemory, is_out_of_memory
+from corral.worker.inference.line import LIBRARY_ERRORS, Line, Means, Ticket
+from corral.worker.inference.text import TextModel
+
+PREFILL_TOKENS = 16_384
+"""So much of new prompts is read between two tokens of the others, padding included."""
+
+
+class _Text(Ticket):
+    """A text on its way; it may have to be begun again, and goes on then."""
+
+    def __init__(self, call: Call, model: TextModel) -> None:
+        super().__init__(call)
+        self.cost = model.measure(call)
+        self._draft = model.begin(call)
+        self._finish = model.finish
+        self.row = self._draft.row
+        self.request = self._draft.request
+        self.chance: Chance | None = None
+        if self.request.temperature > 0.0:
+            self.chance = Chance(self.request.seed, model.device)
+
+    @property
+    def read(self) -> list[int]:
+        """Everything that is known of it, in tokens."""
+        return [*self._draft.prompt.ids, *self.row.tokens]
+
+    @property
+    def last(self) -> int:
+        return (self.row.tokens or self._draft.prompt.ids)[-1]
+
+    @property
+    def is_unwanted(self) -> bool:
+        return self.call.voice.is_cancelled
+
+    def give_up(self) -> None:
+        self.row.cancel()
+
+    def settle(self) -> bool:
+        """Is it done? What an earlier attempt had finished is so from the start."""
+        if self.row.reason is None and self._draft.prompt.limit:
+            return False
+        self.answer = self._finish(self._draft)
+        return True
+
+
+class Loop(Line):
+    """Writes the texts of everybody who brings a call, all together."""
+
+    def __init__(self, model: TextModel, means: Means) -> None:
+        super().__init__(model, means)
+        self._text_model = model
+        self._rows: list[_Text] = []
+        self._past = model.past()
+        self._choice: Choice | None = None
+        self._fits = math.inf
+        self._most = (0, 0)
+        self._watch = ExitStack()
+
+    def _ticket(self, call: Call) -> Ticket:
+        ticket = super()._ticket(call)
+        if ticket.is_done:
+            return ticket
+        text = _Text(call, self._text_model)
+        text.settle()
+        return text
+
+    def _drive(self, own: Collection[Ticket]) -> None:
+        with torch.inference_mode():
+            while not any(ticket.is_done for ticket in own):
+                self._round()
+
+    def _round(self) -> None:
+        new = self._admit()
+        rows = [*self._rows, *new]
+        if not rows:
+            return
+        is_whole = False
+        try:
+            self._try(new, rows)
+            is_whole = True
+        finally:
+            if not is_whole:
+                # Whoever drove is gone with it; the others begin again.
+                self._start_over()
+                with self._changed:
+                    self._waiting[:0] = rows
+
+    def _try(self, new: Sequence[_Text], rows: Sequence[_Text]) -> None:
+        began = time.perf_counter()
+        said = ""
+        try:
+            self._write(new)
+        except LIBRARY_ERRORS as error:
+            if not is_out_of_memory(error):
+                self._start_over()
+                self._blame(rows, error)
+                return
+            said = str(error)
+        if said:
+            # Outside the handler: the exception holds on to what was allocated.
+            self._make_do(rows, said)
+            return
+        self._means.pace.learn(len(rows), time.perf_counter() - began)
+        self._let_go()
+
+    def _write(self, new: Sequence[_Text]) -> None:
+        """One more token for every row; new rows have read what they begin with."""
+        scores = []
+        if self._rows:
+            scores.append(self._past.step([text.last for text in self._rows]))
+        if new:
+            scores.append(self._past.join([text.read for text in new]))
+            self._rows += new
+            self._choice = self._choose_anew()
+        choice = self._choice
+        if choice is None:
+            choice = self._choice = self._choose_anew()
+        found = torch.cat(scores)
+        if choice.is_needed:
+            last = [[text.last] for text in self._rows]
+            found = choice(torch.tensor(last, device=found.device), found)
+        tokens = found.argmax(dim=-1).tolist()
+        for text, token in zip(self._rows, tokens, strict=True):
+            text.row.take(token)
+
+    def _choose_anew(self) -> Choice:
+        rows = self._rows
+        return Choice(
+            [text.request for text in rows],
+            [text.read for text in rows],
+            self._text_model.device,
+            [len(text.row.tokens) for text in rows],
+            [text.chance for text in rows if text.chance is not None],
+        )
+
+    def _let_go(self) -> None:
+        """Those that have ended leave, and their callers hear of it."""
+        left = [i for i, text in enumerate(self._rows) if not text.settle()]
+        if len(left) == len(self._rows):
+            return
+        self._rows = [self._rows[i] for i in left]
+        self._past.keep(left)
+        self._choice = None
+        if not self._rows:
+            self._watch.close()
+        with self._changed:
+            self._changed.notify_all()
+
+    # Who may come in --------------------------------------------------------
+
+    def _admit(self) -> list[_Text]:
+        """Of those that wait, in their order, as many as the limits allow."""
+        if not self._rows:
+            # What is known of memory is what a batch takes from its first row on.
+            self._fits = self._means.gauge.tokens()
+        with self._changed:
+            waiting = [text for text in self._waiting if isinstance(text, _Text)]
+            for text in waiting:
+                if text.is_unwanted:
+                    text.row.cancel()
+                    text.settle()
+                    self._changed.notify_all()
+            waiting = [text for text in waiting if not text.is_done]
+            new: list[_Text] = []
+            while len(new) < len(waiting) and self._has_room(waiting[len(new)], new):
+                new.append(waiting[len(new)])
+            self._waiting = list(waiting[len(new) :])
+        if new:
+            self._note(new)
+        return new
+
+    def _has_room(self, text: _Text, new: Sequence[_Text]) -> bool:
+        inside = [*self._rows, *new]
+        if not inside:
+            return True
+        if text.is_alone or inside[0].is_alone:
+            return False
+        limits, pace = self._means.limits, self._means.pace
+        count = len(inside) + 1
+        if count > min(limits.count, pace.most or count):
+            return False
+        if new:
+            longest = max(len(each.read) for each in (text, *new))
+            if longest * (len(new) + 1) > PREFILL_TOKENS:
+                return False
+        room = min(limits.tokens, pace.tokens_in(limits.latency_s), self._fits)
+        return max(each.cost for each in (text, *inside)) * count <= room
+
+    def _note(self, new: Sequence[_Text]) -> None:
+        """Watch memory from the first that comes to the last that goes."""
+        if not self._rows:
+            self._most = (0, 0)
+            gauge = self._means.gauge
+            self._watch.enter_context(
+                gauge.watch(lambda mb: gauge.peaks.learn(*self._most, mb))
+            )
+        count = len(self._rows) + len(new)
+        cost = max(text.cost for text in (*self._rows, *new)) * count
+        self._most = (max(self._most[0], count), max(self._most[1], cost))
+
+    # When something breaks ---------------------------------------------------
+
+    def _start_over(self) -> None:
+        """Forget what was read: who comes in again begins with all of his text."""
+        self._watch.close()
+        self._rows, self._choice = [], None
+        self._past = self._text_model.past()
+
+    def _make_do(self, rows: Sequence[_Text], said: str) -> None:
+        """Memory ran out: go on with half of them, the rest waits; one alone fails."""
+        self._start_over()
+        self._means.trim()
+        if len(rows) == 1:
+            rows[0].answer = OutOfMemory(f"out of memory, even alone: {said}")
+            with self._changed:
+                self._changed.notify_all()
+            return
+        half, pace = len(rows) // 2, self._means.pace
+        pace.most = min(pace.most or half, half)
+        with self._changed:
+            self._waiting[:0] = rows

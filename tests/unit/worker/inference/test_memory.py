@@ -1,0 +1,140 @@
+"""What batches take is learned by their size, and keeps the next ones in memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corral.worker.frame import Frame, Held, Models
+from corral.worker.inference.batching import Limits, Pace, run_all
+from corral.worker.inference.call import Call
+from corral.worker.inference.device import CPU
+from corral.worker.inference.memory import Meter
+from corral.worker.inference.peak import Gauge, Peaks
+from corral.worker.inference.request import Generate
+from corral.worker.shelf import Shelf
+from tests.unit.worker.inference.conftest import Served
+from tests.unit.worker.inference.test_stock import Greedy
+
+Serve = Callable[..., Served]
+EACH_MB = 40
+
+
+class Hungry(Greedy):
+    """Takes 40 MB for each call of a batch, and has them for a moment only."""
+
+    def run(self, calls: list[Call]) -> list[dict[str, Any]]:
+        taken = bytearray(b"x") * ((EACH_MB << 20) * len(calls))
+        assert taken
+        del taken
+        return super().run(calls)
+
+
+def calls(count: int) -> list[Call]:
+    return [Call(Generate(prompt="a")) for _ in range(count)]
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="only Linux forgets a peak"
+)
+def test_the_peak_of_a_batch_is_seen_though_it_is_over() -> None:
+    model, peaks = Hungry(most=99), Peaks()
+    gauge = Gauge(peaks, lambda: None, Meter([CPU]).watch)
+    for count in (1, 4):
+        run_all(model, calls(count), Limits(), Pace(), lambda: None, gauge)
+    told = peaks.told()
+    assert list(told) == [1, 4]
+    assert told[1] == pytest.approx(EACH_MB, abs=25)
+    assert told[4] == pytest.approx(4 * EACH_MB, abs=60)
+
+
+def test_the_largest_batch_that_fits_is_known_before_one_does_not() -> None:
+    """No batch runs out of memory here: the first two told what each call takes."""
+    peaks = Peaks()
+
+    @contextmanager
+    def watch(note: Callable[[float], None]) -> Iterator[None]:
+        before = len(model.sizes)
+        yield
+        note(100.0 + 50.0 * sum(model.sizes[before:]))
+
+    model = Greedy(most=6)
+    gauge = Gauge(peaks, lambda: 400.0, watch)
+    trims: list[int] = []
+    pace = Pace()
+    for count in (1, 2, 32):
+        run_all(model, calls(count), Limits(), pace, lambda: trims.append(1), gauge)
+    assert (trims, pace.most) == ([], None)
+    assert max(model.sizes) == 6
+    assert peaks.told() == {1: 150.0, 2: 200.0, 8: 400.0}
+
+
+def test_what_fits_grows_with_what_was_seen_and_never_below_one_call() -> None:
+    peaks = Peaks()
+    assert peaks.tokens_in(1.0) == math.inf
+    peaks.learn(1, 10, 100.0)
+    # One size alone: as if all of it grew with the tokens, and not too far.
+    assert peaks.tokens_in(200.0) == 20
+    assert peaks.tokens_in(1e9) == 40
+    peaks.learn(8, 80, 170.0)
+    assert peaks.tokens_in(240.0) == 150
+    assert peaks.tokens_in(0.0) == 1.0
+    # Less than before, or hardly more, is no news.
+    peaks.learn(8, 40, 80.0)
+    peaks.learn(7, 70, 175.0)
+    assert peaks.told() == {1: 100.0, 8: 170.0}
+
+
+def test_a_model_says_its_precision_its_layers_and_what_its_batches_took(
+    serve: Serve,
+) -> None:
+    told: list[Frame] = []
+    served = serve("writer", "reader-graph")
+    shelf = Shelf(served.worker, tell=told.append)
+
+    def last() -> Held:
+        return [frame for frame in told if isinstance(frame, Models)][-1].held[-1]
+
+    shelf.need("writer")
+    held = last()
+    assert (held.device, held.precision) == ("cpu", "float32")
+    assert held.layers == {"cpu": 2}
+    half = serve("writer", dtype="bfloat16").worker
+    half.load_model("writer")
+    assert half.model_facts("writer")["precision"] == "bfloat16"
+    count = len(told)
+    served.worker._stock.use("writer").peaks.learn(4, 40, 12.5)
+    shelf.look()
+    shelf.look()
+    assert len(told) == count + 1
+    assert last().peaks == {4: 12.5}
+    shelf.need("reader-graph")
+    graph = last()
+    assert (graph.device, graph.precision, graph.layers) == ("cpu", None, {})
+
+
+@pytest.mark.spec("C61")
+def test_a_model_larger_than_memory_is_split_by_layers_and_writes_the_same(
+    serve: Serve, tmp_path: Path
+) -> None:
+    ask = {"prompt": "the quick brown", "max_tokens": 12}
+    wanted = serve("writer").ask("generate", "writer", ask)
+    split = serve("writer", memory_mb=0.13, offload_dir=str(tmp_path / "off"))
+    assert split.ask("generate", "writer", ask) == wanted
+    layers = split.worker.model_facts("writer")["layers"]
+    assert layers == {"cpu": 1, "disk": 1}
+    assert split.worker.canary()["models"]["writer"]["layers"] == layers
+
+
+def test_free_memory_is_that_of_the_device_a_model_is_on(serve: Serve) -> None:
+    worker = serve("writer").worker
+    assert worker._stock.gauge("writer").free_mb() is None
+    worker.load_model("writer")
+    free_mb = worker._stock.gauge("writer").free_mb()
+    assert free_mb is not None
+    assert free_mb > 0
