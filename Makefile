@@ -15,10 +15,11 @@ LOCK_ARGS ?=
 TORCH := torch==2.13.0
 # Recorded traces for bench-scheduler and bench-live; empty: ../shared/data.
 TRACES ?=
-# Debian packages that some tests use: network namespaces, containers, sandboxes.
-DEBIAN_PACKAGES := iproute2 podman runc busybox-static bubblewrap
+# Debian packages that some tests use: network namespaces, containers, sandboxes,
+# Prometheus.
+DEBIAN_PACKAGES := iproute2 podman runc busybox-static bubblewrap prometheus
 
-# Who makes the environment may be at it, too.
+# Who makes the environment may be at it, too. RUNLEVEL=1: no package starts a service.
 APT_INSTALL := apt-get install -y -qq -o DPkg::Lock::Timeout=300
 
 BIN := $(VENV)/bin
@@ -67,7 +68,7 @@ system: ## install Debian packages some tests need (as root, with apt)
 	elif [ "$$(id -u)" != 0 ]; then \
 		echo "skipping Debian packages:$$missing (not root)"; \
 	else \
-		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(APT_INSTALL) \
+		{ apt-get update -qq && RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive $(APT_INSTALL) \
 			--no-install-recommends $$missing; } \
 		|| echo "could not install Debian packages:$$missing; going on without"; \
 	fi
@@ -127,6 +128,10 @@ bench-live: setup ## strategies on a real cluster with simulated cards, 25 min (
 .PHONY: bench-nodes
 bench-nodes: setup ## what the heartbeats of 200 nodes cost (NODES_SECONDS=30: shorter)
 	@$(BIN)/python bench/nodes.py --restart
+
+.PHONY: bench-events
+bench-events: setup ## what 500 who listen to events cost (EVENTS_SECONDS=15: shorter)
+	@$(BIN)/python bench/events.py
 
 .PHONY: load
 load: setup-dev ## users on the API for a minute, with locust

@@ -24,7 +24,10 @@ _NAMES = re.compile(
 )
 _PATTERNS = (
     # user:password@ of a URL; the user may stay.
-    (re.compile(r"(\b[a-z][a-z0-9+.-]*://[^/\s:@]*):[^/\s@]+@", re.I), rf"\1:{MASK}@"),
+    (
+        re.compile(r"(\b[a-z][a-z0-9+.-]{0,20}://[^/\s:@]*):[^/\s@]+@", re.I),
+        rf"\1:{MASK}@",
+    ),
     (re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}"), rf"\1 {MASK}"),
     (
         re.compile(

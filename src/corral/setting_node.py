@@ -1,4 +1,4 @@
-"""Settings of nodes: workers, liveness, breakers, alerts, events, owners. Part of `Settings`.
+"""Settings of nodes, alerts and those who listen to events. Part of `Settings`.
 
 What each is for stands in docs/settings.md; nothing is read here.
 """

@@ -253,6 +253,13 @@ def test_attempts_are_told_apart(cluster: Cluster) -> None:
     assert (last.out.strip(), last.err.strip()) in ends
 
 
+@pytest.mark.spec("C44")
+def test_a_script_knows_the_request_it_came_with(cluster: Cluster) -> None:
+    task_id = submit(cluster, "import os; print(os.environ['CORRAL_REQUEST_ID'])")
+    lines = texts(cluster.client.logs(task_id, follow=True))
+    assert lines == [cluster.client.get_task(task_id).request_id]
+
+
 def test_a_script_says_how_far_it_is(cluster: Cluster) -> None:
     code = "print('a line\\n::progress 1/4 reading'); import time; time.sleep(60)"
     task_id = submit(cluster, code)

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,9 @@ def test_one_id_is_followed_from_the_request_to_manager_worker_and_job(
         REQUEST_ID,
         *("task_received", "task_finished"),
     )
+    assert http.get("/cluster/status").json()["active_workers"] == 1
+    workers = http.get("/workers").json()["workers"]
+    assert [row["worker_id"] for row in workers] == [task["worker_id"]]
     for event in worker.values():
         assert event["task_id"] == task["task_id"]
         assert event["worker_id"] == task["worker_id"]
@@ -98,6 +102,8 @@ def test_one_id_is_followed_from_the_request_to_manager_worker_and_job(
     assert lines == [f"at work for {REQUEST_ID}"]
     found = http.get("/tasks", params={"request_id": REQUEST_ID}).json()["tasks"]
     assert [row["task_id"] for row in found] == [task["task_id"]]
+    listed = cluster.corral("tasks", "--request", REQUEST_ID, "--json")
+    assert [row["task_id"] for row in json.loads(listed.out)] == [task["task_id"]]
 
 
 def test_an_id_is_made_where_none_is_given_or_it_makes_no_sense(
@@ -157,7 +163,7 @@ def prometheus(cluster: Cluster, http: httpx.Client, tmp_path: Path) -> Iterator
     promtool("--version")
     text = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
     text = text.replace("localhost:8002", f"127.0.0.1:{cluster.port}")
-    (tmp_path / "prometheus.yml").write_text(re.sub(r"\b15s", "200ms", text))
+    (tmp_path / "prometheus.yml").write_text(re.sub(r"\b15s", "1s", text))
     shutil.copy(DEPLOY / "prometheus" / "alerts.yml", tmp_path)
     key = http.post("/keys", json={"name": "prometheus", "role": "read"}).json()["key"]
     (tmp_path / "corral.key").write_text(key)
@@ -209,4 +215,4 @@ def test_a_real_prometheus_reads_the_manager_and_evaluates_rules_and_dashboard(
     for panel in json.loads(board)["panels"]:
         for target in panel.get("targets", ()):
             query = target["expr"].replace("$__rate_interval", "1m")
-            assert ask(prometheus, "/query", query=query) is not None, query
+            until(query, partial(ask, prometheus, "/query", query=query))

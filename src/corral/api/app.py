@@ -47,6 +47,7 @@ from corral.api.routes import (
     shares,
     streams,
     tasks,
+    ui,
     workers,
 )
 from corral.manager.manager import Manager
@@ -110,12 +111,14 @@ def build(
         shares,
         schedules,
         gateway,
+        ui,
     ):
         # Not `include_router`: it makes every route anew for every application, with
         # the first request, and nothing of ours differs between them.
         app.router.routes.extend(room.router.routes)
     errors.install(app)
     describe.install(app)
+    ui.install(app)
     gateway.install(app)
     app.state.http_meter = meter = HttpMeter()
     app.add_middleware(Edge, body_limit=batch_body_limit, meter=meter)

@@ -12,11 +12,13 @@ import msgspec
 from fastapi import Request, Response
 
 from corral.core.key import Key, Scope
-from corral.errors import AuthError, InvalidField, InvalidJson, RateLimited
+from corral.errors import AuthError, Forbidden, InvalidField, InvalidJson, RateLimited
 from corral.manager.access import Bucket
 from corral.manager.manager import Manager
 
 T = TypeVar("T")
+PAGE_HEADER = "x-corral-page"
+_OURS = ("same-origin", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,25 @@ def bearer(header: str | None) -> str | None:
     return text.strip() if scheme.lower() == "bearer" and text.strip() else None
 
 
+def key_of(manager: Manager, request: Request, ip: str) -> Key:
+    """The key in the head of a request, or the one that its session stands for.
+
+    A cookie counts only beside a header that no other site, and no link, form or
+    image of our own, can make a browser send.
+
+    Raises:
+        AuthError: there is no such key, or another site asks.
+    """
+    text = bearer(request.headers.get("authorization"))
+    if text is None and PAGE_HEADER in request.headers:
+        cookie = request.cookies.get(manager.sessions.cookie)
+        if cookie is not None and not manager.config.is_open:
+            if request.headers.get("sec-fetch-site", "same-origin") not in _OURS:
+                raise Forbidden("a page of another site may not use this session")
+            return manager.sessions.read(cookie)
+    return manager.access.authenticate(text, ip)
+
+
 def caller(scope: Scope, *others: Scope) -> Callable[[Request], Awaitable[Caller]]:
     """A dependency: the caller, once its key allows `scope` or one of the others.
 
@@ -63,8 +84,7 @@ def caller(scope: Scope, *others: Scope) -> Callable[[Request], Awaitable[Caller
         request_id = request.scope.get("corral_request_id", "")
         key: Key | None = None
         try:
-            text = bearer(request.headers.get("authorization"))
-            key = manager.access.authenticate(text, ip)
+            key = key_of(manager, request, ip)
             bucket = manager.access.throttle(key)
             request.scope.get("corral_headers", []).extend(rate_headers(bucket))
             node_id = request.path_params.get("node_id")

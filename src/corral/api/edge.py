@@ -66,7 +66,8 @@ class Edge:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message["headers"], head, *SAFE, *extra]
+                safe = scope.get("corral_safe", SAFE)
+                message["headers"] = [*message["headers"], head, *safe, *extra]
             await send(message)
 
         token = bound.set({"request_id": request_id})

@@ -19,14 +19,14 @@ from corral.api.deps import bearer, note_denial
 from corral.core import key as keys
 from corral.core.notice import OWN
 from corral.errors import AuthError, Forbidden, InvalidField, Unauthenticated
-from corral.manager.broadcast import Broadcast, Listener, Why
+from corral.manager.broadcast import Broadcast
 from corral.manager.interest import Detail, Interest
+from corral.manager.listener import Listener, Why
 from corral.manager.manager import Manager
 from corral.manager.ring import told
 from corral.settings import is_loopback
 
 HEARTBEAT_S = 15.0
-_FAREWELL_S = 5.0
 _LARGEST = 1 << 63
 _TYPES = re.compile(r"[a-z_]{1,64}(,[a-z_]{1,64}){0,31}")
 _WORD = re.compile(r"[^\x00]{1,256}")
@@ -155,7 +155,7 @@ async def serve_socket(socket: WebSocket, broadcast: Broadcast, one: Listener) -
     if one.why is None:
         return
     try:
-        async with asyncio.timeout(_FAREWELL_S):
+        async with asyncio.timeout(broadcast.config.farewell_s):
             await socket.close(_CODES[one.why], one.why)
     except TimeoutError:
         _hang_up(socket)
@@ -167,7 +167,6 @@ async def _talk(socket: WebSocket, one: Listener) -> None:
     for parts in one.opening:
         for part in parts:
             await socket.send_text(str(part))
-    one.opening = ()
     while parts := await one.next():
         for part in parts:
             await socket.send({"type": "websocket.send", "text": part})
@@ -184,9 +183,9 @@ def _hang_up(socket: WebSocket) -> None:
     where the server lets us, instead of keeping what waits for it.
     """
     server = getattr(socket._receive, "__self__", None)
-    transport = getattr(server, "transport", None)
-    if isinstance(transport, asyncio.Transport):
-        transport.abort()
+    abort = getattr(getattr(server, "transport", None), "abort", None)
+    if abort is not None:
+        abort()
 
 
 # streams -----------------------------------------------------------------------
@@ -210,13 +209,12 @@ class EventStream(StreamingResponse):
         if one.why is not None:
             # Who reads nothing at all does not get it, and is cut off.
             with contextlib.suppress(TimeoutError, OSError):
-                async with asyncio.timeout(_FAREWELL_S):
+                async with asyncio.timeout(self._broadcast.config.farewell_s):
                     await self._part(send)
 
     async def _talk(self, send: Send) -> None:
         for parts in self._one.opening:
             await _send(send, *parts)
-        self._one.opening = ()
         while True:
             try:
                 async with asyncio.timeout(HEARTBEAT_S):
@@ -232,7 +230,7 @@ class EventStream(StreamingResponse):
         last = b""
         if self._one.why is not Why.STOP:
             reason = {"reason": self._one.why}
-            text = told("dropped", self._broadcast.now(), 0, reason)
+            text = told("dropped", self._broadcast.now(), None, reason)
             last = b"data: %b\n\n" % text
         await send({"type": "http.response.body", "body": last, "more_body": False})
 

@@ -206,6 +206,12 @@ def read_labels(
     return labels
 
 
+def label_pair(label: str | None) -> str | None:
+    """One label as the API filters by it: `key:value`."""
+    labels = read_labels([label] if label else None) or {}
+    return next((f"{key}:{value}" for key, value in labels.items()), None)
+
+
 def read_json(text: str | None, name: str = "JSON") -> Any:
     """The value of a `JSON | @FILE | -` argument; None when it was not given."""
     if text is None:

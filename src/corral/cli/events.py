@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from corral.cli import show
+from corral.cli import argument, show
 from corral.cli.connect import connect
 
 if TYPE_CHECKING:
     from corral.client.alerts import EventInfo
+    from corral.client.live import LiveEvent
 
+_SHOWN = (
+    *("hostname", "name", "task_type", "task_id", "status", "model_name"),
+    *("worker_id", "count", "reason"),
+)
 Severity = Annotated[
     str | None,
     typer.Option(
@@ -25,6 +30,10 @@ def events(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with what comes.")
     ] = False,
+    live: Annotated[
+        bool,
+        typer.Option(help="All that happens from now on, also to tasks and workers."),
+    ] = False,
     severity: Severity = None,
     event_type: Annotated[
         str | None,
@@ -33,6 +42,21 @@ def events(
     node: Annotated[
         str | None, typer.Option(metavar="NODE", help="Only about this node.")
     ] = None,
+    worker: Annotated[
+        str | None, typer.Option(metavar="WORKER", help="With --live: of this worker.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(metavar="TASK", help="With --live: of this task.")
+    ] = None,
+    task_type: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="With --live: of this job type.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(metavar="KEY=VALUE", help="With --live: so labelled.")
+    ] = None,
+    summary: Annotated[
+        bool, typer.Option("--summary", help="With --live: tasks together, counted.")
+    ] = False,
     limit: Annotated[
         int,
         typer.Option("--limit", "-n", min=1, max=1000, help="How many to begin with."),
@@ -42,22 +66,73 @@ def events(
     ] = False,
 ) -> None:
     """Show what happened in the cluster, oldest first."""
+    if live:
+        if severity is not None:
+            raise typer.BadParameter("--severity is for kept events, not for --live")
+        wanted = {
+            "event_type": event_type,
+            "node_id": node,
+            "worker_id": worker,
+            "task_id": task,
+            "task_type": task_type,
+            "label": argument.label_pair(label),
+            "detail": "summary" if summary else None,
+        }
+        _tell_live(ctx, wanted, as_json=as_json)
+        return
+    if any((worker, task, task_type, label, summary)):
+        raise typer.BadParameter(
+            "--worker, --task, --task-type, --label and --summary go with --live"
+        )
+    wanted = {"severity": severity, "event_type": event_type, "node_id": node}
+    _tell(ctx, wanted, limit, follow=follow, as_json=as_json)
+
+
+def _tell(
+    ctx: typer.Context,
+    wanted: dict[str, Any],
+    limit: int,
+    *,
+    follow: bool,
+    as_json: bool,
+) -> None:
     count = 0
     with connect(ctx) as client:
-        if follow:
-            found = client.follow_events(
-                limit=limit, severity=severity, event_type=event_type, node_id=node
-            )
-        else:
-            page = client.events(
-                limit=limit, severity=severity, event_type=event_type, node_id=node
-            )
-            found = iter(page.events)
+        found = (
+            client.follow_events(limit=limit, **wanted)
+            if follow
+            else iter(client.events(limit=limit, **wanted).events)
+        )
         for event in found:
             _print(event, as_json=as_json)
             count += 1
     if not count and not as_json:
         show.hint("Nothing of that kind has happened.")
+
+
+def _tell_live(ctx: typer.Context, wanted: dict[str, Any], *, as_json: bool) -> None:
+    with connect(ctx) as client:
+        for event in client.live_events(**wanted):
+            if as_json:
+                show.echo_json(event.to_dict(), indent=None)
+                continue
+            words = "  ".join(show.cell(word) for word in _facts(event) if word)
+            typer.echo(
+                f"{show.cell(event.timestamp)}  {show.cell(event.event)}  {words}"
+            )
+
+
+def _facts(event: LiveEvent) -> list[Any]:
+    """What of an event goes into a line."""
+    data = event.data if isinstance(event.data, dict) else {}
+    if data.get("title"):
+        return [data.get("node_id"), data["title"]]
+    found = [data.get(name) for name in _SHOWN]
+    error, progress = data.get("error"), data.get("progress")
+    if isinstance(progress, dict):
+        found += [f"{progress.get('fraction', 0):.0%}", progress.get("message")]
+    found.append(error.get("message") if isinstance(error, dict) else error)
+    return found if any(found) else [f"{k}={v}" for k, v in data.items()]
 
 
 def _print(event: EventInfo, *, as_json: bool) -> None:

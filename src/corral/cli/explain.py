@@ -11,6 +11,8 @@ from corral.cli import argument, show
 from corral.cli.connect import connect
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from corral.client.explain import Candidate, Cost, Explanation
     from corral.client.value import Estimate, Start
 
@@ -32,12 +34,19 @@ def explain(
         show.echo_json(found.to_dict())
         return
     typer.echo(show.cell(found.headline))
-    typer.echo()
-    show.facts(_facts(found))
-    _print_candidates(found.candidates)
+    for grid in grids(found):
+        typer.echo()
+        show.print_grid(grid)
     left = found.candidates_total - len(found.candidates)
     if left > 0:
         show.hint(f"{left} more worker(s): --all lists them")
+
+
+def grids(found: Explanation, *, is_narrow: bool = False) -> list[Table]:
+    """The facts, and below them the workers that were looked at."""
+    drawn = [show.facts_grid(_facts(found))]
+    lay_out = _short_candidates if is_narrow else _candidates
+    return [*drawn, lay_out(found.candidates)] if found.candidates else drawn
 
 
 def _facts(found: Explanation) -> Iterable[tuple[str, Any]]:
@@ -102,10 +111,7 @@ def _cost(cost: Cost | None) -> str:
     return ", ".join([*named, f"run {show.took(cost.run_s)}"])
 
 
-def _print_candidates(candidates: list[Candidate]) -> None:
-    if not candidates:
-        return
-    typer.echo()
+def _candidates(candidates: list[Candidate]) -> Table:
     rows = []
     for candidate in candidates:
         cost = candidate.cost
@@ -114,7 +120,21 @@ def _print_candidates(candidates: list[Candidate]) -> None:
         total = f"{cost.total_s:.1f}" if cost else ""
         where = (candidate.worker_id, candidate.node_id, candidate.verdict)
         rows.append((*where, *cells, total, candidate.message))
-    show.table(
+    return show.table_grid(
         ("WORKER", "NODE", "VERDICT", "WAIT", "LOAD", "DROP", "RUN", "SECONDS", "WHY"),
         rows,
     )
+
+
+def _short_candidates(candidates: list[Candidate]) -> Table:
+    """For a small screen: the seconds as one."""
+    rows = [
+        (
+            candidate.worker_id,
+            candidate.verdict,
+            f"{candidate.cost.total_s:.1f}" if candidate.cost else "",
+            candidate.message,
+        )
+        for candidate in candidates
+    ]
+    return show.table_grid(("WORKER", "VERDICT", "SECONDS", "WHY"), rows)

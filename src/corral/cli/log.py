@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import structlog
 
@@ -35,7 +36,9 @@ def secrets_of(config: Settings) -> Iterable[str]:
     for name in type(config).model_fields:
         value = getattr(config, name)
         if callable(get := getattr(value, "get_secret_value", None)):
-            yield str(get())
+            yield (text := str(get()))
+            if "://" in text:
+                yield from filter(None, (urlsplit(text).password,))
 
 
 def configure(level: str, log_format: str, secrets: Iterable[str] = ()) -> None:

@@ -30,6 +30,7 @@ class Root(LazyGroup):
             "corral.cli.join:join", "Make this machine a node of a cluster.", _CLUSTER
         ),
         "status": Entry("corral.cli.status:status", "How the cluster does.", _CLUSTER),
+        "top": Entry("corral.cli.top.command:top", "The same, live.", _CLUSTER),
         "doctor": Entry("corral.cli.doctor:doctor", "Say what to fix.", _CLUSTER),
         "validate": Entry(
             "corral.cli.validate:validate", "Try every worker.", _CLUSTER

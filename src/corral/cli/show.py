@@ -86,7 +86,7 @@ def table_grid(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
         grid.add_column(column, overflow="fold")
     for row in rows:
         cells = [cell(value) for value in row]
-        grid.add_row(*(Text(text, _STYLE_OF.get(text, "")) for text in cells))
+        grid.add_row(*(Text(text, style_of(text)) for text in cells))
     return grid
 
 
@@ -105,8 +105,13 @@ def facts_grid(pairs: Iterable[tuple[str, Any]]) -> Table:
     for name, value in pairs:
         text = cell(value)
         if text:
-            grid.add_row(Text(name), Text(text, _STYLE_OF.get(text.split(" ")[0], "")))
+            grid.add_row(Text(name), Text(text, style_of(text.split(" ")[0])))
     return grid
+
+
+def style_of(state: str) -> str:
+    """The colour of a known state; none for other words."""
+    return _STYLE_OF.get(state, "")
 
 
 def cell(value: Any) -> str:

@@ -44,6 +44,7 @@ def _identity(found: TaskDetail) -> Iterable[tuple[str, Any]]:
         ("task", found.task_id),
         ("type", found.task_type),
         ("owner", found.owner),
+        ("request", found.request_id),
         ("status", _status(found)),
         ("waits", _waiting(found)),
         ("progress", _progress(found)),

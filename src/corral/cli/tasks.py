@@ -28,6 +28,10 @@ def tasks(
     dead: Annotated[
         bool, typer.Option("--dead", help="Only dead letters: failed for good.")
     ] = False,
+    request: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Only those that came with this request."),
+    ] = None,
     limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 50,
     as_json: show.JsonFlag = False,
 ) -> None:
@@ -38,8 +42,9 @@ def tasks(
                 status=status,
                 task_type=task_type,
                 worker_id=worker,
-                label=_pair(label),
+                label=argument.label_pair(label),
                 dead=True if dead else None,
+                request_id=request,
                 limit=limit,
             )
         )
@@ -47,7 +52,7 @@ def tasks(
         show.echo_values(found)
         return
     if not found:
-        _advise(any((status, task_type, worker, label, dead)))
+        _advise(any((status, task_type, worker, label, dead, request)))
         return
     show.table(
         ("TASK", "TYPE", "STATUS", "PRIORITY", "ATTEMPT", "WORKER", "AGE", "TOOK"),
@@ -64,15 +69,6 @@ def tasks(
             )
             for task in found
         ],
-    )
-
-
-def _pair(label: str | None) -> str | None:
-    labels = argument.read_labels([label] if label else None)
-    return (
-        next((f"{key}:{value}" for key, value in labels.items()), None)
-        if labels
-        else None
     )
 
 

@@ -205,12 +205,14 @@ def list_tasks(
     worker_id: str | None = None,
     label: str | None = None,
     dead: bool | None = None,
+    request_id: str | None = None,
     limit: int | None = None,
 ) -> Stream[TaskInfo]:
     """Tasks, newest first; pages are fetched as the caller goes on.
 
     A `label` reads `key:value`. `dead` asks for dead letters only, or for all but
-    them. Without a `limit` the stream ends with the oldest task.
+    them, `request_id` for those that came with one request. Without a `limit` the
+    stream ends with the oldest task.
     """
     left = limit
     cursor: str | None = None
@@ -222,6 +224,7 @@ def list_tasks(
             worker_id=worker_id,
             label=label,
             dead=None if dead is None else str(dead).lower(),
+            request_id=request_id,
             limit=min(left or 200, 200),
             cursor=cursor,
         )

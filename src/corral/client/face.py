@@ -9,6 +9,7 @@ from corral.client import catalogue as catalogue_calls
 from corral.client import explain as explain_calls
 from corral.client import journal as journal_calls
 from corral.client import keys as key_calls
+from corral.client import live as live_calls
 from corral.client import metrics as metric_calls
 from corral.client import models as model_calls
 from corral.client import nodes as node_calls
@@ -32,6 +33,7 @@ class Calls:
     journal = Endpoint(journal_calls.journal)
     events = Endpoint(alert_calls.events)
     follow_events = StreamEndpoint(alert_calls.follow_events)
+    live_events = StreamEndpoint(live_calls.live_events)
     alerts = Endpoint(alert_calls.alerts)
     acknowledge_alert = Endpoint(alert_calls.acknowledge_alert)
     cluster_health = Endpoint(alert_calls.cluster_health)

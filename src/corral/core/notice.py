@@ -69,6 +69,8 @@ def public(labels: Mapping[str, str]) -> Mapping[str, str]:
     """The labels as anybody else sees them."""
     if OWN.isdisjoint(labels):
         return labels
+    if OWN.issuperset(labels):
+        return {}
     return {key: value for key, value in labels.items() if key not in OWN}
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from corral.core.task import Overlap
-from corral.core.trace import NO_TRACE, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,8 @@ class OrderItem:
     """What shows it the GPUs it was given, and the others of its gang."""
     emitted: tuple[bytes, ...] = ()
     """JSON of the pieces of output that attempts before this one have sent."""
-    trace: Trace = NO_TRACE
+    request_id: str = ""
+    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,10 +71,10 @@ def _item(item: OrderItem) -> dict[str, Any]:
         out["variables"] = dict(item.variables)
     if item.emitted:
         out["emitted"] = [msgspec.Raw(value) for value in item.emitted]
-    if item.trace.request_id:
-        out["request_id"] = item.trace.request_id
-        if item.trace.traceparent:
-            out["traceparent"] = item.trace.traceparent
+    if item.request_id:
+        out["request_id"] = item.request_id
+    if item.traceparent:
+        out["traceparent"] = item.traceparent
     return out
 
 

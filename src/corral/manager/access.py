@@ -198,6 +198,14 @@ class Access:
             else "this key is not known, expired or revoked"
         )
 
+    def of_id(self, key_id: str) -> Key | None:
+        """The key with this id, which is used now; None when it would not be let in."""
+        key, at = self._keys.get(key_id), self._clock.now()
+        if key is None or not key.is_valid(at):
+            return None
+        self._used[key_id] = at
+        return key
+
     def is_good(self, key: Key) -> bool:
         """Would this key be let in now?"""
         known = self._keys.get(key.id)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from corral import __version__
@@ -21,6 +19,7 @@ from corral.core.key import Key
 from corral.errors import RateLimited
 from corral.manager.clock import Clock
 from corral.manager.interest import Face, Interest, frame
+from corral.manager.listener import Group, Listener, Parts, Why
 from corral.manager.ring import Change, Fact, Ring, told
 from corral.settings import is_loopback
 
@@ -29,7 +28,8 @@ FRAME_S = 0.1
 _LINGER_S = 60.0
 """So long events are kept when the last one has left: it may come again."""
 _PER_FRAME = 1000
-Parts = tuple[str, ...] | tuple[bytes, ...]
+_FAR = 64
+"""So many times what one may be behind is too much at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,87 +48,10 @@ class LiveConfig:
     event_bytes: int = 16 << 20
     backlog_bytes: int = 1 << 20
     backlog_frames: int = 300
-
-
-class Why(StrEnum):
-    """Why one is let go."""
-
-    SLOW = "too slow: come again from the last seq, with a filter or detail=summary"
-    KEY = "the key was revoked or is over"
-    STOP = "the manager stops: come again"
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    parts: Parts
-    end: int
-    """How much the group had been given with it, in bytes."""
-
-
-@dataclass(slots=True, eq=False)
-class Group:
-    """Those who want the same, and the frames that one of them has not yet had."""
-
-    interest: Interest
-    face: Face
-    frames: deque[Frame] = field(default_factory=deque)
-    first: int = 0
-    """The place of the oldest frame here among all there ever were."""
-    size: int = 0
-    listeners: set[Listener] = field(default_factory=set)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def end(self) -> int:
-        return self.first + len(self.frames)
-
-    def give(self, parts: Parts) -> None:
-        self.size += sum(map(len, parts))
-        self.frames.append(Frame(parts, self.size))
-        self.news.set()
-        self.news = asyncio.Event()
-
-    def trim(self) -> None:
-        """Forget what everybody here has had."""
-        seen = min((one.place for one in self.listeners), default=self.end)
-        for _ in range(seen - self.first):
-            self.frames.popleft()
-        self.first = seen
-
-
-@dataclass(slots=True, eq=False)
-class Listener:
-    """One who listens. `opening` is what it is told first."""
-
-    group: Group
-    key: Key
-    ip: str
-    opening: Sequence[Parts]
-    place: int = 0
-    done: int = 0
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
-    why: Why | None = None
-    """Why it was let go, if it was."""
-
-    async def next(self) -> Parts:
-        """What comes next; nothing once it was let go."""
-        group = self.group
-        while self.place >= group.end:
-            await group.news.wait()
-        if self.gone.is_set():
-            return ()
-        found = group.frames[self.place - group.first]
-        self.place, self.done = self.place + 1, found.end
-        return found.parts
-
-    @property
-    def lag(self) -> tuple[int, int]:
-        """Frames and bytes that wait for it."""
-        return self.group.end - self.place, self.group.size - self.done
-
-    def let_go(self, why: Why) -> None:
-        self.why = self.why or why
-        self.gone.set()
+    patience_s: float = 2.0
+    """How long one may be behind by more than that."""
+    farewell_s: float = 5.0
+    """How long one who is let go may take to hear why."""
 
 
 class Broadcast:
@@ -183,10 +106,13 @@ class Broadcast:
         return one
 
     def leave(self, one: Listener) -> None:
+        """Listen no more; may be said twice."""
         group = one.group
+        place = (group.interest, group.face)
         group.listeners.discard(one)
-        if not group.listeners:
-            self._groups.pop((group.interest, group.face), None)
+        # Others may want the same by now, in a group of their own.
+        if not group.listeners and self._groups.get(place) is group:
+            del self._groups[place]
         self._awake_until = self._clock.monotonic() + _LINGER_S
 
     def _check_room(self, key: Key, ip: str) -> None:
@@ -207,17 +133,19 @@ class Broadcast:
 
     def _opening(
         self, interest: Interest, face: Face, after: int | None
-    ) -> list[Parts]:
-        """A greeting, or that too much was missed, then what was missed."""
+    ) -> Iterator[Parts]:
+        """A greeting, or that too much was missed, then what was missed.
+
+        Each frame of it is made when it is sent: many may come at once.
+        """
         now = self._clock.now()
         is_reset = after is not None and not self._ring.has(after)
         known = self._ring.last if after is None or is_reset else after
         name = "reset" if is_reset else "hello"
         greeting = told(name, now, known, self._greeting(is_reset))
-        said = [frame(face, [(known, greeting)], now)]
         missed = interest.texts(list(self._ring.since(known)))
-        said += [frame(face, rows, now) for rows in _in_frames(missed)]
-        return said
+        rest = (frame(face, rows, now) for rows in _in_frames(missed))
+        return chain([frame(face, [(known, greeting)], now)], rest)
 
     def _greeting(self, is_reset: bool) -> dict[str, Any]:
         facts: dict[str, Any] = {"epoch": self.epoch, "version": __version__}
@@ -269,39 +197,48 @@ class Broadcast:
     def flush(self) -> None:
         """Hand out what has happened."""
         self._news.clear()
-        self._ring.close()
         entries = list(self._ring.since(self._flushed))
         self._flushed = self._ring.last
+        self._ring.close()
         if not entries:
             return
         now = self._clock.now()
         for group in list(self._groups.values()):
-            rows = list(group.interest.texts(entries))
-            if rows:
-                group.give(frame(group.face, rows, now))
+            # Before it is given more: it is judged by what it had time for.
             self._drop_slow(group)
-            group.trim()
+            for rows in _in_frames(group.interest.texts(entries)):
+                group.give(frame(group.face, rows, now))
         self._flush_done.set()
         self._flush_done = asyncio.Event()
 
     def _drop_slow(self, group: Group) -> None:
-        limits = self.config
+        limits, now = self.config, self._clock.monotonic()
         for one in list(group.listeners):
             frames, size = one.lag
             # One frame is nobody's fault, however large it is.
             is_behind = frames > limits.backlog_frames or (
                 frames > 1 and size > limits.backlog_bytes
             )
-            if is_behind:
+            if not is_behind:
+                one.behind_since = None
+                continue
+            one.behind_since = one.behind_since or now
+            is_far = size > limits.backlog_bytes * _FAR
+            if is_far or now - one.behind_since >= limits.patience_s:
                 one.let_go(Why.SLOW)
                 self.leave(one)
+        group.trim()
 
     def look_after(self, is_good: Callable[[Key], bool]) -> None:
-        """Let go of those whose key is none any more; rest when nobody is left."""
+        """Let go of those whose key is none any more or who stay behind; rest when
+        nobody is left.
+        """
         for one in self.listeners:
             if not is_good(one.key):
                 one.let_go(Why.KEY)
                 self.leave(one)
+        for group in list(self._groups.values()):
+            self._drop_slow(group)
         is_over = self._clock.monotonic() >= self._awake_until
         if self.is_awake and is_over and not self._groups:
             self.is_awake = False

@@ -144,10 +144,10 @@ class Calling:
             (b"x-corral-task", item.task_id.encode()),
             (b"x-corral-attempt", b"%d" % item.attempt),
         ]
-        if item.trace.request_id:
-            headers.append((b"x-request-id", item.trace.request_id.encode()))
-        if item.trace.traceparent:
-            headers.append((b"traceparent", item.trace.traceparent.encode()))
+        if item.request_id:
+            headers.append((b"x-request-id", item.request_id.encode()))
+        if item.traceparent:
+            headers.append((b"traceparent", item.traceparent.encode()))
         content = item.payload.encode()
         if await self._gateway.is_own_worker(app):
             # Workers of ours take whole jobs; the id makes a repeated call one job.

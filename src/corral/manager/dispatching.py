@@ -21,7 +21,7 @@ from corral.core.notice import public
 from corral.core.order import Order, OrderItem
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import State, Task
-from corral.core.trace import trace_of
+from corral.core.trace import PARENT, REQUEST
 from corral.engine.base import Engine
 from corral.engine.envelope import signed_order
 from corral.engine.factory import queue_name
@@ -356,7 +356,8 @@ class Dispatching:
                 model=t.spec.model,
                 variables=given(self._cluster, ready.link, t, ready.cards, ready.lead),
                 emitted=self._cluster.streams.emitted(t.id, t.attempt),
-                trace=trace_of(t.spec.labels),
+                request_id=t.spec.labels.get(REQUEST, ""),
+                traceparent=t.spec.labels.get(PARENT, ""),
             )
             for t in ready.tasks
         )

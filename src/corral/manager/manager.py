@@ -55,6 +55,7 @@ from corral.manager.restarting import Restarting
 from corral.manager.schedules import Schedules
 from corral.manager.secret import webhook_secret
 from corral.manager.secrets_vault import Vault
+from corral.manager.session import Sessions
 from corral.manager.settling import Settling
 from corral.manager.sharing import Sharing
 from corral.manager.state import Cluster
@@ -89,18 +90,15 @@ class Manager:
         scheduler = scheduler_of(config.policy, config.journal_events)
         self.cluster = Cluster(scheduler, bells=bells)
         self.access = Access(store, self.clock, config.limits, config.is_open)
+        secret = config.cluster_secret
+        self.sessions = Sessions(self.access, self.clock, secret)
         self.live.attach(self.cluster, self.access)
         self.settling = Settling(self.cluster, store, self.clock, config.retry)
         self.dispatching = Dispatching(
-            self.cluster,
-            store,
-            engine,
-            self.settling,
-            self.clock,
-            config.cluster_secret,
+            self.cluster, store, engine, self.settling, self.clock, secret
         )
         self.gangs = Gangs(self.cluster, self.settling, engine, self.dispatching)
-        self.vault = Vault(self.cluster, store, self.clock, config.cluster_secret)
+        self.vault = Vault(self.cluster, store, self.clock, secret)
         limit_bytes = config.result_cache_bytes
         self.caching = Caching(self.cluster, store, self.clock, limit_bytes)
         self.settling.on_result = self.caching.keep

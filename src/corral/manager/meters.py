@@ -6,7 +6,8 @@ one. What can be looked up when somebody asks is in `gauges`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter as Tally
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -100,33 +101,41 @@ class Meters:
         for name in self.__slots__:
             yield getattr(self, name)
 
-    def accept(self, task: Task) -> None:
-        """A task was stored; one that is answered from kept results has ended."""
-        if task.spec.job_type in OWN_TYPES:
-            return
-        self.submitted.add(task.spec.job_type)
-        if task.state in TERMINAL:
-            self.ended.add(task.state)
+    def accept(self, tasks: Sequence[Task]) -> None:
+        """Tasks were stored; those answered from kept results have ended."""
+        for kind, count in Tally(task.spec.job_type for task in tasks).items():
+            if kind not in OWN_TYPES:
+                self.submitted.add(kind, count=count)
+        for task in tasks:
+            if task.finished_at is not None:
+                self.ended.add(task.state)
 
-    def settle(self, task: Task, row: Settlement) -> None:
-        """An attempt of `task` ended, and the store has it."""
-        kind = task.spec.job_type
-        if kind in OWN_TYPES:
-            return
-        began = row.started_at or task.started_at
-        if began is not None and task.attempt == 1:
-            self.wait.add(_waited_s(task, began), kind)
-        if row.state is State.QUEUED:
-            self.retries.add(row.outcome)
-        else:
-            self.ended.add(row.state)
+    def settle(self, settled: Iterable[tuple[Task, Settlement]]) -> None:
+        """Attempts of tasks ended, and the store has that."""
+        ended: dict[State, int] = {}
+        for task, row in settled:
+            kind = task.spec.job_type
+            if kind in OWN_TYPES:
+                continue
+            if task.attempt == 1 and (began := row.started_at or task.started_at):
+                self.wait.add(_waited_s(task, began), kind)
+            if row.state is State.QUEUED:
+                self.retries.add(row.outcome)
+                continue
+            ended[row.state] = ended.get(row.state, 0) + 1
             if row.dead_letter is not None:
                 self.dead.add(row.dead_letter)
+        for state, count in ended.items():
+            self.ended.add(state, count=count)
 
-    def ran(self, task: Task, outcome: Outcome) -> None:
-        """The attempt that `outcome` tells of was at work."""
-        if task.spec.job_type not in OWN_TYPES:
-            self.run.add(outcome.duration_s, task.spec.job_type)
+    def ran(
+        self, worked: Iterable[tuple[Task, Outcome]], changed: Container[str]
+    ) -> None:
+        """The attempts of these outcomes were at work, where the store took them."""
+        for task, outcome in worked:
+            kind = task.spec.job_type
+            if outcome.task_id in changed and kind not in OWN_TYPES:
+                self.run.add(outcome.duration_s, kind)
 
     def plan(self, took_s: float, placed: int) -> None:
         self.cycle.add(took_s)
@@ -144,7 +153,7 @@ class Meters:
 
 
 def _waited_s(task: Task, began: datetime) -> float:
-    since = task.created_at
-    if task.spec.run_after is not None and task.spec.run_after > since:
-        since = task.spec.run_after
+    since, after = task.created_at, task.spec.run_after
+    if after is not None and after > since:
+        since = after
     return max(0.0, (began - since).total_seconds())

@@ -5,6 +5,7 @@ Numbers only grow, also from one manager to the next: they begin with the time.
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -106,9 +107,13 @@ class Fact:
 Entry = Batch | Fact
 
 
-def told(event: str, at: datetime, number: int, data: Any) -> bytes:
+def told(event: str, at: datetime, number: int | None, data: Any) -> bytes:
     """An event as everybody reads it."""
-    return _encode({"event": event, "timestamp": at, "seq": number, "data": data})
+    whole = {"event": event, "timestamp": at, "seq": number, "data": data}
+    try:
+        return _encode(whole)
+    except UnicodeEncodeError:  # somebody's words are no text
+        return json.dumps(whole, default=str).encode()
 
 
 class Ring:
@@ -120,6 +125,7 @@ class Ring:
         self._limit = limit
         self._count = self._size = 0
         self._is_open = False
+        self._handed = first
         self.last = first
         """The number of the newest event."""
         self.base = first
@@ -146,8 +152,10 @@ class Ring:
             self._append(Batch(list(changes)))
 
     def close(self) -> None:
-        """What comes from now on stands apart from what has been handed out."""
+        """All of it has been handed out, and what comes from now on stands apart."""
         self._is_open = False
+        self._handed = self.last
+        self._trim()
 
     def clear(self) -> None:
         """Forget everything; those who have seen it have missed what follows."""
@@ -179,9 +187,12 @@ class Ring:
     def _grow(self, count: int, size: int) -> None:
         self._count += count
         self._size += size
-        # The newest stays, however large: it has not been handed out.
-        while len(self._entries) > 1 and (
-            self._count > self._most or self._size > self._limit
+        self._trim()
+
+    def _trim(self) -> None:
+        """Forget the oldest, but nothing that has not been handed out."""
+        while (self._count > self._most or self._size > self._limit) and (
+            self._entries and self._entries[0].last <= self._handed
         ):
             gone = self._entries.popleft()
             self._count -= len(gone)

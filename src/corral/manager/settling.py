@@ -72,9 +72,7 @@ class Settling:
             if outcome.started_at is not None:
                 worked.append((task, outcome))
         changed = await self._writes.put(settlements) if settlements else set()
-        for task, outcome in worked:
-            if task.id in changed:
-                self._cluster.meters.ran(task, outcome)
+        self._cluster.meters.ran(worked, changed)
         return changed
 
     async def expire(self, task_ids: Iterable[str]) -> set[str]:
@@ -106,6 +104,7 @@ class Settling:
         doomed: dict[str, str] = {}
         refused = []
         members: dict[str, Task] = {}
+        settled: list[tuple[Task, Settlement]] = []
         says_all = log.isEnabledFor(logging.DEBUG)
         for row in flat:
             task = self._cluster.tasks.get(row.task_id)
@@ -116,7 +115,7 @@ class Settling:
             if row.task_id not in applied:
                 refused.append(row.task_id)
                 continue
-            self._cluster.meters.settle(task, row)
+            settled.append((task, row))
             worked_s = _worked_s(task, row)
             if worked_s >= FOLLOWED_S or says_all or row.outcome in _LOUD:
                 _tell(task, row, worked_s)
@@ -126,6 +125,7 @@ class Settling:
                 if CACHE in task.spec.labels and row.state is State.COMPLETED:
                     self.on_result(task, row.result)
                 doomed |= self._end(task, row.state, worked_s)
+        self._cluster.meters.settle(settled)
         for row in flat:
             if row.task_id in applied and row.task_id in members:
                 self.on_member(members[row.task_id], row.state)

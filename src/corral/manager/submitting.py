@@ -245,10 +245,11 @@ class Submitting:
 
     def _answer(self, entries: list[_Entry], inserted: Inserted) -> None:
         says_all = log.isEnabledFor(logging.DEBUG)
+        accepted: list[Task] = []
         for entry in entries:
             task_id = entry.task.id
             if task_id in inserted.created:
-                self._cluster.meters.accept(entry.task)
+                accepted.append(entry.task)
                 if says_all or len(entries) == 1:
                     self._tell(entry.task)
                 # A task with an id of the caller's own may have ended meanwhile.
@@ -272,6 +273,7 @@ class Submitting:
                 entry.answer = InvalidField(
                     f"the task cannot be stored: {complaint}", field="parameters"
                 )
+        self._cluster.meters.accept(accepted)
 
     async def _dispatch(
         self, orders: list[PlannedOrder], rows: dict[str, Task]

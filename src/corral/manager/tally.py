@@ -11,7 +11,7 @@ models): once `most` of them are known, all later ones are counted as `other`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 OTHER = "other"
@@ -104,35 +104,33 @@ class Histogram(_Bounded):
     ) -> None:
         super().__init__(name, text, labels, most)
         self._buckets = tuple(buckets)
-        self._counts: dict[Labels, list[int]] = {}
-        self._sums: dict[Labels, float] = {}
+        # For each series its sum, then how many fell under each limit: one look-up.
+        self._cells: dict[Labels, list[float]] = {}
         if not labels:
-            self._begin(())
+            self._cells[()] = self._empty()
 
-    def _begin(self, labels: Labels) -> None:
-        self._counts[labels] = [0] * (len(self._buckets) + 1)
-        self._sums[labels] = 0.0
+    def _empty(self) -> list[float]:
+        return [0] * (len(self._buckets) + 2)
 
     def add(self, value: float, *labels: str) -> None:
-        if labels not in self._counts:
-            labels = self._bounded(labels)
-            if labels not in self._counts:
-                self._begin(labels)
-        self._counts[labels][bisect_left(self._buckets, value)] += 1
-        self._sums[labels] += value
+        cell = self._cells.get(labels)
+        if cell is None:
+            cell = self._cells.setdefault(self._bounded(labels), self._empty())
+        cell[0] += value
+        cell[bisect_left(self._buckets, value) + 1] += 1
 
     def count(self, *labels: str) -> int:
-        return sum(self._counts.get(labels, ()))
+        return int(sum(self._cells.get(labels, (0,))[1:]))
 
     def lines(self) -> Iterator[str]:
         names = (*self.labels, "le")
-        for labels, counts in self._counts.items():
-            total = 0
+        for labels, (added, *counts) in self._cells.items():
+            total = 0.0
             for limit, count in zip((*self._buckets, None), counts, strict=True):
                 total += count
                 text = "+Inf" if limit is None else _number(limit)
                 yield _line(f"{self.name}_bucket", names, (*labels, text), total)
-            yield _line(f"{self.name}_sum", self.labels, labels, self._sums[labels])
+            yield _line(f"{self.name}_sum", self.labels, labels, added)
             yield _line(f"{self.name}_count", self.labels, labels, total)
 
 
@@ -174,14 +172,11 @@ def largest(counts: Mapping[str, float], most: int = MOST) -> dict[Labels, float
     return rows
 
 
-def exposition(families: Iterable[Family]) -> str:
-    """The text format, version 0.0.4."""
-    out: list[str] = []
-    for family in families:
-        out.append(f"# HELP {family.name} {family.text}")
-        out.append(f"# TYPE {family.name} {family.kind}")
-        out += family.lines()
-    return "\n".join(out) + "\n"
+def exposition(family: Family) -> str:
+    """A family in the text format, version 0.0.4."""
+    name = family.name
+    head = f"# HELP {name} {family.text}\n# TYPE {name} {family.kind}\n"
+    return head + "".join(f"{line}\n" for line in family.lines())
 
 
 def _line(name: str, names: Labels, values: Labels, value: float) -> str:

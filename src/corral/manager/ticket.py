@@ -16,10 +16,14 @@ _MOST = 10_000
 
 
 class Tickets:
-    """In memory only, by the digest of their text."""
+    """In memory only, by the digest of their text; `source` is where others are."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(
+        self, clock: Clock, good_s: float = GOOD_S, source: str = "POST /events/ticket"
+    ) -> None:
         self._clock = clock
+        self._good_s = good_s
+        self._source = source
         self._all: dict[str, tuple[float, Key]] = {}
 
     def issue(self, key: Key) -> str:
@@ -35,7 +39,7 @@ class Tickets:
         if len(self._all) >= _MOST:
             raise RateLimited("too many tickets are open; wait", retry_after_s=5)
         text = secrets.token_urlsafe(32)
-        self._all[_digest(text)] = (now + GOOD_S, key)
+        self._all[_digest(text)] = (now + self._good_s, key)
         return text
 
     def use(self, text: str) -> Key:
@@ -47,7 +51,7 @@ class Tickets:
         until, key = self._all.pop(_digest(text), (0.0, None))
         if key is None or until <= self._clock.monotonic():
             raise Unauthenticated(
-                "this ticket was used or is over: get another from POST /events/ticket"
+                f"this ticket was used or is over: get another from {self._source}"
             )
         return key
 

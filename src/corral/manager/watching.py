@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from corral.core.notice import public
 from corral.core.worker import REST_STATE, WorkerState
 from corral.manager.access import Access
 from corral.manager.broadcast import Broadcast
@@ -113,7 +114,7 @@ class Watching:
                 now,
                 task.worker_id,
                 task.node_id,
-                task.spec.labels,
+                public(task.spec.labels),
                 {"progress": {"fraction": told[0], "message": told[1]}},
             )
 

@@ -288,6 +288,14 @@ class Worker:
 
         return connect_worker(url, timeout, api_key)
 
+    def in_main(self, call: Callable[[], None]) -> None:
+        """Have `call` called by the runner's main thread, soon; returns at once.
+
+        With lanes that thread does nothing else, one call after the other: for
+        libraries that are bound to a thread, or take more with each that uses them.
+        """
+        call()
+
     def start(self) -> None:
         """Called once in the runner before the first task: load what is slow."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
@@ -36,7 +37,7 @@ from corral.worker.frame import (
 from corral.worker.gpu_memory import WorkingSet
 from corral.worker.load import load_worker_class
 from corral.worker.process import die_with_parent, end_own_group
-from corral.worker.runner_lane import Post, RunnerLane, drop
+from corral.worker.runner_lane import Post, RunnerLane, drop, serve_calls
 from corral.worker.shared_shelf import SharedShelf
 from corral.worker.shelf import Shelf
 from corral.worker.text import clean
@@ -53,6 +54,7 @@ class Runner:
         self._emit = Emitter(frames_out, self._capture)
         self._lanes = [RunnerLane(cells, self._emit, self._capture)]
         self._init: SimpleQueue[Init] = SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._post: Post | None = None
         reader = threading.Thread(target=self._read, args=(frames_in,), daemon=True)
         reader.start()
@@ -63,9 +65,11 @@ class Runner:
         post = self._start(self._init.get())
         if post is None:
             return INIT_FAILED
-        for lane in self._lanes[1:]:
+        if not post.is_shared:
+            self._lanes[0].serve(post)
+        for lane in self._lanes:
             threading.Thread(target=lane.serve, args=(post,), daemon=True).start()
-        self._lanes[0].serve(post)
+        serve_calls(self._calls)
         return 0
 
     def _read(self, fd: int) -> None:
@@ -142,7 +146,7 @@ class Runner:
 
     def _share(self, worker: Any, lanes: int, log_limit: int | None) -> None:
         """Have more lanes than the first one."""
-        worker.lanes = lanes
+        worker.lanes, worker.in_main = lanes, self._calls.put
         self._capture.share()
         for number in range(1, lanes):
             capture = Capture()

@@ -64,6 +64,7 @@ class RunnerLane:
         self._on_stop: dict[str, Callable[[str], None]] = {}
         self._stop_lock = threading.Lock()
         self._unload: list[str] = []
+        self._is_shared = False
 
     def put(self, frame: Run | Unload) -> None:
         """To be done when what was put before is through."""
@@ -83,6 +84,7 @@ class RunnerLane:
         """Work on what is put, for ever."""
         self._post = post
         self._worker, self._shelf = post.worker, post.shelf
+        self._is_shared = post.is_shared
         if post.is_shared:
             self._capture.claim()
             self._shelf.tell_by(self._emit.send)
@@ -160,7 +162,7 @@ class RunnerLane:
         model = items[0].model
         if any(item.model != model for item in items):
             return done
-        self._show(*items)
+        self._show_all(items)
         emit, at = self._emit, items[0].key
         emit.open_task(*at)
 
@@ -233,20 +235,27 @@ class RunnerLane:
             item.traceparent,
         )
 
-    def _show(self, item: Item, *others: Item) -> None:
-        """Let user code see which task it is at, or which batch."""
+    def _show(self, item: Item) -> None:
+        """Let user code see which task it is at."""
         self._emit.output.restart(item.key)
         context = self._context(item)
         self._on_stop.clear()
         if grace_s := getattr(self._worker, "stop_grace_s", 0.0):
             context.allow_to_stop(float(grace_s))
-        if self._post.is_shared:
-            at_hand.set([context, *map(self._context, others)])
-            return
-        self._worker.context = context
-        if others:
-            self._worker.contexts = [context, *map(self._context, others)]
-        running.show(context)
+        if self._is_shared:
+            at_hand.set([context])
+        else:
+            self._worker.context = context
+            running.show(context)
+
+    def _show_all(self, items: list[Item]) -> None:
+        """Let user code see which batch it is at."""
+        self._show(items[0])
+        contexts = [self._context(item) for item in items]
+        if self._is_shared:
+            at_hand.set(contexts)
+        else:
+            self._worker.contexts = contexts
 
     def progress(self, task_id: str, attempt: int, fraction: float, text: str) -> None:
         share = min(max(fraction, 0.0), 1.0) if fraction == fraction else 0.0
@@ -279,6 +288,16 @@ class RunnerLane:
 
     def decode(self, text: Any) -> Any:
         return invoke.decode_payload(text)
+
+
+def serve_calls(calls: SimpleQueue[Callable[[], None]]) -> None:
+    """Make the calls that lanes leave to this thread, for ever."""
+    while True:
+        call = calls.get()
+        try:
+            call()
+        except Exception as error:  # user code: its next call may do better
+            _complain("a call in the main thread failed", error)
 
 
 def drop(shelf: Shelf, models: list[str]) -> None:

@@ -32,6 +32,23 @@ def test_a_desired_worker_is_started_with_all_it_needs_to_know(
     assert entry["incarnation"]
 
 
+@pytest.mark.spec("D24")
+def test_the_log_of_all_workers_is_named_to_each_and_kept_small(
+    manager: StandInManager, config: AgentConfig, book: Book, start: Start
+) -> None:
+    shared = config.home / "logs" / "worker.log"
+    shared.parent.mkdir(parents=True, exist_ok=True)
+    shared.write_text("a line\n" * 100)
+    policy = replace(config.child, log_limit_bytes=500)
+    manager.workers = [book.worker()]
+    start(replace(config, child=policy, log_format="json"))
+    manager.await_worker(lambda e: e["state"] == "ready")
+    greeting = book.find("greeting")[0]
+    assert (greeting["log_file"], greeting["log_format"]) == (str(shared), "json")
+    wait_until(lambda: shared.stat().st_size == 0)
+    assert shared.with_name("worker.log.1").read_text() == "a line\n" * 100
+
+
 def test_a_worker_inherits_no_secret_of_the_agent(
     manager: StandInManager,
     config: AgentConfig,

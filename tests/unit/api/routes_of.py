@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute, APIWebSocketRoute
 
 from corral.core.key import Scope
 
-OPEN = {("GET", "/health")}
+OPEN = {("GET", "/health"), ("GET", "/ui/session")}
 # What a route asks for; those not named here ask for `read`.
 SCOPES = {
     ("POST", "/tasks"): Scope.SUBMIT,
@@ -125,6 +125,8 @@ LOOKS = {
     "/tasks/collect",
     "/objects/missing",
     "/events/ticket",
+    "/ui/session",
+    "/ui/links",
     "/get_job_status",
     "/get_dlq_jobs",
     "/launch_worker_status",

@@ -218,6 +218,7 @@ async def test_a_closed_description_hides_no_call_but_those_of_nodes_and_apps(
         "/workers/{worker_id}/checkpoints/{task_id}",
         "/workers/{worker_id}/reports",
         "/workers/{worker_id}/trees",
+        "/ws",
     }
 
 

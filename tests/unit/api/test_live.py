@@ -1,100 +1,18 @@
-"""Events as they happen: by WebSocket, as a stream and in pages; who may listen."""
+"""Events as they happen: by WebSocket, as a stream and in pages."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from corral.core.key import Scope
 from corral.manager.broadcast import LiveConfig
 from corral.store.event import Event
 from tests.unit.api.hanging import Listener
-from tests.unit.api.world import CONFIG, World, fault, outcome, quiet, running
-
-Json = dict[str, Any]
-
-
-class Socket:
-    """A client's end of a WebSocket to the application, without a network."""
-
-    def __init__(
-        self,
-        world: World,
-        query: str = "",
-        key: str | None = None,
-        ip: str = "127.0.0.1",
-        **headers: str,
-    ) -> None:
-        auth = key if key is not None else world.read.headers["Authorization"]
-        rows = {"host": "corral", "authorization": auth, **headers}
-        scope = {
-            "type": "websocket",
-            "path": "/ws",
-            "raw_path": b"/ws",
-            "query_string": query.encode(),
-            "headers": [(k.encode(), v.encode()) for k, v in rows.items() if v],
-            "client": (ip, 1),
-            "server": ("corral", 80),
-            "subprotocols": [],
-            "scheme": "ws",
-        }
-        self._up: asyncio.Queue[Json] = asyncio.Queue()
-        self._down: asyncio.Queue[Json] = asyncio.Queue()
-        self._up.put_nowait({"type": "websocket.connect"})
-        self.task = asyncio.create_task(self._run(world, scope))
-
-    async def _run(self, world: World, scope: Json) -> None:
-        async def send(message: Any) -> None:
-            self._down.put_nowait(message)
-
-        await world.app(scope, self._up.get, send)
-
-    async def word(self) -> Json:
-        async with asyncio.timeout(60):
-            return await self._down.get()
-
-    async def opened(self) -> Json:
-        """The first event, once the connection is accepted."""
-        assert (await self.word())["type"] == "websocket.accept"
-        return await self.hear()
-
-    async def hear(self) -> Json:
-        word = await self.word()
-        assert word["type"] == "websocket.send", word
-        told: Json = json.loads(word["text"])
-        return told
-
-    async def until(self, event: str) -> list[Json]:
-        """Everything up to and with the first event of that name."""
-        heard = [await self.hear()]
-        while heard[-1]["event"] != event:
-            heard.append(await self.hear())
-        return heard
-
-    async def hang_up(self) -> None:
-        self._up.put_nowait({"type": "websocket.disconnect", "code": 1000})
-        await asyncio.wait_for(self.task, 60)
-
-
-def names(events: list[Json]) -> list[str]:
-    return [event["event"] for event in events]
-
-
-def events(body: bytes) -> list[Json]:
-    rows = [line for line in body.decode().split("\n") if line.startswith("data: ")]
-    return [json.loads(row.removeprefix("data: ")) for row in rows]
-
-
-async def heard(listener: Listener, event: str) -> list[Json]:
-    """What a stream has told once it has told this."""
-    async with asyncio.timeout(60):
-        while event not in names(events(listener.body)):
-            await listener.word()
-    return events(listener.body)
+from tests.unit.api.listening import Socket, heard, names
+from tests.unit.api.world import CONFIG, World, outcome, quiet, running
 
 
 async def test_the_life_of_a_task_is_told_in_the_documented_shape(world: World) -> None:
@@ -153,7 +71,8 @@ async def test_failure_retry_cancel_and_requeue_are_told(world: World) -> None:
     assert cancelled["data"]["task_id"] == other
 
 
-async def test_workers_nodes_models_and_progress_are_told(world: World) -> None:
+@pytest.mark.spec("C45")
+async def test_workers_nodes_and_progress_are_told(world: World) -> None:
     live = world.manager.live
     socket = Socket(world)
     await socket.opened()
@@ -177,6 +96,36 @@ async def test_workers_nodes_models_and_progress_are_told(world: World) -> None:
     lost = await socket.until("node_status_changed")
     assert "node_lost" in names(lost)
     assert lost[-1]["data"]["status"] == "offline"
+
+
+async def test_models_that_come_and_go_are_told(world: World) -> None:
+    worker = await world.worker("echo")
+    socket = Socket(world, "type=model_loaded,model_unloaded")
+    await socket.opened()
+    held = {"name": "tiny", "size_mb": 10.0, "load_s": 1.0, "loaded_at": 1.0}
+    for number, models in enumerate(([held], []), 1):
+        told = {"number": number, "held": models, "sizes": {}}
+        await worker.report(models=told)
+        await world.manager.live.watching.step()
+    events = [await socket.hear(), await socket.hear()]
+    assert names(events) == ["model_loaded", "model_unloaded"]
+    assert all(e["data"]["model_name"] == "tiny" for e in events)
+    assert all(e["data"]["worker_id"] == worker.id for e in events)
+
+
+async def test_figures_are_told_when_they_change(world: World) -> None:
+    await world.operate.tell("/job-types", {"name": "echo"})
+    socket = Socket(world, "type=cluster_summary")
+    await socket.opened()
+    await world.submit.submit()
+    for _ in range(3):
+        world.clock.step(1)
+        await world.manager.live.watching.step()
+    await world.submit.submit()
+    world.clock.step(1)
+    await world.manager.live.watching.step()
+    told = [(await socket.hear())["data"] for _ in range(2)]
+    assert [data["queued_tasks"] for data in told] == [1, 2]
 
 
 async def test_trouble_of_a_gpu_is_told_under_the_documented_name(world: World) -> None:
@@ -340,96 +289,3 @@ async def test_pages_are_waited_for_and_follow_each_other(world: World) -> None:
     assert [e["data"]["task_id"] for e in told["events"]] == ["a"]
     assert (await world.read.ask(path, after=told["next"]))["events"] == []
     assert names((await world.read.ask(path, after=1))["events"]) == ["reset"]
-
-
-async def test_a_ticket_is_good_once_and_for_a_moment(world: World) -> None:
-    made = await world.read.post("/events/ticket")
-    assert made.status_code == 201
-    ticket = made.json()["ticket"]
-    own = world.read.headers["Authorization"]
-    assert ticket not in own
-    socket = Socket(world, f"ticket={ticket}", key="", origin="http://corral")
-    assert (await socket.opened())["event"] == "hello"
-    assert (await Socket(world, f"ticket={ticket}", key="").word())["code"] == 4401
-    late = (await world.read.tell("/events/ticket"))["ticket"]
-    world.clock.step(31)
-    answer = await world.nobody.get("/events/stream", ticket=late)
-    fault(answer, 401, "unauthenticated")
-
-
-async def test_a_ticket_dies_with_its_key(world: World) -> None:
-    key, text = await world.manager.access.create(Scope.READ, "short")
-    who = type(world.read)(world.http, text)
-    ticket = (await who.tell("/events/ticket"))["ticket"]
-    socket = Socket(world, key=f"Bearer {text}")
-    await socket.opened()
-    await world.manager.access.revoke(key.id)
-    assert (await Socket(world, f"ticket={ticket}", key="").word())["code"] == 4401
-    await world.manager.live.watching.step()
-    assert (await socket.word())["code"] == 1008
-
-
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://corral.x"])
-async def test_a_page_of_another_origin_may_not_listen(
-    world: World, origin: str
-) -> None:
-    assert (await Socket(world, origin=origin).word())["code"] == 4403
-    listener = Listener(world.app, "/events/stream", world.read)
-    await quiet()
-    assert listener.status == 200
-    await listener.hang_up()
-
-
-async def test_origins_that_are_named_may_listen() -> None:
-    config = replace(CONFIG, live=LiveConfig(origins=("https://board.example",)))
-    async with running(config) as world:
-        for origin in ("https://board.example", "http://corral"):
-            assert (await Socket(world, origin=origin).opened())["event"] == "hello"
-
-
-async def test_without_keys_a_name_that_was_made_to_lead_here_is_refused() -> None:
-    async with running(replace(CONFIG, is_open=True)) as world:
-        evil = Socket(world, key="", host="evil.example", origin="http://evil.example")
-        assert (await evil.word())["code"] == 4403
-        own = Socket(world, key="", host="localhost:1", origin="http://localhost:1")
-        assert (await own.opened())["event"] == "hello"
-
-
-async def test_so_many_may_listen_in_all_and_from_one_address() -> None:
-    config = replace(CONFIG, live=LiveConfig(listeners=4, per_client=2))
-    async with running(config) as world:
-        far = [Socket(world, ip="10.0.0.1") for _ in range(2)]
-        for socket in far:
-            await socket.opened()
-        assert (await Socket(world, ip="10.0.0.1").word())["code"] == 4429
-        other = Socket(world, ip="10.0.0.1", key=world.admin.headers["Authorization"])
-        await other.opened()
-        near = Socket(world)
-        await near.opened()
-        answer = await world.read.get("/events/stream")
-        assert "CORRAL_EVENT_LISTENERS" in fault(answer, 429, "rate_limited")["message"]
-        await far[0].hang_up()
-        await Socket(world).opened()
-
-
-@pytest.mark.parametrize(
-    "query",
-    ["detail=some", "type=A", "after=x", "after=-1", "label=x", "task_id="],
-)
-async def test_what_means_nothing_is_refused(world: World, query: str) -> None:
-    assert (await Socket(world, query).word())["code"] == 4422
-    for path in ("/events/stream", "/events/live"):
-        answer = await world.read.get(f"{path}?{query}")
-        fault(answer, 422, "invalid_field")
-
-
-async def test_the_manager_lets_everybody_go_when_it_stops(world: World) -> None:
-    socket = Socket(world)
-    await socket.opened()
-    listener = Listener(world.app, "/events/stream", world.read)
-    poll = asyncio.create_task(world.read.ask("/events/live", wait=60))
-    await quiet()
-    world.manager.hush()
-    assert (await socket.word())["code"] == 1012
-    await listener.ended()
-    assert (await asyncio.wait_for(poll, 60))["events"] == []

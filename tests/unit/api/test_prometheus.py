@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.api.test_caching import keeping, known, ran
 from tests.unit.api.test_gpus import card
 from tests.unit.api.test_metrics import SAMPLE
 from tests.unit.api.world import CONFIG, Json, World, fault, outcome, running
@@ -138,6 +139,20 @@ async def test_loads_of_a_model_are_counted_and_timed_and_so_are_hits(
     assert found["corral_model_loads_total"] == {tiny: 1}
     assert found["corral_model_load_seconds_sum"] == {tiny: 3}
     assert found["corral_model_hits_total"] == {tiny: 2}
+
+
+async def test_results_that_are_given_again_count_as_hits_and_as_completed(
+    world: World,
+) -> None:
+    worker = await keeping(world)
+    first = await ran(world, worker)
+    await known(world, first)
+    found, add = await figures(world), 'task_type="add"'
+    assert found["corral_result_cache_misses_total"][add] == 1
+    assert found["corral_result_cache_hits_total"][add] == 1
+    assert found["corral_result_cache_bytes"][add] > 0
+    assert found["tasks_total"]['status="completed"'] == 2
+    assert found["task_duration_seconds_count"][add] == 1
 
 
 async def test_requests_are_counted_by_route_and_not_by_path(world: World) -> None:

@@ -100,3 +100,44 @@ def test_followed_events_go_on_after_what_was_told(
 def test_no_events_of_a_kind_is_said(manager: StandIn, corral: Corral) -> None:
     manager.on("GET /events", {"events": [], "next": 0})
     assert "Nothing" in corral("events", "--type", "node_lost").err
+
+
+def live(name: str, **data: object) -> dict[str, object]:
+    at = "2026-01-01T00:00:00Z"
+    return {"event": name, "timestamp": at, "seq": 1, "data": data}
+
+
+def test_live_events_are_told_a_line_each(manager: StandIn, corral: Corral) -> None:
+    progress = {"fraction": 0.5, "message": "half\x1b[31m"}
+    rows = [
+        live("task_progress", task_id="t1", status="running", progress=progress),
+        live("task_failed", task_id="t2", error={"kind": "x", "message": "it broke"}),
+        live("node_lost", title="box is lost", node_id="n1"),
+        live("cluster_summary", queued_tasks=0, running_tasks=0),
+    ]
+    end = fault("forbidden", 403, "enough")
+    manager.on("GET /events/live", {"events": rows, "next": 9}, end)
+    words = ["--task-type", "echo", "--label", "a=b", "--summary", "--worker", "w"]
+    ran = corral("events", "--live", *words, "--task", "t", "--node", "n")
+    assert "task_progress  t1  running  50%  half" in ran.out
+    assert "task_failed  t2  it broke" in ran.out
+    assert "node_lost  n1  box is lost" in ran.out
+    assert "cluster_summary  queued_tasks=0  running_tasks=0" in ran.out
+    assert "\x1b" not in ran.out
+    assert manager.seen[0].query == {
+        "task_type": "echo",
+        "label": "a:b",
+        "detail": "summary",
+        "worker_id": "w",
+        "task_id": "t",
+        "node_id": "n",
+    }
+    manager.on("GET /events/live", {"events": rows[:1], "next": 9}, end)
+    told = json.loads(corral("events", "--live", "--json").out)
+    assert told["data"]["task_id"] == "t1"
+
+
+def test_choices_of_live_events_are_for_those_alone(corral: Corral) -> None:
+    assert "--live" in corral("events", "--task", "t").err
+    ran = corral("events", "--live", "--severity", "error")
+    assert (ran.code, "--severity" in ran.err) == (2, True)

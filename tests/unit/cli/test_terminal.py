@@ -49,6 +49,9 @@ class Terminal:
         with self._news:
             return self._news.wait_for(lambda: self._seen.count(words) >= count, 60)
 
+    def has(self, words: bytes) -> bool:
+        return words in self._seen
+
     def type(self, keys: bytes) -> None:
         os.write(self._own, keys)
 
@@ -192,6 +195,20 @@ def test_words_are_printed_while_the_model_goes_on(
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
+
+
+def test_who_reads_no_more_of_the_text_stops_the_work(
+    manager: StandIn, environment: dict[str, str], terminal: Terminal
+) -> None:
+    cancelled = _stuck(Writer(manager, ""), ["Once ", "there "])
+    process = _start(environment, terminal, "generate", "story", "Once")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.close()
+    process.stdin.close()
+    assert process.wait(60) != 0
+    assert cancelled.is_set()
+    assert not terminal.has(b"Traceback")
 
 
 def test_in_a_chat_an_interrupt_stops_the_answer_and_not_the_chat(

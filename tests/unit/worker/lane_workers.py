@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from corral.worker import Worker
@@ -54,11 +55,15 @@ class Shared(Worker):
         return self.opened.wait(PATIENCE_S)
 
     def do_await_cancel(self, payload: Any) -> bool:
+        asked = threading.Event()
+        self.context.on_stop(lambda reason: asked.set())
         self.context.emit("here")
-        ends = time.monotonic() + PATIENCE_S
-        while not self.context.cancelled and time.monotonic() < ends:
-            time.sleep(0.005)
-        return self.context.cancelled
+        return asked.wait(PATIENCE_S) and self.context.cancelled
+
+    def do_compute(self, payload: Any) -> bool:
+        done: SimpleQueue[str] = SimpleQueue()
+        self.in_main(lambda: done.put(threading.current_thread().name))
+        return done.get(timeout=PATIENCE_S) == threading.main_thread().name
 
     def do_list(self, payload: Any) -> list[str]:
         return list(self.loads)
@@ -82,15 +87,15 @@ class Gathering(Shared):
 
 
 class Yielding(Worker):
-    """Its batches are done one after the other, the last first; `stop` ends them."""
+    """Its batches are done one after the other, the last first; `stop` ends them, and
+    `gate` is a pipe to wait for.
+    """
 
     def run_batch(self, payloads: list[Any]) -> Iterator[tuple[int, Any]]:
         for place, payload in reversed(list(enumerate(payloads))):
             sys.stdout.write(f"done with {place}\n")
             if payload.get("stop"):
                 raise ValueError("no more")
-            until = payload.get("until")
-            ends = time.monotonic() + PATIENCE_S
-            while until and not os.path.exists(until) and time.monotonic() < ends:
-                time.sleep(0.005)
+            if gate := payload.get("gate"):
+                Path(gate).read_bytes()
             yield place, len(payloads)

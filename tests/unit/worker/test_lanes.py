@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -159,6 +160,13 @@ def test_one_lane_is_enough_for_a_class_that_shares(lanes: Make) -> None:
     assert value(worker.order(do("meet")).outcome)["said"] == 1
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_lanes_can_leave_work_to_the_main_thread(lanes: Make, size: int) -> None:
+    worker = lanes("Shared", size)
+    orders = [worker.order(do("compute")) for _ in range(size)]
+    assert [value(order.outcome)["said"] for order in orders] == [True] * size
+
+
 def test_cancel_in_one_lane_leaves_the_others_alone(lanes: Make) -> None:
     worker = lanes("Shared", 3)
     gone, stays = worker.order(do("await_cancel")), worker.order(do("await_open"))
@@ -222,11 +230,12 @@ def test_what_a_batch_yields_is_told_while_the_rest_of_it_runs(
     lanes: Make, tmp_path: Path
 ) -> None:
     worker, gate = lanes("Yielding", 1), tmp_path / "gate"
-    order = worker.order(item({"until": str(gate)}), item({}), item({}))
+    os.mkfifo(gate)
+    order = worker.order(item({"gate": str(gate)}), item({}), item({}))
     worker.await_outcomes(2)
     assert [o.task_id for o in worker.told.outcomes] == order.ids[:0:-1]
     assert not order.is_done
-    gate.touch()
+    gate.write_bytes(b"go")
     assert [o.task_id for o in order.notes.outcomes] in ([], [order.ids[0]])
     worker.await_outcomes(3 - len(order.notes.outcomes))
     told = [*worker.told.outcomes, *order.notes.outcomes]

@@ -1,13 +1,14 @@
 """The line before a model that several threads bring their calls to.
 
-There is no thread of its own: of those who wait one drives, and whoever finds his
-calls answered goes, and leaves the driving to another.
+One thread computes, whoever brings the calls: with several, the libraries would take
+handles, workspaces and threads of their own for each.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,11 +55,17 @@ class Ticket:
 
 
 class Line:
-    """Answers calls of any kind of model: what waits together goes together."""
+    """Answers calls of any kind of model: what waits together goes together.
 
-    def __init__(self, model: Loaded, means: Means) -> None:
+    `submit` has something called by the thread that computes.
+    """
+
+    def __init__(
+        self, model: Loaded, means: Means, submit: Callable[[Callable[[], None]], None]
+    ) -> None:
         self._model = model
         self._means = means
+        self._submit = submit
         # A tokenizer is used by one thread at a time.
         self._reading = threading.Lock()
         self._changed = threading.Condition()
@@ -75,23 +82,21 @@ class Line:
             own = dict(enumerate(map(self._ticket, calls)))
         with self._changed:
             self._waiting += [t for t in own.values() if not t.is_done]
+            self._go_on()
         try:
             while own:
-                for place in [i for i, ticket in own.items() if ticket.is_done]:
+                for place in self._await_done(own):
                     yield place, _answer_of(own.pop(place))
-                if self._take_the_reins(own.values()):
-                    self._drive_once(own.values())
         finally:
             if own:
                 self._abandon(own.values())
 
-    def _drive_once(self, own: Collection[Ticket]) -> None:
-        try:
-            self._drive(own)
-        finally:
-            with self._changed:
-                self._is_driven = False
-                self._changed.notify_all()
+    def _await_done(self, own: Mapping[int, Ticket]) -> list[int]:
+        with self._changed:
+            while True:
+                if done := [place for place, t in own.items() if t.is_done]:
+                    return done
+                self._changed.wait()
 
     def _abandon(self, own: Collection[Ticket]) -> None:
         """Nobody waits for these any more."""
@@ -99,6 +104,35 @@ class Line:
             self._waiting = [t for t in self._waiting if t not in own]
             for ticket in own:
                 ticket.give_up()
+
+    def _go_on(self) -> None:
+        """Have another turn, if there is something to do. The lock is held."""
+        if not self._is_driven and self._has_work():
+            self._is_driven = True
+            self._submit(self._turn)
+
+    def _turn(self) -> None:
+        error: BaseException | None = RuntimeError("the model could not go on")
+        try:
+            self._step()
+            error = None
+        finally:
+            with self._changed:
+                if error is not None:
+                    self._fail_all(sys.exception() or error)
+                self._is_driven = False
+                self._go_on()
+
+    def _has_work(self) -> bool:
+        return bool(self._waiting)
+
+    def _fail_all(self, error: BaseException) -> None:
+        """Something broke that nobody foresaw."""
+        cause = error if isinstance(error, Exception) else RuntimeError(str(error))
+        for ticket in self._waiting:
+            ticket.answer = cause
+        self._waiting = []
+        self._changed.notify_all()
 
     def _ticket(self, call: Call) -> Ticket:
         ticket = Ticket(call)
@@ -108,18 +142,8 @@ class Line:
             ticket.answer = error
         return ticket
 
-    def _take_the_reins(self, own: Collection[Ticket]) -> bool:
-        """Wait; true when this thread is to drive, false when a call of it is done."""
-        with self._changed:
-            while own and not any(ticket.is_done for ticket in own):
-                if not self._is_driven:
-                    self._is_driven = True
-                    return True
-                self._changed.wait()
-            return False
-
-    def _drive(self, own: Collection[Ticket]) -> None:
-        """Do some of what waits; called again while no call of `own` is done."""
+    def _step(self) -> None:
+        """Do some of what waits."""
         means, group = self._means, self._take_group()
         calls = [ticket.call for ticket in group]
         try:
@@ -128,9 +152,11 @@ class Line:
             )
         except LIBRARY_ERRORS as error:
             self._blame(group, error)
-        else:
+            return
+        with self._changed:
             for ticket, answer in zip(group, done, strict=True):
                 ticket.answer = answer
+            self._changed.notify_all()
 
     def _take_group(self) -> list[Ticket]:
         with self._changed:

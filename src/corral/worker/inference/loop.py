@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 import torch
@@ -67,8 +67,13 @@ class _Text(Ticket):
 class Loop(Line):
     """Writes the texts of everybody who brings a call, all together."""
 
-    def __init__(self, model: TextModel, means: Means) -> None:
-        super().__init__(model, means)
+    def __init__(
+        self,
+        model: TextModel,
+        means: Means,
+        submit: Callable[[Callable[[], None]], None],
+    ) -> None:
+        super().__init__(model, means, submit)
         self._text_model = model
         self._rows: list[_Text] = []
         self._past = model.past()
@@ -85,32 +90,26 @@ class Loop(Line):
         text.settle()
         return text
 
-    def _drive(self, own: Collection[Ticket]) -> None:
-        with torch.inference_mode():
-            while not any(ticket.is_done for ticket in own):
-                self._round()
+    def _has_work(self) -> bool:
+        return bool(self._waiting or self._rows)
 
-    def _round(self) -> None:
-        new = self._admit()
-        rows = [*self._rows, *new]
-        if not rows:
-            return
-        is_whole = False
-        try:
-            self._try(new, rows)
-            is_whole = True
-        finally:
-            if not is_whole:
-                # Whoever drove is gone with it; the others begin again.
-                self._start_over()
-                with self._changed:
-                    self._waiting[:0] = rows
+    def _fail_all(self, error: BaseException) -> None:
+        self._waiting += self._rows
+        self._start_over()
+        super()._fail_all(error)
 
-    def _try(self, new: Sequence[_Text], rows: Sequence[_Text]) -> None:
-        began = time.perf_counter()
-        said = ""
+    def _step(self) -> None:
+        """One token more for all that are being written."""
+        old, new = self._rows, self._admit()
+        self._rows = [*old, *new]
+        if self._rows:
+            with torch.inference_mode():
+                self._try(old, new)
+
+    def _try(self, old: Sequence[_Text], new: Sequence[_Text]) -> None:
+        began, rows, said = time.perf_counter(), self._rows, ""
         try:
-            self._write(new)
+            self._write(old, new)
         except LIBRARY_ERRORS as error:
             if not is_out_of_memory(error):
                 self._start_over()
@@ -124,16 +123,14 @@ class Loop(Line):
         self._means.pace.learn(len(rows), time.perf_counter() - began)
         self._let_go()
 
-    def _write(self, new: Sequence[_Text]) -> None:
-        """One more token for every row; new rows have read what they begin with."""
+    def _write(self, old: Sequence[_Text], new: Sequence[_Text]) -> None:
+        """One token more for every row; new rows read what they begin with."""
         scores = []
-        if self._rows:
-            scores.append(self._past.step([text.last for text in self._rows]))
+        if old:
+            scores.append(self._past.step([text.last for text in old]))
         if new:
             scores.append(self._past.join([text.read for text in new]))
-            self._rows += new
-            self._choice = self._choose_anew()
-        choice = self._choice
+        choice = None if new else self._choice
         if choice is None:
             choice = self._choice = self._choose_anew()
         found = torch.cat(scores)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,7 +191,7 @@ class InferenceWorker(Worker):
         with self._lock:
             if model not in self._lines:
                 means = Means(self._limits, pace, trim, gauge)
-                self._lines[model] = _line_of(loaded, means)
+                self._lines[model] = _line_of(loaded, means, self.in_main)
             line = self._lines[model]
         return line.answers(calls)
 
@@ -226,11 +226,13 @@ class InferenceWorker(Worker):
         return {"status": "healthy", **self._stock.describe()}
 
 
-def _line_of(loaded: Loaded, means: Means) -> Line:
+def _line_of(
+    loaded: Loaded, means: Means, submit: Callable[[Callable[[], None]], None]
+) -> Line:
     """Texts join others that are being written, where their model can do that."""
     if loaded.kind is Kind.GENERATE and getattr(loaded, "takes_rows", False):
         # Late: it needs torch, which a runner of exported graphs need not have.
         from corral.worker.inference.loop import Loop
 
-        return Loop(loaded, means)  # type: ignore[arg-type]
-    return Line(loaded, means)
+        return Loop(loaded, means, submit)  # type: ignore[arg-type]
+    return Line(loaded, means, submit)

@@ -9,10 +9,17 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+)
 
 from corral.worker.base import Failure, at_hand
 from corral.worker.inference.line import Line
 from corral.worker.inference.loop import Loop
+from corral.worker.inference.past import takes_rows
 from corral.worker.inference.text import TextModel
 from tests.unit.worker.inference.conftest import Served
 
@@ -30,6 +37,14 @@ ASKS: list[dict[str, Any]] = [
     {"prompt": "a b c", "max_tokens": 33, "stop": ["e"], "stream": True},
 ]
 
+SHAPE: dict[str, Any] = {
+    "vocab_size": 9,
+    "num_hidden_layers": 2,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+}
 LONG: dict[str, Any] = {"prompt": "?!" * 40, "max_tokens": 7}
 """Its prompt alone has more tokens than any of the others with its answer."""
 WIDE = 70
@@ -39,7 +54,9 @@ class Shared:
     """A worker with lanes, each a thread here; `seen` are the rows of each step."""
 
     def __init__(self, served: Served, model: str) -> None:
+        self._main = ThreadPoolExecutor(1)
         served.worker.lanes = LANES
+        served.worker.in_main = self._main.submit  # type: ignore[assignment]
         served.worker.load_model(model)
         self.served, self.model = served, model
         self._threads = ThreadPoolExecutor(LANES)
@@ -80,6 +97,7 @@ class Shared:
 
     def close(self) -> None:
         self._threads.shutdown()
+        self._main.shutdown()
 
 
 @pytest.fixture
@@ -243,6 +261,42 @@ def test_a_call_that_is_refused_is_nobody_elses_trouble(
     with pytest.raises(Failure, match="tokens"):
         shared.ask("long", {"prompt": "x" * 500}).result(LIMIT_S)
     assert fine.result(LIMIT_S)["tokens"] == 40
+
+
+def test_a_text_that_was_begun_before_goes_on_to_the_same_end(
+    serve: Serve, share: Callable[..., Shared]
+) -> None:
+    ask = {**ASKS[2], "stream": True}
+    whole = serve("writer")
+    answer = whole.ask("generate", "writer", ask)
+    pieces = whole.runner.pieces["t"]
+    shared = share("writer")
+    shared.served.emitted_of["again"] = pieces[:5]
+    asked = [shared.ask("again", ask), shared.ask("other", ASKS[0])]
+    assert results(asked)[0] == answer
+    assert shared.served.runner.pieces["again"] == pieces[5:]
+
+
+def test_a_model_that_takes_no_rows_answers_in_whole_batches(
+    serve: Serve, share: Callable[..., Shared]
+) -> None:
+    plain, shared = serve("writer"), share("writer")
+    asks = ASKS[:3]
+    plain.worker.load_model("writer")
+    for worker in (plain.worker, shared.served.worker):
+        loaded: Any = worker._stock.loaded("writer")
+        loaded._model.generation_config.no_repeat_ngram_size = 2
+    asked = [shared.ask(f"t{i}-", ask) for i, ask in enumerate(asks)]
+    expected = [plain.ask("generate", "writer", ask) for ask in asks]
+    assert results(asked) == expected
+    assert type(shared.line()) is Line
+
+
+def test_only_models_that_keep_all_they_have_read_take_rows() -> None:
+    plain, odd = (LlamaForCausalLM(LlamaConfig(**SHAPE)) for _ in range(2))
+    odd.generation_config.no_repeat_ngram_size = 3
+    windowed = MistralForCausalLM(MistralConfig(**SHAPE, sliding_window=8))
+    assert [takes_rows(model) for model in (plain, odd, windowed)] == [1, 0, 0]
 
 
 def test_calls_of_other_kinds_are_gathered_from_all_lanes(

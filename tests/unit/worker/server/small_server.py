@@ -76,6 +76,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             self._serve(body)
         except OSError:
+            self.close_connection = True
             with state.lock:
                 state.hung_up += 1
         finally:

@@ -34,6 +34,14 @@ def last_body(desk: Desk) -> dict[str, Any]:
     return body
 
 
+def calm(desk: Desk) -> dict[str, Any]:
+    """How the server is once it is at nothing any more."""
+    state: dict[str, Any] = wait_for(
+        "the server has let go", lambda: (s := desk.states()[0])["busy"] == 0 and s
+    )
+    return state
+
+
 def test_a_prompt_and_messages_are_answered_with_their_counts(desk: Desk) -> None:
     assert desk.ask({"prompt": "count to three", "max_tokens": 3}) == {
         "text": "w0 w1 w2 ",
@@ -115,11 +123,11 @@ def test_a_cancelled_request_ends_at_the_server_too(desk: Desk) -> None:
             desk.runner.cancel("held")
 
     desk.runner.on_emit = cancel
+    before = calm(desk)["hung_up"]
     answer = desk.ask({"prompt": "hold", "stream": True}, task_id="held")
     assert answer["finish_reason"] == "cancelled"
     assert answer["text"] == "".join(f"w{n} " for n in range(10))
-    wait_for("the server has let go", lambda: desk.states()[0]["busy"] == 0)
-    assert desk.states()[0]["hung_up"] == 1
+    assert calm(desk)["hung_up"] == before + 1
     assert desk.replicas[0]["starts"] == 1
 
 

@@ -1,0 +1,1 @@
+"""`corral top`: the cluster on a terminal, kept up to date, steered by keys."""

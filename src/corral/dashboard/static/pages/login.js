@@ -1,0 +1,26 @@
+// Who are you? A key, typed once; from then on a cookie stands for it.
+import { html, useEffect } from "../core/dom.js";
+import { signIn } from "../core/api.js";
+import { Field, Form } from "../parts/form.js";
+
+export default function Login() {
+  useEffect(() => {
+    document.title = "Sign in · Corral";
+  }, []);
+  return html`
+    <main class="login" id="main">
+      <svg class="logo" viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="7" /><path d="M7 24V10m6 14V8m6 16V8m6 16V10M5 14h22M5 20h22" /></svg>
+      <h1>Sign in to Corral</h1>
+      <${Form} action="Sign in" onSubmit=${({ key }) => signIn({ key: (key ?? "").trim() })}>
+        <${Field} name="key" label="Your key" type="password" required autocomplete="current-password" autofocus spellcheck="false"
+          hint="It is not kept in this browser: a cookie stands for it, for 12 hours." />
+      </${Form}>
+      <div class="or">
+        <p>On the manager's machine, this opens the page signed in:</p>
+        <pre><code>corral dashboard</code></pre>
+        <p>Without a key? An administrator makes one:</p>
+        <pre><code>corral key create NAME</code></pre>
+      </div>
+    </main>
+  `;
+}
