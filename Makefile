@@ -16,8 +16,8 @@ TORCH := torch==2.13.0
 # Recorded traces for bench-scheduler and bench-live; empty: ../shared/data.
 TRACES ?=
 # Debian packages that some tests use: network namespaces, containers, sandboxes,
-# Prometheus.
-DEBIAN_PACKAGES := iproute2 podman runc busybox-static bubblewrap prometheus
+# Prometheus, a terminal.
+DEBIAN_PACKAGES := iproute2 podman runc busybox-static bubblewrap prometheus tmux chromium
 
 # Who makes the environment may be at it, too. RUNLEVEL=1: no package starts a service.
 APT_INSTALL := apt-get install -y -qq -o DPkg::Lock::Timeout=300

@@ -43,7 +43,7 @@ class Size:
     batch: int = 32
     singles: int = 4
     tokens: int = 128
-    rounds: int = 5
+    rounds: int = 4
 
 
 TINY = Size(TINY_SHAPE, batch=8, singles=2, tokens=16, rounds=6)
@@ -247,6 +247,8 @@ def main() -> None:
     figures = in_process(size)
     if "--alone" not in sys.argv:
         figures |= measure_stack(size)
+        lanes, direct = figures["tokens_per_s_lanes"], figures["tokens_per_s_direct"]
+        figures["lanes_ratio"] = lanes / direct
     for key, value in figures.items():
         print(f"{key:36} {value:12.3f}")
     if torch.cuda.is_available():

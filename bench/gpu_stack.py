@@ -41,18 +41,22 @@ class Size:
     """`shapes` are shared by `names` models each; requests come within `span_s`."""
 
     shapes: tuple[Shape, ...] = (
-        Shape(2560, 24),
+        Shape(2048, 24),
         Shape(3072, 26),
         Shape(3584, 28),
         Shape(4096, 32),
     )
     names: int = 5
-    requests: int = 160
-    span_s: float = 100.0
+    requests: int = 128
+    span_s: float = 80.0
     first_tokens: int = 40
+    lanes: int = 32
+    lane_tokens: int = 128
 
 
-SMALL = Size((TINY,), names=4, requests=24, span_s=3.0, first_tokens=5)
+SMALL = Size(
+    (TINY,), names=4, requests=24, span_s=3.0, first_tokens=5, lanes=4, lane_tokens=24
+)
 
 
 class CountingWorker(InferenceWorker):
@@ -79,7 +83,7 @@ def save_models(place: Path, size: Size) -> list[str]:
     return names
 
 
-def launch(client: Client, place: Path) -> None:
+def launch(client: Client, place: Path, lanes: int = 1) -> None:
     has_card = torch.cuda.is_available()
     client.launch_worker(
         WORKER,
@@ -87,6 +91,7 @@ def launch(client: Client, place: Path) -> None:
         job_types=["generate", "health_check"],
         params={"model_dir": str(place), "max_batch": 32},
         gpus=1 if has_card else None,
+        concurrency=lanes,
     )
     until("the worker is there", lambda: _is_ready(client))
     # Its runner imports torch first.
@@ -167,9 +172,10 @@ def _has_text(line: str) -> bool:
 def measure_first(place: Path, home: Path, name: str, size: Size) -> dict[str, float]:
     folder = {"CORRAL_MODEL_CACHE_DIR": str(place)}
     with cluster(home, is_simulated=False, worker=None, **folder) as client:
-        launch(client, place)
+        launch(client, place, size.lanes)
         key = (home / "admin.key").read_text(encoding="utf-8").strip()
         stack = stack_first_s(client, key, name, size.first_tokens)
+        together = measure_together(client, name, size)
         killed = measure_kill(client, key, name)
     direct = direct_first_s(place, name, size.first_tokens)
     here, there = statistics.median(stack), statistics.median(direct)
@@ -177,8 +183,27 @@ def measure_first(place: Path, home: Path, name: str, size: Size) -> dict[str, f
         "ttft_ms": here * 1e3,
         "ttft_direct_ms": there * 1e3,
         "ttft_extra_ms": (here - there) * 1e3,
+        **together,
         **killed,
     }
+
+
+def measure_together(client: Client, name: str, size: Size) -> dict[str, float]:
+    """Tokens a second of single requests that come one after the other and are written
+    together: the median of three rounds after one to warm up.
+    """
+    found = []
+    for _ in range(4):
+        began = time.perf_counter()
+        asks = [
+            {"prompt": prompt(i), "max_tokens": size.lane_tokens}
+            for i in range(size.lanes)
+        ]
+        ids = [client.submit("generate", a, model_name=name).task_id for a in asks]
+        ended = client.wait_many(ids, 120)
+        tokens = sum(task.result["tokens"] for task in ended)
+        found.append(tokens / (time.perf_counter() - began))
+    return {"tokens_per_s_lanes": statistics.median(found[1:])}
 
 
 def arrivals(names: list[str], size: Size) -> list[tuple[float, str]]:

@@ -72,7 +72,7 @@ async def test_a_foreign_cursor_is_refused(store: Store, cursor: str) -> None:
 
 async def test_each_filter_chooses(store: Store, term: int, insert: Insert) -> None:
     tasks = await insert(
-        make_task("a", owner="me", labels={"team": "x", "k": "v"}),
+        make_task("a", owner="me", labels={"team": "x", "k": "v"}, model="m-x"),
         make_task("b", job_type="sleep", labels={"team": "x"}),
         assigned(make_task("c", labels={"team": "y"}), "w7"),
         assigned(make_task("d"), "w7"),
@@ -92,6 +92,10 @@ async def test_each_filter_chooses(store: Store, term: int, insert: Insert) -> N
         (TaskFilter(labels={"team": "x", "k": "v"}), "a"),
         (TaskFilter(labels={"team": "X"}), ""),
         (TaskFilter(dead_letter=True), "d"),
+        (TaskFilter(text="SLEE"), "b"),
+        (TaskFilter(text="%"), ""),
+        (TaskFilter(model="m-x"), "a"),
+        (TaskFilter(model="m"), ""),
         (TaskFilter(dead_letter=False), "abc"),
         (TaskFilter(states=(State.QUEUED,), labels={"team": "y"}), ""),
     ):

@@ -71,6 +71,8 @@ class AgentConfig:
     machine: str | None = None
     node_type: str = "worker"
     log_format: str = "text"
+    send_events: bool = False
+    """Whether workers tell Celery's monitors, as Flower, of orders and themselves."""
 
     @property
     def worker_log(self) -> Path:

@@ -243,6 +243,7 @@ class Agent:
             "log_level": logging.getLevelName(LOG.getEffectiveLevel()),
             "log_format": self._config.log_format,
             "log_file": str(self._config.worker_log),
+            "send_events": self._config.send_events,
         }
         return Launch(
             argv=self._config.supervisor_argv,

@@ -45,9 +45,11 @@ from corral.api.routes import (
     secrets,
     service,
     shares,
+    simulate,
     streams,
     tasks,
     ui,
+    usage,
     workers,
 )
 from corral.manager.manager import Manager
@@ -89,6 +91,7 @@ def build(
         cluster,
         rebalance,
         journal,
+        simulate,
         keys,
         explain,
         alerts,
@@ -111,6 +114,7 @@ def build(
         shares,
         schedules,
         gateway,
+        usage,
         ui,
     ):
         # Not `include_router`: it makes every route anew for every application, with

@@ -106,7 +106,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def on_bug(request: Request, error: Exception) -> Response:
         request_id = request.scope.get("corral_request_id", "")
-        log.error("request %s failed", request_id, exc_info=error)
+        told = {"request_id": request_id}
+        log.error("request %s failed", request_id, exc_info=error, extra=told)
         message = "Corral made a mistake; its log has the details under this request id"
         # This one answer is made outside the edge, which adds these to all others.
         headers = {name.decode(): value.decode() for name, value in SAFE}

@@ -21,6 +21,7 @@ from corral.core.job_type import check_name, check_not_own
 from corral.core.model import MODEL_TASK
 from corral.core.need import needs_label, read_needs
 from corral.core.notice import OWN, label_of
+from corral.core.profile import profile_label
 from corral.core.result_cache import no_cache_label
 from corral.core.script import JOB_TYPE as SCRIPT
 from corral.core.script import read_script
@@ -203,14 +204,17 @@ def _all_labels(task: TaskIn, own: Mapping[str, str]) -> Mapping[str, str]:
     limits = labels_of(task.group, task.group_limit, task.preemptible)
     needs = needs_label(read_needs(task.resources))
     gang = gang_label(task.gang, task.gang_rank, task.gang_size)
-    fresh = no_cache_label(task.no_cache)
-    return {**task.labels, **own, **limits, **needs, **gang, **fresh}
+    # A kept result would leave nothing to profile.
+    fresh = no_cache_label(task.no_cache or task.profile is not None)
+    profile = profile_label(task.profile, task.task_type or task.job_type or "")
+    return {**task.labels, **own, **limits, **needs, **gang, **fresh, **profile}
 
 
 def _is_bounded(task: TaskIn) -> bool:
     is_in_group = task.group is not None or task.group_limit is not None
     is_in_gang = (task.gang, task.gang_rank, task.gang_size) != (None, None, None)
     is_plain = not (task.preemptible or task.resources or task.no_cache)
+    is_plain = is_plain and task.profile is None
     return is_in_group or is_in_gang or not is_plain
 
 

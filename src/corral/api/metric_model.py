@@ -79,6 +79,19 @@ class ClusterSeriesOut(Struct):
     maximum: Sequence[float | None]
 
 
+class TaskSeriesOut(Struct):
+    """Tasks by step: how many ended, the mean seconds from submit to end of those that
+    completed, and the most that waited; null where nothing is known.
+    """
+
+    step_s: int
+    times: list[datetime]
+    completed: list[int]
+    failed: list[int]
+    response_s: Sequence[float | None]
+    waiting: Sequence[int | None]
+
+
 class ClusterMetricsOut(Struct):
     timeframe: str
     from_: datetime = field(name="from")
@@ -88,3 +101,4 @@ class ClusterMetricsOut(Struct):
     times: list[datetime]
     nodes: Sequence[int | None]
     series: dict[str, ClusterSeriesOut]
+    tasks: TaskSeriesOut

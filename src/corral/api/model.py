@@ -42,6 +42,7 @@ class TaskIn(Struct, forbid_unknown_fields=True):
     gang_rank: int | None = None
     gang_size: int | None = None
     no_cache: bool = False
+    profile: str | None = None
 
 
 class BatchIn(Struct, forbid_unknown_fields=True):
@@ -106,6 +107,7 @@ class TaskBrief(Struct):
     result: Raw | None
     error: ErrorOut | None
     labels: dict[str, str]
+    model_name: str | None
 
 
 class AttemptOut(Struct):
@@ -133,7 +135,7 @@ class ProgressOut(Struct):
 class TaskOut(TaskBrief, kw_only=True):
     state: str
     parameters: Raw | None
-    model_name: str | None
+    assigned_at: datetime | None
     timeout: float | None
     retries: int
     tries: int

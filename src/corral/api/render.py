@@ -99,7 +99,7 @@ def start_out(start: Start | None, now: float) -> StartOut | None:
     return StartOut(at, low, high, round(max(0.0, start.at - now), 3))
 
 
-def brief(task: Task) -> TaskBrief:
+def brief(task: Task, *, with_result: bool = True) -> TaskBrief:
     spec = task.spec
     return TaskBrief(
         task_id=spec.id,
@@ -112,9 +112,10 @@ def brief(task: Task) -> TaskBrief:
         started_at=task.started_at,
         completed_at=task.finished_at,
         duration=_duration(task),
-        result=_raw(task.result),
+        result=_raw(task.result) if with_result else None,
         error=_error(task.error),
         labels=dict(public(spec.labels)),
+        model_name=spec.model,
     )
 
 
@@ -132,7 +133,7 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
         **{name: getattr(short, name) for name in short.__struct_fields__},
         state=str(task.state),
         parameters=_raw(spec.payload),
-        model_name=spec.model,
+        assigned_at=task.assigned_at,
         timeout=spec.timeout_s,
         retries=spec.retries,
         tries=task.tries,

@@ -59,6 +59,7 @@ def banner(settings: Settings, url: str) -> str:
     rows = {
         "admin key": key,
         "first task": """corral run echo '{"message": "hi"}'""",
+        "web pages": "corral dashboard",
         "exposed": exposure(settings),
         "logs": settings.home / "logs",
         "stop": "corral down, or Ctrl-C where it runs",

@@ -106,6 +106,10 @@ Preemptible = Annotated[
 ]
 
 
+Profile = Annotated[
+    bool,
+    typer.Option("--profile", help="Run under a profiler; see 'corral profile'."),
+]
 NoCache = Annotated[
     bool,
     typer.Option("--no-cache", help="Run it, though its result may be known."),
@@ -273,6 +277,7 @@ def task_group(
     group_limit: GroupLimit = None,
     preemptible: Preemptible = False,
     no_cache: NoCache = False,
+    profile: Profile = False,
     gpus: Gpus = None,
     gpu_memory: GpuMemory = None,
     gpu_kind: GpuKind = None,
@@ -298,5 +303,6 @@ def task_group(
         group_limit=group_limit,
         preemptible=preemptible or None,
         no_cache=no_cache or None,
+        profile="python" if profile else None,
         resources=resources(gpus, gpu_memory, gpu_kind, gpu_vendor, cpus, memory),
     )

@@ -169,6 +169,7 @@ def _serve(
         machine=machine_id(),
         owner=node_policy.owner_policy(config),
         log_format=_log_format(config),
+        send_events=config.worker_send_task_events,
     )
     try:
         raise typer.Exit(serve(setup))

@@ -31,6 +31,9 @@ class Root(LazyGroup):
         ),
         "status": Entry("corral.cli.status:status", "How the cluster does.", _CLUSTER),
         "top": Entry("corral.cli.top.command:top", "The same, live.", _CLUSTER),
+        "dashboard": Entry(
+            "corral.cli.dashboard:dashboard", "Open the web pages.", _CLUSTER
+        ),
         "doctor": Entry("corral.cli.doctor:doctor", "Say what to fix.", _CLUSTER),
         "validate": Entry(
             "corral.cli.validate:validate", "Try every worker.", _CLUSTER
@@ -76,6 +79,9 @@ class Root(LazyGroup):
         "logs": Entry("corral.cli.logs:logs", "Show what a task printed.", _WORK),
         "artifacts": Entry(
             "corral.cli.artifacts:app", "List and fetch files of tasks.", _WORK
+        ),
+        "profile": Entry(
+            "corral.cli.profile:profile", "See what a task spends time on.", _WORK
         ),
         "wait": Entry("corral.cli.wait:wait", "Wait until tasks have ended.", _WORK),
         "exec": Entry(

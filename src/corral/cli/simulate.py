@@ -223,6 +223,7 @@ def _told(outcome: Outcome) -> dict[str, object]:
         "change": scenario.change,
         "workers": len(scenario.machines),
         **asdict(outcome.figures),
+        "curve": [[round(s, 3), pct] for s, pct in outcome.curve],
     }
 
 

@@ -6,6 +6,7 @@ from corral.client import alerts as alert_calls
 from corral.client import artifacts as artifact_calls
 from corral.client import breaker, bulk, cluster, execs, log, objects, secrets, task
 from corral.client import catalogue as catalogue_calls
+from corral.client import dashboard as dashboard_calls
 from corral.client import explain as explain_calls
 from corral.client import journal as journal_calls
 from corral.client import keys as key_calls
@@ -41,6 +42,8 @@ class Calls:
     keys = Endpoint(key_calls.keys)
     create_key = Endpoint(key_calls.create_key)
     revoke_key = Endpoint(key_calls.revoke_key)
+    dashboard_link = Endpoint(dashboard_calls.dashboard_link)
+    usage = Endpoint(dashboard_calls.usage)
 
     submit = Endpoint(task.submit)
     get_task = Endpoint(task.get_task)

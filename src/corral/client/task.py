@@ -32,7 +32,8 @@ class TaskOptions(TypedDict, total=False):
     node: `gpus` (2, or 0.5 of one), `gpu_memory_mb`, `gpu_kind`, `gpu_vendor`, `cpus`,
     `memory_mb`. The `gang_size` members of a `gang`, each with a `gang_rank` from 0,
     start together on as many nodes, or not at all. With `no_cache` it runs even where
-    its result is kept from before.
+    its result is kept from before. With `profile` it runs under a profiler, whose
+    report is among its artifacts.
     """
 
     task_id: str
@@ -57,6 +58,7 @@ class TaskOptions(TypedDict, total=False):
     gang_rank: int
     gang_size: int
     no_cache: bool
+    profile: Literal["python", "torch"]
 
 
 def id_of(task: TaskRef) -> str:

@@ -148,6 +148,7 @@ class TaskDetail(TaskInfo, frozen=True, kw_only=True):
     state: str = ""
     parameters: Any = None
     model_name: str | None = None
+    assigned_at: datetime | None = None
     timeout: float | None = None
     retries: int = 0
     tries: int = 0

@@ -108,6 +108,17 @@ class TaskTotals:
     busiest: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TaskStep:
+    """Tasks that ended in one step; `waiting` is the most that waited in it."""
+
+    at: int
+    completed: int = 0
+    failed: int = 0
+    response_s: float = 0.0
+    waiting: int | None = None
+
+
 def rate(
     before: tuple[datetime, int], now: tuple[datetime, int], gap_s: float
 ) -> float | None:

@@ -27,6 +27,8 @@ class OrderItem:
     """JSON of the pieces of output that attempts before this one have sent."""
     request_id: str = ""
     traceparent: str = ""
+    profile: str = ""
+    """The kind of profiler it runs under, if any."""
 
 
 @dataclass(frozen=True, slots=True)

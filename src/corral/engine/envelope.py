@@ -75,6 +75,8 @@ def _item(item: OrderItem) -> dict[str, Any]:
         out["request_id"] = item.request_id
     if item.traceparent:
         out["traceparent"] = item.traceparent
+    if item.profile:
+        out["profile"] = item.profile
     return out
 
 

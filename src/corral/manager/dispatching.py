@@ -19,6 +19,7 @@ from typing import Any
 from corral.core.model import models_to_drop
 from corral.core.notice import public
 from corral.core.order import Order, OrderItem
+from corral.core.profile import PROFILE
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import State, Task
 from corral.core.trace import PARENT, REQUEST
@@ -358,6 +359,7 @@ class Dispatching:
                 emitted=self._cluster.streams.emitted(t.id, t.attempt),
                 request_id=t.spec.labels.get(REQUEST, ""),
                 traceparent=t.spec.labels.get(PARENT, ""),
+                profile=t.spec.labels.get(PROFILE, ""),
             )
             for t in ready.tasks
         )

@@ -14,6 +14,7 @@ from corral.core.metric import (
     NODE_METRICS,
     Bucket,
     Span,
+    TaskStep,
     TaskTotals,
 )
 from corral.core.series import (
@@ -49,6 +50,8 @@ class ClusterHistory:
     series: Charts
     nodes: Sequence[int | None]
     tasks: TaskTotals
+    task_span: Span
+    task_steps: Mapping[int, TaskStep]
 
 
 class History:
@@ -99,12 +102,23 @@ class History:
         counts = {bucket.at: bucket.samples for bucket in buckets}
         # Whole steps of the counts, also the one that began before the time asked for.
         first = int(begin.timestamp()) // MINUTES_S * MINUTES_S
+        steps = _task_span(span)
+        told = await self._store.task_history(steps)
         return ClusterHistory(
             span,
             charts(CLUSTER_METRICS, buckets, span),
             [counts.get(at) for at in span.times],
             await self._store.task_totals(first, span.end + MINUTES_S),
+            steps,
+            {step.at: step for step in told},
         )
+
+
+def _task_span(span: Span) -> Span:
+    """The same time in steps that tasks are counted in, as many of them as fit."""
+    step_s = -(-span.step_s // MINUTES_S) * MINUTES_S
+    end = -(-span.end // step_s) * step_s
+    return Span(span.begin // step_s * step_s, end, step_s)
 
 
 def _aimed(raw: Charts, name: str, span: Span) -> Series:

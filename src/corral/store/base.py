@@ -17,13 +17,14 @@ from corral.core.app import App
 from corral.core.gpu import Gpu
 from corral.core.job_type import JobType
 from corral.core.key import Key
-from corral.core.metric import Bucket, GpuSample, Span, TaskTotals
+from corral.core.metric import Bucket, GpuSample, Span, TaskStep, TaskTotals
 from corral.core.node import Node, Sample
 from corral.core.notice import Notice
 from corral.core.retry import Settlement
 from corral.core.schedule import Schedule
 from corral.core.secret import Secret
 from corral.core.task import Attempt, State, Task
+from corral.core.usage import Usage, UsageBy, UsageSpan
 from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
 from corral.store.catalogue import CatalogueStore
@@ -67,6 +68,9 @@ class TaskFilter:
     owner: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     dead_letter: bool | None = None
+    model: str | None = None
+    text: str | None = None
+    """In its id, type, model, worker, owner or error, however it is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +318,12 @@ class Store(
 
     async def task_totals(self, begin: int, end: int) -> TaskTotals:
         """Tasks that ended from `begin` to `end` (epoch seconds, whole steps)."""
+
+    async def task_history(self, span: Span) -> Sequence[TaskStep]:
+        """The same by step, the oldest first; steps are multiples of MINUTES_S."""
+
+    async def usage(self, by: UsageBy, label: str, span: UsageSpan) -> Sequence[Usage]:
+        """What was used by name and step; of a label, its values (`` for none)."""
 
     # schedules and notices ------------------------------------------------
     async def save_schedule(self, schedule: Schedule) -> None: ...

@@ -23,6 +23,7 @@ from corral.store.memory_read import MemoryRead
 from corral.store.memory_registry import MemoryRegistry
 from corral.store.memory_result_cache import MemoryResults
 from corral.store.memory_share import MemoryShares
+from corral.store.memory_usage import MemoryUsage
 from corral.store.memory_write import MemoryWrite
 
 
@@ -37,6 +38,7 @@ class MemoryStore(
     MemoryLearned,
     MemoryResults,
     MemoryMetrics,
+    MemoryUsage,
     MemoryHistory,
 ):
     async def open(self) -> None: ...

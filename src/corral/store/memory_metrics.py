@@ -15,6 +15,7 @@ from corral.core.metric import (
     Bucket,
     GpuSample,
     Span,
+    TaskStep,
     TaskTotals,
     across,
     gather,
@@ -44,6 +45,7 @@ class MemoryMetrics(MemoryShelf):
         }
         self._marks = dict.fromkeys(_STEPS, 0)
         self._counts: dict[int, TaskTotals] = {}
+        self._waiting: dict[int, int] = {}
         self._counted = 0
 
     async def save_beats(
@@ -86,6 +88,7 @@ class MemoryMetrics(MemoryShelf):
                 for bucket in gather(rows, step_s):
                     self._thinned[step_s][key, bucket.at] = bucket
             self._marks[step_s] = end
+        self._note_waiting(now)
         self._count_tasks(now - timedelta(seconds=SLACK_S))
 
     def _measured(self) -> set[Key]:
@@ -167,6 +170,31 @@ class MemoryMetrics(MemoryShelf):
             max((row.ended for row in rows), default=0),
         )
 
+    async def task_history(self, span: Span) -> Sequence[TaskStep]:
+        steps: dict[int, TaskStep] = {}
+        for at in sorted(self._counts.keys() | self._waiting.keys()):
+            if not span.begin <= at < span.end:
+                continue
+            step = at // span.step_s * span.step_s
+            known, more = steps.get(step, TaskStep(step)), self._counts.get(at)
+            waits = [w for w in (known.waiting, self._waiting.get(at)) if w is not None]
+            steps[step] = TaskStep(
+                step,
+                known.completed + (more.completed if more else 0),
+                known.failed + (more.failed if more else 0),
+                known.response_s + (more.response_s if more else 0.0),
+                max(waits, default=None),
+            )
+        return list(steps.values())
+
+    def _note_waiting(self, now: datetime) -> None:
+        step = int(now.timestamp()) // MINUTES_S * MINUTES_S
+        waiting = sum(
+            task.state is State.QUEUED and task.spec.job_type not in OWN_TYPES
+            for task in self._tasks.values()
+        )
+        self._waiting[step] = max(waiting, self._waiting.get(step, 0))
+
     def _chart(self, key: Key, span: Span) -> list[Bucket]:
         rows: list[Bucket] = []
         at = span.begin
@@ -191,9 +219,11 @@ class MemoryMetrics(MemoryShelf):
         minutes_end = min(at - keep.minutes_s, self._marks[HOURS_S])
         gone |= self._drop(MINUTES_S, "minutes", minutes_end)
         gone |= self._drop(HOURS_S, "hours", at - keep.hours_s)
-        old_counts = [step for step in self._counts if step < at - keep.hours_s]
+        known = self._counts.keys() | self._waiting.keys()
+        old_counts = [step for step in known if step < at - keep.hours_s]
         for step in old_counts:
-            del self._counts[step]
+            self._counts.pop(step, None)
+            self._waiting.pop(step, None)
         return gone | {"task_counts": len(old_counts)}
 
     def _drop(self, step_s: int, name: str, end: float) -> dict[str, int]:

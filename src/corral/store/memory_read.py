@@ -97,4 +97,12 @@ def _matches(task: Task, where: TaskFilter) -> bool:
         and where.owner in (None, spec.owner)
         and where.labels.items() <= spec.labels.items()
         and where.dead_letter in (None, task.dead_letter is not None)
+        and where.model in (None, spec.model)
+        and (not where.text or _has(task, where.text.lower()))
     )
+
+
+def _has(task: Task, text: str) -> bool:
+    spec, error = task.spec, task.error.message if task.error else None
+    told = (spec.id, spec.job_type, spec.model, task.worker_id, spec.owner, error)
+    return any(text in word.lower() for word in told if word)

@@ -53,7 +53,9 @@ class MemoryRegistry(MemoryShelf):
             await self.save_worker(worker)
 
     async def delete_worker(self, worker_id: str) -> None:
-        self._workers.pop(worker_id, None)
+        worker = self._workers.pop(worker_id, None)
+        if worker is not None and worker.spec.gpus not in ("", "0"):
+            self._gone_workers[worker_id] = worker.spec.gpus
 
     async def workers(self) -> Sequence[Worker]:
         return [self._workers[id_] for id_ in sorted(self._workers)]

@@ -41,6 +41,7 @@ class MemoryShelf:
         self._apps: dict[str, App] = {}
         self._nodes: dict[str, Node] = {}
         self._workers: dict[str, Worker] = {}
+        self._gone_workers: dict[str, str] = {}
         self._worker_types: dict[str, WorkerType] = {}
         self._keys: dict[str, Key] = {}
         self._secrets: dict[str, Secret] = {}

@@ -106,4 +106,13 @@ task_counts = Table(
     Column("completed", BigInteger, nullable=False),
     Column("failed", BigInteger, nullable=False),
     Column("response_s", Double, nullable=False),
+    Column("waiting", BigInteger),
+)
+
+gone_workers = Table(
+    "gone_workers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("gpus", Text, nullable=False),
+    Column("at", Time, nullable=False),
 )

@@ -192,6 +192,19 @@ select coalesce(sum(ended), 0)::bigint, coalesce(sum(completed), 0)::bigint,
     coalesce(max(ended), 0)
 from task_counts where at >= :begin and at < :end
 """
+# The most that waited at any of the looks in a step.
+NOTE_WAITING = f"""
+insert into task_counts as known (at, ended, completed, failed, response_s, waiting)
+select date_bin(interval '{MINUTES_S} seconds', :until, 'epoch'::timestamptz),
+    0, 0, 0, 0, count(*)
+from tasks where finished_at is null and state = 'queued' and job_type not in ({_OWN})
+on conflict (at) do update set waiting = greatest(known.waiting, excluded.waiting)
+"""
+TASK_STEPS = f"""
+select extract(epoch from {_BIN})::bigint as step_at, sum(completed)::bigint,
+    sum(failed)::bigint, sum(response_s), max(waiting)
+from task_counts where at >= :begin and at < :end group by 1 order by 1
+"""
 
 OLD_GPU_ROWS = """
 delete from {table} where ctid = any(array(

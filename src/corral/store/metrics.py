@@ -36,6 +36,7 @@ from corral.core.metric import (
     Bucket,
     GpuSample,
     Span,
+    TaskStep,
     TaskTotals,
 )
 from corral.core.node import Sample
@@ -131,6 +132,7 @@ class MetricStore:
                     break
             # The next one is made of whole steps of this one.
             end = (await self.metric_marks()).get(step_s, 0)
+        await self._pool.fetch(_typed(sql.NOTE_WAITING, {"until": now}))
         until = datetime.fromtimestamp(now.timestamp() - SLACK_S, UTC)
         for _ in range(_BATCHES):
             if not await self._count_tasks(until):
@@ -201,6 +203,12 @@ class MetricStore:
     async def task_totals(self, begin: int, end: int) -> TaskTotals:
         values = {"begin": _time(begin), "end": _time(end)}
         return TaskTotals(*(await self._pool.fetch(_typed(sql.TASK_TOTALS, values)))[0])
+
+    async def task_history(self, span: Span) -> Sequence[TaskStep]:
+        step = float(span.step_s)
+        values = {"begin": _time(span.begin), "end": _time(span.end), "step": step}
+        rows = await self._pool.fetch(_typed(sql.TASK_STEPS, values))
+        return [TaskStep(*row) for row in rows]
 
     async def _ranges(self, span: Span) -> dict[str, Any]:
         """Which stretch of a span comes from which table."""

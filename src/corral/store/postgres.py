@@ -28,6 +28,7 @@ from corral.store.schema import leadership
 from corral.store.share import Shares
 from corral.store.task_read import TaskRead
 from corral.store.task_write import TaskWrite
+from corral.store.usage import UsageRows
 
 
 class PostgresStore(
@@ -45,6 +46,7 @@ class PostgresStore(
     History,
     Clear,
     MetricStore,
+    UsageRows,
 ):
     """The store every cluster runs on.
 

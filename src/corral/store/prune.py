@@ -28,6 +28,7 @@ from corral.store.event import ALERT
 from corral.store.history import read_chain, save_chain
 from corral.store.log_folder import LogFolder
 from corral.store.metric_schema import (
+    gone_workers,
     gpu_hours,
     gpu_minutes,
     gpu_resources,
@@ -141,6 +142,7 @@ class Prune(MetricStore):
             oldest = OLD_GPU_ROWS.format(table=card_table.name, batch=BATCH)
             await self._prune_batches(card_table, text(oldest), end, gone)
         await self._prune_by_time(task_counts, ends[-1], gone)
+        await self._prune_by_time(gone_workers, ends[-1], gone)
         idle = text(FORGET_GPUS).bindparams(
             bindparam("end", now - timedelta(days=1), type_=Time)
         )

@@ -8,7 +8,7 @@ from functools import cache
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Table, bindparam, delete, or_, select, update
+from sqlalchemy import Table, bindparam, delete, func, or_, select, update
 from sqlalchemy.dialects.postgresql import Insert, insert
 
 from corral.core.app import App
@@ -20,6 +20,7 @@ from corral.core.worker import Worker
 from corral.core.worker_type import WorkerType
 from corral.store import record
 from corral.store.connection import Pool
+from corral.store.metric_schema import gone_workers
 from corral.store.schema import (
     apps,
     cluster_nodes,
@@ -76,7 +77,14 @@ class Registry:
             await self._save(workers, *rows)
 
     async def delete_worker(self, worker_id: str) -> None:
-        await self._pool.fetch(delete(workers).where(workers.c.id == worker_id))
+        gone = delete(workers).where(workers.c.id == worker_id)
+        row = gone.returning(workers.c.id, workers.c.gpus).cte("gone")
+        # Their cards are still asked for, by what ran there.
+        had = select(row.c.id, row.c.gpus, func.now()).where(
+            row.c.gpus.not_in(("", "0"))
+        )
+        into = insert(gone_workers).from_select(["id", "gpus", "at"], had)
+        await self._pool.fetch(into.on_conflict_do_nothing())
 
     async def workers(self) -> Sequence[Worker]:
         rows = await self._pool.mappings(select(workers).order_by("id"))

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-HEAD = "0019"
+HEAD = "0020"
 """The newest migration; a database that already has it needs no Alembic at all."""
 
 # A task has ended exactly when it has this time. The index on live tasks asks for it

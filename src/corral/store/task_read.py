@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import ColumnElement, func, select, text
+from sqlalchemy import ColumnElement, func, or_, select, text
 
 from corral.core.task import LIVE as LIVE_STATES
 from corral.core.task import Attempt, State, Task
@@ -18,6 +18,7 @@ from corral.store.statement import BY_ID, LIVE_AFTER, TASK_COLUMNS
 from corral.store.text import clean, is_storable
 
 _LIVE_PAGE = 5000
+_SEARCHED = ("id", "job_type", "model", "worker_id", "owner", "error_message")
 _TASK = [tasks.c[name] for name in TASK_COLUMNS]
 
 
@@ -85,7 +86,7 @@ def _conditions(where: TaskFilter) -> list[ColumnElement[bool]]:
         if set(where.states) <= LIVE_STATES:
             # Said so that the planner sees that the partial index will do.
             chosen.append(text(LIVE))  # type: ignore[arg-type]
-    for name in ("job_type", "worker_id", "owner"):
+    for name in ("job_type", "worker_id", "owner", "model"):
         value = getattr(where, name)
         if value is not None:
             chosen.append(tasks.c[name] == value)
@@ -94,4 +95,9 @@ def _conditions(where: TaskFilter) -> list[ColumnElement[bool]]:
     if where.dead_letter is not None:
         is_dead = tasks.c.dead_letter.is_not(None)
         chosen.append(is_dead if where.dead_letter else ~is_dead)
+    if where.text:
+        found = (
+            tasks.c[name].icontains(where.text, autoescape=True) for name in _SEARCHED
+        )
+        chosen.append(or_(*found))
     return chosen

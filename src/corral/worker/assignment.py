@@ -35,6 +35,8 @@ class Assignment(msgspec.Struct):
     log_format: str = "text"
     log_file: str | None = None
     """Where all workers of this machine say what they do, beside each one's own."""
+    send_events: bool = False
+    """Whether Celery's monitors, as Flower, are told of orders and of the worker."""
     code: Code = msgspec.field(default_factory=Code)
     containers: Containers = msgspec.field(default_factory=Containers)
     limits: Limits = msgspec.field(default_factory=Limits)

@@ -18,6 +18,7 @@ from corral.worker.batch import Batch, cancelled, returned
 from corral.worker.depot.delivery import Delivered, Delivery
 from corral.worker.execution import Execution
 from corral.worker.frame import Exec, Fault, Item, Outcome
+from corral.worker.leaving import Leavings
 from corral.worker.notes import Key, Notes
 from corral.worker.reporting import Reporter
 from corral.worker.runner_pool import RunnerPool, Unrunnable
@@ -62,10 +63,12 @@ class Desk:
         on_change: Callable[[], None],
         limits: Limits | None = None,
         delivery: Delivery | None = None,
+        leavings: Leavings | None = None,
     ) -> None:
         self._worker_id = worker_id
         self._limits = limits or Limits()
         self._delivery = delivery
+        self._leavings = leavings
         self._incarnation = ""
         self._secret = ""
         self._pool = pool
@@ -268,6 +271,8 @@ class Desk:
             )
             notes = execution.run()
             given.explain(notes)
+            if self._leavings is not None and execution.left:
+                self._leavings.keep(execution.left)
         finally:
             self._pool.release(runner)
         notes.merge(unwanted)

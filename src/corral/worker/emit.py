@@ -30,10 +30,42 @@ _now = time.perf_counter
 _encode = msgspec.json.Encoder().encode
 
 
+class Flusher:
+    """The thread that flushes what busy lanes cannot."""
+
+    def __init__(self) -> None:
+        self._emitters: list[Emitter] = []
+        self._awake = threading.Event()
+        threading.Thread(target=self._run, name="flusher", daemon=True).start()
+
+    def add(self, emitter: Emitter) -> None:
+        self._emitters.append(emitter)
+
+    def wake(self) -> None:
+        if not self._awake.is_set():
+            self._awake.set()
+
+    def _run(self) -> None:
+        while self._awake.wait():
+            time.sleep(TICK_S)
+            busy = [emitter for emitter in self._emitters if emitter.tick()]
+            if not busy:
+                self._rest()
+
+    def _rest(self) -> None:
+        # Not after every batch: waking this thread for each would cost more than
+        # the batch. A lane marks itself busy before it looks, we look after.
+        self._awake.clear()
+        if any(emitter.is_busy for emitter in self._emitters):
+            self._awake.set()
+
+
 class Emitter:
     """Writes frames to the supervisor from any thread, for the order of one lane."""
 
-    def __init__(self, fd: int, capture: Capture) -> None:
+    def __init__(
+        self, fd: int, capture: Capture, flusher: Flusher | None = None
+    ) -> None:
         self._fd = fd
         self._lane = 0
         self._capture = capture
@@ -49,12 +81,14 @@ class Emitter:
         self._progress: Progress | None = None
         self._task: tuple[str, int] | None = None
         self._is_busy = False
-        self._awake = threading.Event()
-        threading.Thread(target=self._tick, name="flusher", daemon=True).start()
+        self._lines_at = 0.0
+        self._flusher = flusher or Flusher()
+        self._flusher.add(self)
 
     def beside(self, lane: int, capture: Capture) -> Emitter:
         """Another one, for another lane of this process."""
-        emitter = Emitter(self._fd, capture)
+        # With a thread each, their waking alone would keep the others from computing.
+        emitter = Emitter(self._fd, capture, self._flusher)
         emitter._lane = lane
         # One pipe has one lock: frames stay whole.
         emitter._write_lock = self._write_lock
@@ -88,8 +122,7 @@ class Emitter:
         self._flushed = _now()
         self.output.begin()
         self._is_busy = True
-        if not self._awake.is_set():
-            self._awake.set()
+        self._flusher.wake()
 
     def add(self, outcome: Outcome, size: int = 0) -> None:
         self._outcomes.append(outcome)
@@ -112,26 +145,20 @@ class Emitter:
             self._write_locked(head + tail)
             self._flushed = _now()
 
-    def _tick(self) -> None:
-        lines_at = 0.0
-        while self._awake.wait():
-            time.sleep(TICK_S)
-            self.output.tick()
-            if self._outcomes:
-                self.flush()
-            now = _now()
-            if now - lines_at >= LOG_S:
-                lines_at = now
-                self._flush_words()
-            if not self._is_busy and now - self._flushed > REST_S:
-                self._rest()
+    def tick(self) -> bool:
+        """Flush what is due; is there anything to look after still?"""
+        self.output.tick()
+        if self._outcomes:
+            self.flush()
+        now = _now()
+        if now - self._lines_at >= LOG_S:
+            self._lines_at = now
+            self._flush_words()
+        return self._is_busy or now - self._flushed <= REST_S
 
-    def _rest(self) -> None:
-        # Not after every batch: waking this thread for each would cost more than
-        # the batch. `begin` marks itself busy before it looks, we look after.
-        self._awake.clear()
-        if self._is_busy:
-            self._awake.set()
+    @property
+    def is_busy(self) -> bool:
+        return self._is_busy
 
     def _flush_words(self) -> None:
         if self._progress is not None:

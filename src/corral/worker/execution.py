@@ -18,6 +18,7 @@ from corral.worker.frame import (
     End,
     Fault,
     Item,
+    Left,
     Loading,
     Log,
     Models,
@@ -84,6 +85,7 @@ class Execution:
         self._grace_s: dict[int, float] = {}
         self._late_at: dict[int, float] = {}
         self._is_killed = False
+        self.left: list[Left] = []
         self.retry_alone: list[Item] = []
         """Items of a batch that died as a whole: run each alone, on a new runner."""
 
@@ -110,8 +112,6 @@ class Execution:
             self._notes.outcomes.append(outcome or given_back)
         return self._notes
 
-    # Frames -----------------------------------------------------------------
-
     def _take(self, event: Event | None) -> bool:
         """Use one event; true when it was the last."""
         if isinstance(event, Done):
@@ -132,6 +132,8 @@ class Execution:
             self._pass_on(event)
         elif isinstance(event, Patience):
             self._grant(event)
+        elif isinstance(event, Left) and event.key in self._index:
+            self.left.append(event)
         elif isinstance(event, Loading | Models):
             self._note_load(event, _now())
         return False

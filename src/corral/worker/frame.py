@@ -29,6 +29,7 @@ class Item(Struct, omit_defaults=True):
     emitted: Raw | UnsetType = UNSET
     request_id: str = ""
     traceparent: str = ""
+    profile: str = ""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -208,6 +209,18 @@ class Chunks(Frame, tag="chunks"):
         return sum(len(memoryview(value)) for value in self.values)
 
 
+class Left(Frame, tag="left"):
+    """Files an attempt leaves beside its result, by name; told before its outcome."""
+
+    task_id: str
+    attempt: int
+    files: dict[str, bytes]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return (self.task_id, self.attempt)
+
+
 class Patience(Frame, tag="patience"):
     """How long this task may take to stop by itself once it is asked to."""
 
@@ -252,6 +265,7 @@ FromRunner = (
     | Progress
     | Log
     | Chunks
+    | Left
     | Patience
     | Loading
     | Models

@@ -30,6 +30,7 @@ _OURS = frozenset(
         "corral.worker.base",
         "corral.worker.function",
         "corral.worker.load",
+        "corral.worker.profile",
         "corral.worker.runner_lane",
         "corral.worker.shared_shelf",
         "corral.worker.shelf",

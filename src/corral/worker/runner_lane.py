@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
@@ -26,6 +26,7 @@ from corral.worker.frame import (
     Cancel,
     Done,
     Item,
+    Left,
     Outcome,
     Patience,
     Progress,
@@ -35,6 +36,9 @@ from corral.worker.frame import (
 from corral.worker.gpu_memory import WorkingSet, give_back_cached
 from corral.worker.shelf import Shelf
 from corral.worker.text import clean
+
+if TYPE_CHECKING:
+    from corral.worker.profile import Profile
 
 _OWN = frozenset({CANARY, MODEL_TASK})
 
@@ -109,7 +113,7 @@ class RunnerLane:
         self._emit.begin()
         items = batch.items
         whole = self._post.takes_batches and len(items) > 1 and not batch.solo
-        whole = whole and not any(item.job_type in _OWN for item in items)
+        whole = whole and not any(i.job_type in _OWN or i.profile for i in items)
         self._unload = batch.unload
         done = self._run_whole(items) if whole else ()
         if len(done) < len(items):
@@ -137,6 +141,9 @@ class RunnerLane:
             is_own = item.job_type in _OWN
             is_measured = not is_own and working is not None and working.is_known
             does = partial(self._answer, item) if is_own else call
+            profile = _profile(item.profile) if item.profile and not is_own else None
+            if profile is not None:
+                does = partial(profile.call, does)
             if is_measured:
                 does = partial(self._measure, does)
             has_models = item.model or self._unload
@@ -145,6 +152,8 @@ class RunnerLane:
             if prepare is not None:
                 shelf.leave()
             emit.close_task()
+            if profile is not None:
+                emit.send(Left(item.task_id, item.attempt, profile.files()))
             if is_measured and outcome.kind == "completed":
                 outcome.memory_mb = self._measured()
             if item.variables and "CORRAL_GPUS" in item.variables:
@@ -288,6 +297,13 @@ class RunnerLane:
 
     def decode(self, text: Any) -> Any:
         return invoke.decode_payload(text)
+
+
+def _profile(kind: str) -> Profile:
+    # Late: hardly any runner needs it.
+    from corral.worker.profile import Profile
+
+    return Profile(kind)
 
 
 def serve_calls(calls: SimpleQueue[Callable[[], None]]) -> None:

@@ -31,6 +31,7 @@ from corral.worker.depot.depot import Depot
 from corral.worker.depot.stockroom import Places, Reach, Stockroom, optional
 from corral.worker.desk import Desk
 from corral.worker.holding import Holdings
+from corral.worker.leaving import Leavings
 from corral.worker.log import configure
 from corral.worker.manager_link import Away, Fenced, ManagerLink, Refused
 from corral.worker.recipe import Recipe
@@ -85,6 +86,7 @@ class Supervisor:
             lambda: self._beacon.touch(),
             given.limits,
             self._delivery(link),
+            Leavings(self._access),
         )
         self._beacon = Beacon(beacon_fd, self._pool, self._desk, holdings)
         self._told: tuple[str, str | None] | None = None
@@ -255,7 +257,10 @@ class Supervisor:
         from corral.worker import orders
 
         orders.attach(self._desk, self._reporter)
-        app = make_app(self._given.redis_url, node_id=self._given.node_id)
+        is_seen = self._given.send_events
+        app = make_app(
+            self._given.redis_url, node_id=self._given.node_id, send_events=is_seen
+        )
         consumer = app.WorkController(
             hostname=f"{self._given.worker_id}@corral",
             pool_cls="threads",
@@ -263,7 +268,8 @@ class Supervisor:
             queues=[registration.queue],
             without_gossip=True,
             without_mingle=True,
-            without_heartbeat=True,
+            without_heartbeat=not is_seen,
+            task_events=is_seen,
             loglevel="WARNING",
         )
         self._is_consuming = True

@@ -77,6 +77,7 @@ SCOPES = {
     ("DELETE", "/keys/{name}"): Scope.ADMIN,
     ("POST", "/cluster/drain"): Scope.ADMIN,
     ("POST", "/cluster/rebalance"): Scope.OPERATE,
+    ("POST", "/cluster/simulate"): Scope.OPERATE,
     ("POST", "/alerts/{alert_id}/acknowledge"): Scope.OPERATE,
     ("GET", "/cluster/webhook-secret"): Scope.ADMIN,
     ("GET", "/cluster/journal"): Scope.ADMIN,

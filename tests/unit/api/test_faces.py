@@ -22,6 +22,8 @@ from tests.unit.api.world import World, fault, running
 
 JSON, BINARY = "application/json", "application/octet-stream"
 
+OPEN = {"get /health", "get /ui/session"}
+
 
 def _all_of(kind: type[CorralError]) -> set[type[CorralError]]:
     return {kind}.union(*(_all_of(sub) for sub in kind.__subclasses__()))
@@ -122,7 +124,7 @@ async def test_every_public_call_is_described_with_example_and_error_codes(
             if path.startswith("/v1/"):
                 _check_faults(name, call["responses"])
                 continue
-            _check_answers(name, call["responses"], is_open=path == "/health")
+            _check_answers(name, call["responses"], is_open=name in OPEN)
             if (body := call.get("requestBody")) is not None:
                 content = body["content"].get("application/json", {})
                 assert content.get("example") or BINARY in body["content"], name
@@ -204,6 +206,10 @@ async def test_a_closed_description_hides_no_call_but_those_of_nodes_and_apps(
         if route.path.replace(":path", "") not in document["paths"]
     }
     assert hidden == {
+        "/",
+        "/ui",
+        "/ui/a/{version}/{name:path}",
+        "/ui/{rest:path}",
         "/{app}/{path}",
         "/engine",
         "/nodes/join",

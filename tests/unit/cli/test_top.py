@@ -105,7 +105,7 @@ async def test_a_small_screen_has_gpus_and_tasks_first(app: Top) -> None:
         assert is_shown(app, "tasks")
         assert not is_shown(app, "workers")
         assert column(app, "gpus", 6) == [
-            *("train-1", "train-1", "llama", "free", "node offline")
+            *("train-1", "train-1", "llama", "free", "offline")
         ]
         assert "97 %" in column(app, "gpus", 2)[0]
         # What a lost node told last is no longer true.
@@ -180,7 +180,7 @@ async def test_the_task_under_the_cursor_says_why_it_waits(app: Top) -> None:
 
 
 async def test_cancel_asks_first(app: Top, told: StandIn) -> None:
-    call = f"DELETE /tasks/{FIRST}"
+    call = f"POST /tasks/{FIRST}/cancel"
     told.on(call, {"task_id": FIRST, "status": "cancelled"})
     async with app.run_test(size=SMALL) as pilot:
         await until(pilot, "rows", lambda: column(app, "tasks", 0))

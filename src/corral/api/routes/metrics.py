@@ -15,7 +15,7 @@ from corral.api.gateway_model import CacheOut
 from corral.api.routes.job_types import cache_out
 from corral.core.gpu import Gpu
 from corral.core.key import Scope
-from corral.core.metric import MINUTES_S, Figures, Span, TaskTotals
+from corral.core.metric import MINUTES_S, Figures, Span, TaskStep, TaskTotals
 from corral.core.series import Series, over_time, read_moment
 from corral.errors import InvalidField
 from corral.manager.history import TIMEFRAMES_S, ClusterHistory
@@ -84,7 +84,24 @@ async def cluster_metrics(who: Reader, timeframe: str = "24h") -> Response:
                 )
                 for name, series in drawn.series.items()
             },
+            tasks=_tasks(drawn),
         )
+    )
+
+
+def _tasks(drawn: ClusterHistory) -> model.TaskSeriesOut:
+    span = drawn.task_span
+    steps = [drawn.task_steps.get(at, TaskStep(at)) for at in span.times]
+    return model.TaskSeriesOut(
+        span.step_s,
+        _times(span),
+        [step.completed for step in steps],
+        [step.failed for step in steps],
+        [
+            _round(step.response_s / step.completed) if step.completed else None
+            for step in steps
+        ],
+        [step.waiting for step in steps],
     )
 
 

@@ -141,6 +141,9 @@ async def list_tasks(
     label: Annotated[list[str] | None, Query(description="key:value")] = None,
     dead: bool | None = None,
     request_id: Word = None,
+    model_name: Word = None,
+    search: Word = None,
+    results: Annotated[bool, Query(description="false leaves results out")] = True,
     limit: Annotated[int, Query(ge=1, le=1000)] = 50,
     offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
     cursor: Word = None,
@@ -152,11 +155,13 @@ async def list_tasks(
         worker_id=worker_id,
         labels=dict(_label(text) for text in label or ()) | asked,
         dead_letter=dead,
+        model=model_name,
+        text=search,
     )
     page = await who.manager.store.list_tasks(where, limit, offset, cursor)
     return answer(
         model.TaskListOut(
-            [render.brief(t) for t in page.tasks],
+            [render.brief(t, with_result=results) for t in page.tasks],
             page.total,
             limit,
             offset,

@@ -44,12 +44,14 @@ class Top(App[CorralError | None]):
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("s", "sort", "Sort"),
         Binding("r", "reverse", "Turn"),
-        Binding("x,enter", "explain", "Explain", key_display="x"),
+        Binding("x", "explain", "Explain"),
         Binding("l", "log", "Log"),
         Binding("c", "cancel", "Cancel"),
         Binding("e", "ended", "Ended"),
         Binding("tab", "next", "Next", priority=True),
         Binding("q", "quit", "Quit"),
+        # Before any widget has it, so that the key after it goes where it should.
+        Binding("enter", "enter", show=False, priority=True),
         Binding("escape", "unfilter", show=False),
         *(
             Binding(str(n), f"go('{name}')", show=False)
@@ -61,7 +63,7 @@ class Top(App[CorralError | None]):
         super().__init__()
         self._looking, self._patient = looking, patient
         self._feed = Feed(looking, self._hear)
-        self._history = History()
+        self.history = History()
         self._picture = first
         self._in_front = "tasks"
         self._shows_ended = True
@@ -82,7 +84,7 @@ class Top(App[CorralError | None]):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        self._history.add(self._picture)
+        self.history.add(self._picture)
         self.action_go("tasks")
         self._draw()
         self._feed.start()
@@ -110,11 +112,11 @@ class Top(App[CorralError | None]):
             self._draw_trouble()
             return
         self._picture, self._lost = news, None
-        self._history.add(news)
+        self.history.add(news)
         self._draw()
 
     def _draw(self) -> None:
-        told, history = self._picture, self._history
+        told, history = self._picture, self.history
         self._head.update(headline.cluster(told, history))
         self._draw_trouble()
         cards = row.cards(told, history)
@@ -157,9 +159,6 @@ class Top(App[CorralError | None]):
     def on_data_table_row_highlighted(self, _: DataTable.RowHighlighted) -> None:
         self._draw_about()
 
-    def on_data_table_row_selected(self, _: DataTable.RowSelected) -> None:
-        self.action_explain()
-
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
         for name in _PANES:
             pane = self._panes[name]
@@ -171,10 +170,6 @@ class Top(App[CorralError | None]):
         for name in _PANES:
             self._panes[name].filter(event.value)
 
-    def on_input_submitted(self, _: Input.Submitted) -> None:
-        self._filter.display = False
-        self.action_go(self._in_front)
-
     def action_go(self, name: str) -> None:
         """Show a list and give it the keys; a small screen has room for one more."""
         if name != "gpus":
@@ -182,16 +177,24 @@ class Top(App[CorralError | None]):
                 self._panes[other].set_class(other == name, "front")
         if self._panes[name].display:
             self._in_front = name
-            self._panes[name].table.focus()
+            self.screen_stack[0].set_focus(self._panes[name].table)
 
     def action_next(self) -> None:
         there = [name for name in _PANES if self._panes[name].display or name != "gpus"]
         at = there.index(self._in_front) if self._in_front in there else 0
         self.action_go(there[(at + 1) % len(there)])
 
+    def action_enter(self) -> None:
+        """Keep the filter and go back to the list; in a list, explain."""
+        if self.focused is self._filter:
+            self._filter.display = False
+            self.action_go(self._in_front)
+        elif len(self.screen_stack) == 1:
+            self.action_explain()
+
     def action_filter(self) -> None:
         self._filter.display = True
-        self._filter.focus()
+        self.screen.set_focus(self._filter)
 
     def action_unfilter(self) -> None:
         self._filter.value = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,21 +35,20 @@ def top(
         raise typer.BadParameter("only with --once", param_hint="--json")
     reach = reach_of(ctx)
     # It looks again by itself: to wait in between would only freeze the picture.
-    patience = Patience(total_s=0.0, first_s=FIRST_S)
-    with Client(
-        reach.url, home=reach.home, patience=patience, timeout_s=_TIMEOUT_S
-    ) as client:
+    hasty = Patience(total_s=0.0, first_s=FIRST_S)
+    client = Client(reach.url, home=reach.home, patience=hasty, timeout_s=_TIMEOUT_S)
+    with ExitStack() as at_end:
+        at_end.enter_context(client)
         first = picture.read(client)
         if once:
             show.echo_json(snapshot.plain(first)) if as_json else snapshot.echo(first)
             return
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise BadRequest("this needs a terminal; --once prints one picture")
-        patient = Client(
-            reach.url, home=reach.home, patience=Patience(TOTAL_S, FIRST_S)
-        )
-        with patient:
-            _show(client, patient, first)
+        # Threads may wait for an answer until the very end of the process.
+        at_end.pop_all()
+    lasting = Patience(total_s=TOTAL_S, first_s=FIRST_S)
+    _show(client, Client(reach.url, home=reach.home, patience=lasting), first)
 
 
 def _show(looking: Client, patient: Client, first: picture.Picture) -> None:

@@ -90,9 +90,10 @@ class LogView(Overlay):
         super().__init__(title)
         self._client, self._task_id = client, task_id
         self._is_over = threading.Event()
+        self._log = RichLog(id="log", wrap=True, markup=False, highlight=False)
 
     def inside(self) -> ComposeResult:
-        yield RichLog(id="log", wrap=True, markup=False, highlight=False)
+        yield self._log
 
     def on_mount(self) -> None:
         self.query_one("#box").add_class("tall")
@@ -123,8 +124,8 @@ class LogView(Overlay):
             self.app.call_later(self._write, text)
 
     def _write(self, text: Text) -> None:
-        if self.is_mounted:
-            self.query_one(RichLog).write(text)
+        if not self._is_over.is_set():
+            self._log.write(text)
 
 
 def explained(found: Explanation, is_narrow: bool) -> Group:

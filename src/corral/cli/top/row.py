@@ -115,7 +115,7 @@ class GpuRow:
     def note(self) -> str:
         """Who has it; what is wrong with it comes first."""
         if is_gone(self.node):
-            return f"node {self.node.status}"
+            return self.node.status
         told = state_of(self.card)
         if told != "offered":
             return told

@@ -14,7 +14,7 @@ CSS = """
 #lists { height: 1fr; }
 Pane { height: 1fr; }
 .title { height: 1; background: $panel; color: $text-muted; }
-.focused .title { background: $accent; color: $text; }
+.focused .title { background: $primary-darken-2; color: $text; }
 DataTable { height: 1fr; scrollbar-size-vertical: 1; scrollbar-size-horizontal: 0;
        background: $background; }
 DataTable > .datatable--header { background: $background; color: $text-muted;

@@ -15,7 +15,8 @@ export const percent = (value, digits = 0) => (isNone(value) ? NONE : `${value.t
 function scaled(value, units, step) {
   if (isNone(value)) return NONE;
   let place = 0;
-  while (Math.abs(value) >= step && place < units.length - 1) {
+  // Not "1000 MB" where "1 GB" would do.
+  while (Math.abs(value) >= 1000 && place < units.length - 1) {
     value /= step;
     place += 1;
   }

@@ -100,15 +100,15 @@ function take(event) {
 
 addEventListener("online", () => isWanted && !socket && open());
 
-const QUIET_MS = 500;
 
 // {data, error, isLoading, reload}: what `path` answers.
 //   query    parameters of the request; a change loads anew, with the old data shown on
 //   events   names of events after which it is loaded anew (null: none)
 //   matches  (event) => bool, when not every one of them counts
 //   every    seconds after which it is loaded anew without any event
+//   pause    seconds between two loads at least, however many events come
 // A hidden page loads nothing until it is seen again. `path` may be null: nothing yet.
-export function useData(path, { query, events = null, matches, every } = {}) {
+export function useData(path, { query, events = null, matches, every, pause = 0.5 } = {}) {
   const [state, setState] = useState({ data: null, error: null, isLoading: true });
   const asked = path === null ? null : JSON.stringify([path, query]);
   const box = useRef({});
@@ -145,7 +145,7 @@ export function useData(path, { query, events = null, matches, every } = {}) {
   // At once when it was quiet, and otherwise once for all that came meanwhile.
   const soon = useCallback(() => {
     if (mine.timer) return;
-    const left = Math.max(0, QUIET_MS - (performance.now() - (mine.at ?? 0)));
+    const left = Math.max(0, 1000 * pause - (performance.now() - (mine.at ?? 0)));
     mine.timer = setTimeout(load, left);
   }, [load]);
 

@@ -3,6 +3,8 @@
 //   <${Plot} title="CPU" times=${[epoch seconds]} series=${[{label, values, colour: "c1"}]}
 //     format=${percent} range=${[0, 100]} height=${180} isArea />
 //
+// `isStacked` draws bars on one another, for amounts that add up; `isBinary` has lines at
+// powers of two, for bytes.
 // A value that is null is a gap. Below it stands what each line is and has, at the pointer
 // or last; the same is told to those who cannot see it.
 import { html, useEffect, useRef, useState } from "../core/dom.js";
@@ -18,34 +20,60 @@ const lastKnown = (values) => {
   return null;
 };
 
-function options(title, series, format, range, height, isArea, onPoint) {
+// When a new day or year begins is told below the time.
+const DAY = "\n{D} {MMM}";
+const YEAR = "\n{D} {MMM} {YYYY}";
+const TIMES = [
+  [86_400, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", YEAR, null, DAY, null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", YEAR, null, DAY, null, null, null, 1],
+];
+
+const stepOf = (times) => (times.length > 1 ? times[1] - times[0] : 3600);
+
+// What is drawn: for a stack each line is the sum of itself and all below it.
+function drawn(times, series, isStacked) {
+  if (!isStacked) return [times, ...series.map((one) => one.values)];
+  const sums = times.map(() => 0);
+  const tops = series.map((one) => one.values.map((value, i) => (sums[i] += value ?? 0)));
+  return [times, ...tops.reverse()];
+}
+
+const POWERS = Array.from({ length: 50 }, (_, i) => 2 ** i);
+
+function options({ series, format, range, height, isArea, isStacked, isBinary }, onPoint) {
   const line = colour("line");
   const faint = colour("faint");
   const axis = { stroke: faint, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
   return {
     width: 300,
     height,
-    padding: [8, 8, 0, 0],
+    padding: [8, 22, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false }, sync: { key: "corral" } },
-    scales: { x: { time: true }, y: { range: (_, low, high) => (range ? range : [Math.min(0, low ?? 0), (high ?? 0) > 0 ? high * 1.1 : 1]) } },
+    scales: {
+      // The last bar has room, too.
+      x: { time: true, range: (plot, low, high) => (isStacked ? [low, high + stepOf(plot.data[0])] : [low, high]) },
+      y: { range: (_, low, high) => (range ? range : [Math.min(0, low ?? 0), (high ?? 0) > 0 ? high * 1.1 : 1]) },
+    },
     axes: [
-      { ...axis, grid: { show: false }, space: 60 },
-      { ...axis, size: 58, space: 34, values: (_, ticks) => ticks.map((tick) => format(tick)) },
+      { ...axis, grid: { show: false }, space: 64, size: 40, values: TIMES },
+      { ...axis, size: 58, space: 34, incrs: isBinary ? POWERS : undefined, values: (_, ticks) => ticks.map((tick) => format(tick)) },
     ],
     series: [
       {},
-      ...series.map((one, i) => {
-        const ink = colour(one.colour ?? COLOURS[i % COLOURS.length]);
+      ...(isStacked ? [...series].reverse() : series).map((one, i) => {
+        const place = isStacked ? series.length - 1 - i : i;
+        const ink = colour(one.colour ?? COLOURS[place % COLOURS.length]);
         const hasFew = one.values.filter((value) => value !== null).length < 2;
         return {
           label: one.label,
           stroke: ink,
-          width: 1.6,
+          width: isStacked ? 0 : 1.6,
           dash: one.isDashed ? [5, 4] : undefined,
-          fill: isArea ? `${ink}22` : undefined,
-          points: { show: hasFew, size: 5, fill: ink },
-          paths: one.isSteps ? uPlot.paths.stepped({ align: 1 }) : undefined,
+          fill: isStacked ? ink : isArea ? `${ink}22` : undefined,
+          points: { show: hasFew && !isStacked, size: 5, fill: ink },
+          paths: isStacked ? uPlot.paths.bars({ size: [0.7, 48], align: 1 }) : undefined,
         };
       }),
     ],
@@ -53,15 +81,15 @@ function options(title, series, format, range, height, isArea, onPoint) {
   };
 }
 
-export function Plot({ title, times, series, format = count, range, height = 170, isArea = false }) {
+export function Plot({ title, times, series, format = count, range, height = 170, isArea = false, isStacked = false, isBinary = false }) {
   const box = useRef();
   const made = useRef();
   const [at, setAt] = useState(null);
-  const shape = JSON.stringify([series.map((one) => [one.label, one.colour]), height, isArea, range, isDark.value]);
+  const shape = JSON.stringify([series.map((one) => [one.label, one.colour]), height, isArea, isStacked, range, isDark.value]);
 
   useEffect(() => {
     const frame = box.current;
-    const plot = new uPlot(options(title, series, format, range, height, isArea, setAt), [times, ...series.map((one) => one.values)], frame);
+    const plot = new uPlot(options({ series, format, range, height, isArea, isStacked, isBinary }, setAt), drawn(times, series, isStacked), frame);
     made.current = plot;
     const fit = () => frame.clientWidth && plot.setSize({ width: frame.clientWidth, height });
     const watch = new ResizeObserver(fit);
@@ -73,7 +101,7 @@ export function Plot({ title, times, series, format = count, range, height = 170
     };
   }, [shape]);
   useEffect(() => {
-    made.current?.setData([times, ...series.map((one) => one.values)]);
+    made.current?.setData(drawn(times, series, isStacked));
   }, [times, series]);
 
   const value = (one) => (at !== null && at < one.values.length ? one.values[at] : lastKnown(one.values));

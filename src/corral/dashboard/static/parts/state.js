@@ -26,7 +26,7 @@ export function Loaded({ from, children }) {
 }
 
 export const Skeleton = ({ lines = 4 }) => html`
-  <div class="skeleton" aria-busy="true" aria-label="Loading">
+  <div class="skeleton" role="status" aria-busy="true" aria-label="Loading">
     ${Array.from({ length: lines }, (_, i) => html`<div key=${i}></div>`)}
   </div>
 `;
