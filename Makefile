@@ -34,6 +34,7 @@ LONG := $(addprefix tests/acceptance/test_,inference.py schedules.py examples.py
 SLOW_TESTS := $(LONG) $(filter-out $(LONG) $(BOXES), \
 	$(wildcard $(addsuffix /test_*.py,tests/acceptance tests/integration tests/load)))
 LINT_LOG := $(VENV)/lint.log
+SYSTEM_LOG := build/system.log
 CACHE := $(VENV)/pytest
 # They wait for processes more than they compute; a file stays with one of them.
 PARALLEL := -n 3 --dist loadfile
@@ -89,14 +90,15 @@ lint: setup-dev ## formatting, lint, types and import rules
 check: lint ## lint, then house, unit and contract tests (under 90 s)
 	@$(PYTEST) $(PARALLEL) $(QUICK_TESTS)
 
-# Packages of both kinds are fetched at once. Linters use one processor, so tests run
-# beside them.
+# Linters use one processor, so tests run beside them; Debian's packages are fetched
+# meanwhile, which only the slow tests need.
 .PHONY: test
 test: ## what check does, then the tests on real clusters
-	@$(MAKE) -j 2 system setup-dev
-	@{ $(LINT); } >$(LINT_LOG) 2>&1 & lint=$$!; status=0; \
+	@mkdir -p build; $(MAKE) system >$(SYSTEM_LOG) 2>&1 & system=$$!; $(MAKE) setup-dev; \
+	{ $(LINT); } >$(LINT_LOG) 2>&1 & lint=$$!; status=0; \
 	$(PYTEST) $(PARALLEL) -o cache_dir=$(CACHE)/quick $(QUICK_TESTS) || status=$$?; \
 	wait $$lint || { cat $(LINT_LOG); exit 1; }; cat $(LINT_LOG); \
+	wait $$system || true; cat $(SYSTEM_LOG); \
 	[ $$status = 0 ] || tools/again.sh $(CACHE)/quick $(PYTEST) $(QUICK_TESTS)
 	@$(PYTEST) -o cache_dir=$(CACHE)/boxes $(BOXES) >$(BOX_LOG) 2>&1 & boxes=$$!; \
 	slow=0; box=0; $(PYTEST) $(PARALLEL) -o cache_dir=$(CACHE)/slow \

@@ -242,15 +242,22 @@ def in_process(size: Size) -> dict[str, float]:
     return figures
 
 
+def show(figures: dict[str, float]) -> None:
+    for key, value in figures.items():
+        print(f"{key:36} {value:12.3f}")
+
+
 def main() -> None:
     size = TINY if "--tiny" in sys.argv else Size()
+    began = time.perf_counter()
     figures = in_process(size)
+    show(figures)
+    print(f"after {time.perf_counter() - began:.0f} s: the cluster's parts", flush=True)
     if "--alone" not in sys.argv:
         figures |= measure_stack(size)
         lanes, direct = figures["tokens_per_s_lanes"], figures["tokens_per_s_direct"]
         figures["lanes_ratio"] = lanes / direct
-    for key, value in figures.items():
-        print(f"{key:36} {value:12.3f}")
+    show(figures)
     if torch.cuda.is_available():
         print(result.write("gpu", figures, ["torch", "transformers", "accelerate"]))
 

@@ -175,7 +175,9 @@ def measure_first(place: Path, home: Path, name: str, size: Size) -> dict[str, f
         launch(client, place, size.lanes)
         key = (home / "admin.key").read_text(encoding="utf-8").strip()
         stack = stack_first_s(client, key, name, size.first_tokens)
+        print(f"first tokens: {statistics.median(stack):.4f} s", flush=True)
         together = measure_together(client, name, size)
+        print(together, flush=True)
         killed = measure_kill(client, key, name)
     direct = direct_first_s(place, name, size.first_tokens)
     here, there = statistics.median(stack), statistics.median(direct)
@@ -260,10 +262,12 @@ def _took_s(task: Any) -> float:
 
 def measure(size: Size) -> dict[str, float]:
     figures: dict[str, float] = {}
+    began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "models"
         place.mkdir()
         names = save_models(place, size)
+        print(f"models written after {time.perf_counter() - began:.0f} s", flush=True)
         figures["models"] = len(names)
         figures["models_gb"] = sum(
             file.stat().st_size / 1e9 for file in place.rglob("*.safetensors")
@@ -275,7 +279,9 @@ def measure(size: Size) -> dict[str, float]:
             else:
                 found = measure_many(place, home, names, size, part)
                 figures |= {f"{part}_{key}": value for key, value in found.items()}
-            print(part, {k: round(v, 3) for k, v in figures.items()}, flush=True)
+            took = time.perf_counter() - began
+            said = {key: round(value, 3) for key, value in figures.items()}
+            print(f"{part} after {took:.0f} s: {said}", flush=True)
     figures["oom_count"] = figures[f"{SMITH}_oom_count"] + figures[f"{TURNS}_oom_count"]
     return figures
 

@@ -47,6 +47,7 @@ PUBLIC_API = {
 # Files that may sleep, with the reason; a test itself waits on a signal.
 SLEEPERS = {
     "tests/acceptance/cluster.py": "polls a cluster from outside",
+    "tests/acceptance/painting.py": "is work that takes its time",
     "tests/unit/agent/conftest.py": "polls a process that has no signal to give",
     "tests/unit/agent/standin.py": "polls a process that has no signal to give",
     "tests/unit/agent/standin_supervisor.py": "is a process that hangs on purpose",
@@ -381,3 +382,6 @@ def test_wheel_installs_with_licence_types_and_command(tmp_path: Path) -> None:
     command = "corral = corral.cli.main:main"
     assert command in (facts / "entry_points.txt").read_text()
     assert (place / "corral" / "py.typed").is_file()
+    pages = place / "corral" / "dashboard" / "static"
+    assert (pages / "index.html").is_file()
+    assert (pages / "vendor" / "preact.LICENSE").is_file()

@@ -59,7 +59,7 @@ class Shot:
     path: str
     ready: str
     act: Callable[[Page], object] | None = None
-    is_dark: bool = False
+    is_dark: bool = True
     is_phone: bool = True
 
 
@@ -86,13 +86,13 @@ def seed(client: Client) -> dict[str, str]:
     client.wait(done.task_id, timeout=120)
     client.wait(failed.task_id, timeout=120)
     _standing(client)
-    running = _paint(client, 1, steps=400, pause_s=0.4, model="fresco")
+    running = _paint(client, 1, steps=400, pause_s=1.5, model="fresco")
     for number in range(2):
-        _paint(client, number, steps=300, pause_s=0.4)
+        _paint(client, number, steps=300, pause_s=1.5)
     for number in range(14):
         _paint(client, number, steps=40, pause_s=0.1)
     gone = client.submit("sleep", {"seconds": 500})
-    client.submit("sleep", {"seconds": 400}, priority="high")
+    client.submit("sleep", {"seconds": 1500}, priority="high", timeout=1800)
     client.cancel(gone.task_id)
     until("it runs", lambda: client.get_task(running.task_id).status == "running")
     return {
@@ -114,7 +114,8 @@ def _paint(client: Client, number: int, model: str = "", **told: Any) -> Any:
     model = model or ("sketch", "oil")[number % 3 == 2]
     labels = {"team": ("film", "web")[number % 2]}
     payload = {"prompt": prompt, **told}
-    return client.submit("paint", payload, model_name=model, labels=labels)
+    more = {"model_name": model, "labels": labels, "timeout": 1800}
+    return client.submit("paint", payload, **more)
 
 
 def _standing(client: Client) -> None:
@@ -139,15 +140,15 @@ def shots(ids: dict[str, str], client: Client) -> list[Shot]:
     node = next(iter(client.nodes())).node_id
     worker = next(w for w in client.workers() if "paint" in w.job_types).worker_id
     return [
-        Shot("overview", "/", ".figure", is_dark=True),
+        Shot("overview", "/", ".figure"),
         Shot("nodes", "/nodes", "tbody tr"),
         Shot("node", f"/nodes/{node}", ".card"),
         Shot("workers", "/workers", "tbody tr"),
         Shot("worker", f"/workers/{worker}", ".card", is_phone=False),
         Shot("events", "/events", ".card"),
         Shot("usage", "/usage", ".card"),
-        Shot("tasks", "/tasks", "tbody tr", is_dark=True),
-        Shot("task", f"/tasks/{ids['running']}", ".log div", is_dark=True),
+        Shot("tasks", "/tasks", "tbody tr"),
+        Shot("task", f"/tasks/{ids['running']}", ".log div"),
         Shot("task-failed", f"/tasks/{ids['failed']}", ".timeline", is_phone=False),
         Shot("task-waiting", f"/tasks/{ids['waiting']}", ".headline", is_phone=False),
         Shot("submit", "/submit?type=paint", "form"),
@@ -164,6 +165,7 @@ def _simulate(page: Page) -> None:
     button = page.get_by_role("button", name="Simulate", exact=True)
     if button.count():
         page.get_by_label("Workload").select_option("synthetic")
+        page.get_by_label("Policy").select_option(label="all four, compared")
         button.click()
         page.wait_for_selector(".scenarios", timeout=180_000)
 
@@ -208,7 +210,7 @@ def save(png: bytes, path: Path) -> None:
     from PIL import Image
 
     picture = Image.open(BytesIO(png)).convert("RGB")
-    few = picture.quantize(128, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    few = picture.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,9 +145,13 @@ def test_it_is_for_dark_rooms_and_phones_too(pages: Dashboard, look: str) -> Non
         expect(page.get_by_role("heading", name="Workers")).to_be_visible()
 
 
+@pytest.mark.spec("A24")
 def test_a_node_is_looked_at_held_and_let_go(pages: Dashboard) -> None:
     with pages.page("/nodes") as page:
-        expect(row(page, "Nodes", "local")).to_be_visible()
+        node = row(page, "Nodes", "local")
+        expect(node.get_by_role("meter")).to_have_count(3)
+        for word in ("manager", "online", re.compile("ago|just now")):
+            expect(node).to_contain_text(word)
         is_open_to_all(page)
         row(page, "Nodes", "local").focus()
         page.keyboard.press("Enter")

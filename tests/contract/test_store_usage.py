@@ -48,7 +48,7 @@ async def test_gpu_hours_are_told_by_owner_type_and_label(
     await store.save_worker(worker("w1", gpus="2"))
     await store.save_worker(worker("w2", gpus="gpu:0"))
     half = needs_label(read_needs({"gpus": 0.5}))
-    red = {"team": "red"}
+    red = {"team": "red", 'a"ü': "ö,\\"}
     done, part, failed, runs, none = await insert(
         assigned(make_task(owner="ann", labels=red)),
         assigned(make_task(owner="ann", job_type="train", labels=red | half)),
@@ -80,6 +80,8 @@ async def test_gpu_hours_are_told_by_owner_type_and_label(
         ("echo", 600 + 1200 + 1800 + 10.0),
         ("train", 3600.0),
     ]
+    strange = await store.usage(UsageBy.LABEL, 'a"ü', span(0, 9000, DAY))
+    assert [row.name for row in strange] == ["", "ö,\\"]
     by_team = await store.usage(UsageBy.LABEL, "team", span(0, 9000, DAY))
     assert [(row.name, row.gpu_s) for row in by_team] == [
         ("", 1200 + 1800.0),

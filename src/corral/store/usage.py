@@ -12,15 +12,15 @@ from corral.core.job_type import OWN_TYPES
 from corral.core.need import NEEDS, WHOLE
 from corral.core.usage import Usage, UsageBy, UsageSpan
 from corral.store.connection import Pool
+from corral.store.record import to_json
 from corral.store.schema import Time
-from corral.store.text import clean
 
 _NAMES = {
     UsageBy.OWNER: "tasks.owner",
     UsageBy.JOB_TYPE: "tasks.job_type",
     UsageBy.LABEL: """coalesce((select pair::json ->> 1
         from unnest(tasks.labels) as pair
-        where pair::json ->> 0 = :label limit 1), '')""",
+        where starts_with(pair, :label) limit 1), '')""",
 }
 _OWN = ", ".join(f"'{name}'" for name in sorted(OWN_TYPES))
 # A run that completed is its task; one that did not is an attempt; one that goes on is
@@ -39,14 +39,16 @@ with runs as (
 named as (
     select {{name}} as name, greatest(runs.started_at, :begin) as begin_at,
         least(ended_at, :end) as end_at, ended_at, is_over, needs,
-        coalesce(
-            (select gpus from workers where id = runs.worker_id),
-            (select gpus from gone_workers where id = runs.worker_id), '') as gpus
+        coalesce(had.gpus, '') as gpus
     from runs
+    left join (
+        select id, gpus from workers union all
+        select id, gpus from gone_workers where id not in (select id from workers)
+    ) as had on had.id = runs.worker_id
     join tasks on tasks.id = runs.task_id and tasks.job_type not in ({_OWN})
     left join lateral (select pair::json ->> 1 as needs
         from unnest(tasks.labels) as pair
-        where pair::json ->> 0 = '{NEEDS}' limit 1) as asked on true
+        where starts_with(pair, '["{NEEDS}",') limit 1) as asked on true
 ),
 counted as (
     select name, begin_at, end_at, ended_at, is_over, case
@@ -73,6 +75,11 @@ from parts group by 1, 2 order by 1, 2
 """
 
 
+def _start(label: str) -> str:
+    """What the text of a pair begins with whose first is this label."""
+    return to_json([label])[:-1] + ","
+
+
 class UsageRows:
     _pool: Pool
 
@@ -82,7 +89,7 @@ class UsageRows:
             "end": (datetime.fromtimestamp(span.end, UTC), Time),
             "now": (span.now, Time),
             "step": (float(span.step_s), Double),
-            **({"label": (clean(label), Text)} if by is UsageBy.LABEL else {}),
+            **({"label": (_start(label), Text)} if by is UsageBy.LABEL else {}),
         }
         query = text(_USAGE.format(name=_NAMES[by])).bindparams(
             *(

@@ -68,6 +68,7 @@ async def test_a_sheet_gets_it_as_csv(world: World) -> None:
     assert ",'=red," in teams.text, "a sheet must not take it for a formula"
 
 
+@pytest.mark.spec("C39", "C40")
 async def test_the_cluster_tells_how_tasks_went_by_step(world: World) -> None:
     await work(world, 60)
     world.clock.step(120)

@@ -111,7 +111,9 @@ def _told(manager: Manager, key: Key, until: datetime | None) -> SessionOut:
 @router.post(
     "/session",
     summary="Begin a session: a cookie in place of a key",
-    **described(SessionOut, body=SignIn, status=201, example={"link": "what follows #link="}),
+    **described(
+        SessionOut, body=SignIn, status=201, example={"link": "what follows #link="}
+    ),
 )
 async def sign_in(
     request: Request, who: Annotated[Caller, Depends(_signing_in)]

@@ -5,7 +5,7 @@ while their figures change.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from rich.text import Text
 from textual import events
@@ -18,6 +18,8 @@ from corral.cli.top.sheet import Column, Sheet
 
 T = TypeVar("T")
 _BAR = 1
+_MOST = 200
+"""Rows at most: nobody reads more, and each costs time at every picture."""
 
 
 class Pane(Vertical, Generic[T]):
@@ -30,10 +32,12 @@ class Pane(Vertical, Generic[T]):
         self._shown: list[T] = []
         self._fitted: list[tuple[Column[T], int]] = []
         self._keys: list[str] = []
+        self._cells: list[list[Text]] = []
         self._sort: int | None = None
         self._is_reversed = False
         self._words = ""
         self._says = ""
+        self._found = 0
         self._head = Static(classes="title")
         self.table = DataTable[Text](
             cursor_type="row", zebra_stripes=False, show_cursor=False
@@ -52,7 +56,9 @@ class Pane(Vertical, Generic[T]):
     def show_rows(self, rows: Sequence[T], says: str) -> None:
         """Show these, under a title that says so."""
         self._rows, self._says = rows, says
-        self._draw()
+        # One that is not seen is drawn when it is: its size changes then.
+        if self.display:
+            self._draw()
 
     def filter(self, words: str) -> None:
         self._words = words
@@ -84,9 +90,10 @@ class Pane(Vertical, Generic[T]):
         held = self._keys[at] if 0 <= at < len(self._keys) else None
         if anew or not self._fitted:
             self._set_columns()
-        self._shown = self._sheet.arrange(
+        found = self._sheet.arrange(
             self._rows, self._words, self._sort, self._is_reversed
         )
+        self._found, self._shown = len(found), found[:_MOST]
         self._fill([self._sheet.key(row) for row in self._shown], held)
         self._head.update(self._title())
 
@@ -94,7 +101,9 @@ class Pane(Vertical, Generic[T]):
         text = Text(" ").append(f"{self._sheet.name.upper()}  ", "bold")
         text.append(self._says)
         if self._words:
-            text.append(f"  {len(self._shown)} of {len(self._rows)}: {self._words}")
+            text.append(f"  {self._found} of {len(self._rows)}: {self._words}")
+        if self._found > _MOST:
+            text.append(f"  (the first {_MOST})")
         text.truncate(max(self.size.width, 1), overflow="ellipsis")
         return text
 
@@ -127,16 +136,14 @@ class Pane(Vertical, Generic[T]):
         table.clear()
         for key, line in zip(keys, cells, strict=True):
             table.add_row(*line, key=key)
-        self._keys = keys
+        self._keys, self._cells = keys, cells
         row = keys.index(held) if held in keys else min(at, len(keys) - 1)
         table.scroll_to(y=place, animate=False)
         table.move_cursor(row=max(row, 0))
 
     def _update(self, cells: list[list[Text]]) -> None:
-        table = self.table
-        for y, line in enumerate(cells):
-            for x, cell in enumerate(line):
-                place = Coordinate(y, x)
-                old: Any = table.get_cell_at(place)
-                if old != cell or old.spans != cell.spans:
-                    table.update_cell_at(place, cell)
+        for y, (line, old) in enumerate(zip(cells, self._cells, strict=True)):
+            for x, (cell, before) in enumerate(zip(line, old, strict=True)):
+                if cell != before or cell.spans != before.spans:
+                    self.table.update_cell_at(Coordinate(y, x), cell)
+        self._cells = cells

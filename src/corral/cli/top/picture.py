@@ -14,7 +14,7 @@ from corral.errors import NotFound
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.value import NodeInfo, TaskDetail, TaskInfo, WorkerInfo
+    from corral.client.value import NodeInfo, TaskDetail, TaskInfo
 
 _LISTED = 200
 _ENDED = 50
@@ -37,17 +37,9 @@ class Picture:
     at: datetime
     chosen: TaskDetail | None = None
 
-    def node(self, node_id: str | None) -> NodeInfo | None:
-        found = (n for n in self.overview.nodes if n.node_id == node_id)
-        return next(found, None)
-
-    def node_name(self, node_id: str | None) -> str:
-        node = self.node(node_id)
-        return (node.hostname if node else "") or node_id or ""
-
-    def worker(self, worker_id: str | None) -> WorkerInfo | None:
-        found = (w for w in self.overview.workers if w.worker_id == worker_id)
-        return next(found, None)
+    def node_names(self) -> dict[str | None, str]:
+        """What nodes are called, by their ids."""
+        return {n.node_id: n.hostname or n.node_id for n in self.overview.nodes}
 
     def cards(self) -> Iterator[tuple[NodeInfo, dict[str, Any]]]:
         for node in self.overview.nodes:

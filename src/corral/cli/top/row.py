@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,7 +41,7 @@ class TaskRow:
         """Where it runs or ran, or what became of it."""
         if self.task.error is not None:
             return f"{self.task.error.kind}: {self.task.error.message}"
-        return f"{self.worker} on {self.node}" if self.worker else ""
+        return f"{self.worker} on {self.node}" if self.node else self.worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,28 +128,33 @@ def _since(at: datetime | None, now: datetime) -> float:
 
 
 def tasks(picture: Picture) -> list[TaskRow]:
+    names = picture.node_names()
+    known = {w.worker_id: w for w in picture.overview.workers}
     rows = []
     for task in picture.tasks:
-        worker = picture.worker(task.worker_id)
+        worker = known.get(task.worker_id or "")
         name = (worker.name if worker else "") or task.worker_id or ""
-        node = picture.node_name(worker.node_id) if worker else ""
+        node = names.get(worker.node_id, "") if worker else ""
         rows.append(TaskRow(task, name, node, picture.at))
     return rows
 
 
 def workers(picture: Picture) -> list[WorkerRow]:
+    names = picture.node_names()
     found = [
-        WorkerRow(w, picture.node_name(w.node_id), picture.at)
+        WorkerRow(w, names.get(w.node_id, w.node_id or ""), picture.at)
         for w in picture.overview.workers
     ]
     return sorted(found, key=lambda r: (r.node, r.worker.name, r.worker.worker_id))
 
 
 def nodes(picture: Picture, history: History) -> list[NodeRow]:
-    told = picture.overview
+    busy: Counter[str | None] = Counter()
+    for worker in picture.overview.workers:
+        busy[worker.node_id] += show.count(worker.current_tasks) or 0
     return [
-        NodeRow(n, told.tasks_of(n), history.line("cpu", n.node_id), picture.at)
-        for n in told.nodes
+        NodeRow(n, busy[n.node_id], history.line("cpu", n.node_id), picture.at)
+        for n in picture.overview.nodes
         if n.status != "left"
     ]
 

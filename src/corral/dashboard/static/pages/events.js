@@ -19,7 +19,7 @@ const columns = (reload) => [
   { name: "title", title: "What", isWide: true, cell: (row) => html`${row.title}${row.note ? html` <span class="hint">“${row.note}”</span>` : ""}`, sort: (row) => row.title },
   { name: "node", title: "Node", isExtra: true, cell: (row) => row.node_id && html`<${Link} to="/nodes/${part(row.node_id)}" class="mono">${row.node_id}</${Link}>` },
   { name: "raised", title: "Raised", isExtra: true, cell: (row) => html`<${Ago} at=${row.raised_at} />`, sort: (row) => row.raised_at },
-  { name: "state", title: "State", cell: (row) => html`<${Badge} state=${stateOf(row)} look=${{ open: "bad", acknowledged: "wait", resolved: "good" }[stateOf(row)]} title=${row.acknowledged_by ? `by ${row.acknowledged_by}` : ""} />`, sort: stateOf },
+  { name: "state", title: "State", isExtra: true, cell: (row) => html`<${Badge} state=${stateOf(row)} look=${{ open: "bad", acknowledged: "wait", resolved: "good" }[stateOf(row)]} title=${row.acknowledged_by ? `by ${row.acknowledged_by}` : ""} />`, sort: stateOf },
   {
     name: "act",
     title: html`<span class="hidden-text">Action</span>`,

@@ -12,6 +12,7 @@ export default function Login() {
       <svg class="logo" viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="7" /><path d="M7 24V10m6 14V8m6 16V8m6 16V10M5 14h22M5 20h22" /></svg>
       <h1>Sign in to Corral</h1>
       <${Form} action="Sign in" onSubmit=${({ key }) => signIn({ key: (key ?? "").trim() })}>
+        <input name="username" autocomplete="username" value="corral" hidden readonly />
         <${Field} name="key" label="Your key" type="password" required autocomplete="current-password" autofocus spellcheck="false"
           hint="It is not kept in this browser: a cookie stands for it, for 12 hours." />
       </${Form}>

@@ -31,7 +31,7 @@ const COLUMNS = [
   { name: "cpu", title: "CPU", cell: (row) => html`<${Bar} share=${share(row.cpu_percent)} label="CPU" plain />`, sort: (row) => row.cpu_percent },
   { name: "memory", title: "Memory", cell: (row) => html`<${Bar} share=${share(row.memory_percent)} label="Memory" />`, sort: (row) => row.memory_percent, isExtra: true },
   { name: "disk", title: "Disk", cell: (row) => html`<${Bar} share=${share(row.disk_percent)} label="Disk" />`, sort: (row) => row.disk_percent, isExtra: true },
-  { name: "workers", title: "Workers", isNumber: true, cell: (row) => row.workers, sort: (row) => row.workers },
+  { name: "workers", title: "Workers", isNumber: true, cell: (row) => row.workers, sort: (row) => row.workers, isExtra: true },
   { name: "tasks", title: "Tasks", isNumber: true, cell: (row) => row.running_tasks, sort: (row) => row.running_tasks, isExtra: true },
   { name: "labels", title: "Labels", cell: (row) => html`<${Labels} labels=${row.labels} />`, isExtra: true },
   { name: "heard", title: "Last heard", cell: (row) => html`<${Ago} at=${row.last_heartbeat} />`, sort: (row) => row.last_heartbeat, isExtra: true },

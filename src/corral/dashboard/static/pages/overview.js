@@ -31,11 +31,18 @@ function Figures({ status }) {
 
 const NO_GPU = html`<${Empty} title="No GPU in this cluster" hint="Join a machine that has one, or try it out with made-up cards:" command="CORRAL_SIMULATED_GPUS=2x24GB corral up" />`;
 
+const LATE_S = 75;
+
 function History({ told }) {
   const { tasks, series } = told;
   const times = useMemo(() => epochs(told.times), [told]);
   const steps = useMemo(() => epochs(tasks.times), [told]);
-  const perMinute = (values) => values.map((value) => (value === null ? null : (value * 60) / tasks.step_s));
+  // Tasks are counted a minute late: the last step is as long as what is counted of it.
+  const counted = Date.parse(told.to) / 1000 - LATE_S;
+  const perMinute = (values) => values.map((value, i) => {
+    const length = Math.min(tasks.step_s, counted - steps[i]);
+    return length < 60 && !value ? null : (value * 60) / Math.max(length, 60);
+  });
   const rate = (value) => `${short(value)}/min`;
   const through = useMemo(() => [
     { label: "completed", values: perMinute(tasks.completed), colour: "c3" },

@@ -16,21 +16,26 @@ import { act } from "../parts/toast.js";
 import { confirm } from "../parts/dialog.js";
 import { openForm, RowActions } from "../parts/tile.js";
 
-const MOST = 40;
+const OLDEST = 12;
+const RUNNING = 1000;
 
-// {type: {running, oldest}}: the list of tasks has both, for one type at a time.
+// {type: {running, oldest}}: from the list of tasks, asked for as little as will do.
 function useLoad(types, turn) {
   const [found, setFound] = useState({});
   useEffect(() => {
     let isOver = false;
-    const told = {};
-    const look = async ({ name, waiting }) => {
-      const page = (status, offset) => get("/tasks", { status, task_type: name, limit: 1, offset, results: false });
-      const running = (await page("running", 0)).total;
-      const last = waiting ? (await page("queued", waiting - 1)).tasks[0] : null;
-      told[name] = { running, oldest: last?.created_at ?? null };
+    const look = async () => {
+      const told = Object.fromEntries(types.map(({ name }) => [name, { running: 0, oldest: null }]));
+      const page = await get("/tasks", { status: "running", limit: RUNNING, results: false });
+      for (const task of page.tasks) (told[task.task_type] ??= { running: 0 }).running += 1;
+      const waiting = types.filter((one) => one.waiting > 0).sort((a, b) => b.waiting - a.waiting).slice(0, OLDEST);
+      await each(waiting, async ({ name, waiting: all }) => {
+        const last = (await get("/tasks", { status: "queued", task_type: name, limit: 1, offset: all - 1, results: false })).tasks[0];
+        told[name].oldest = last?.created_at ?? null;
+      });
+      if (!isOver) setFound(told);
     };
-    each(types.slice(0, MOST), look).then(() => !isOver && setFound(told));
+    if (types.length) look().catch(() => {});
     return () => (isOver = true);
   }, [turn]);
   return found;
@@ -106,7 +111,7 @@ export default function Queues() {
   const [turn, setTurn] = useState(0);
   useEffect(() => {
     let timer = 0;
-    const end = listen("tasks_changed", () => (timer ||= setTimeout(() => ((timer = 0), setTurn((old) => old + 1)), 2000)));
+    const end = listen("tasks_changed", () => (timer ||= setTimeout(() => ((timer = 0), !document.hidden && setTurn((old) => old + 1)), 5000)));
     return () => (end(), clearTimeout(timer));
   }, []);
   const rows = types.data?.job_types ?? [];

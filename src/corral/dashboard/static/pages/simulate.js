@@ -1,6 +1,6 @@
 // Simulate: the cluster's own scheduler in virtual time, with other workers, more work or
 // another policy, side by side.
-import { html, useState } from "../core/dom.js";
+import { html, useMemo, useState } from "../core/dom.js";
 import { may, post } from "../core/api.js";
 import { count, duration, percent } from "../core/format.js";
 import { Card, Page } from "../parts/page.js";
@@ -28,9 +28,7 @@ const PANELS = [
 const COLUMNS = [
   { name: "scenario", title: "Scenario", cell: (row) => row.scenario },
   { name: "workers", title: "Workers", isNumber: true, isExtra: true, cell: (row) => count(row.workers) },
-  { name: "tasks", title: "Tasks", isNumber: true, isExtra: true, cell: (row) => count(row.tasks) },
   { name: "mean", title: "Mean", isNumber: true, cell: (row) => duration(row.mean_s) },
-  { name: "p50", title: "Half", isNumber: true, isExtra: true, cell: (row) => duration(row.p50_s) },
   { name: "p99", title: "99 %", isNumber: true, cell: (row) => duration(row.p99_s) },
   { name: "high", title: "99 % of high", isNumber: true, isExtra: true, cell: (row) => duration(row.p99_high_s) },
   { name: "slo", title: "In time", isNumber: true, cell: (row) => percent(row.slo_pct, 1) },
@@ -43,8 +41,8 @@ const ink = (place) => COLOURS[place % COLOURS.length];
 
 function Bars({ title, field, format, rows }) {
   const most = Math.max(1e-9, ...rows.map((row) => row[field]));
-  return html`<div><h3>${title}</h3><ol>${rows.map((row, place) => html`<li key=${place}>
-    <span class="clip" title=${row.scenario}><i class="ink ${ink(place)}"></i>${row.scenario}</span>
+  return html`<div><h3>${title}</h3><ol>${rows.map((row, place) => html`<li key=${place} class=${ink(place)}>
+    <span class="clip" title=${row.scenario}>${row.scenario}</span>
     <${Bar} plain share=${row[field] / most} text=${format(row[field])} label="${title}, ${row.scenario}" /></li>`)}</ol></div>`;
 }
 
@@ -70,20 +68,34 @@ function Curves({ rows }) {
 
 const quoted = (text) => (/^[\w.,@/-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`);
 const command = (asked) =>
-  ["corral simulate", asked.workload === "synthetic" && `--synthetic ${asked.seed ?? 1}`, asked.workers && `--workers ${quoted(asked.workers)}`, asked.add && `--add ${quoted(asked.add)}`,
+  ["corral simulate", asked.workload === "synthetic" && `--synthetic ${asked.seed}`, asked.workers && `--workers ${quoted(asked.workers)}`, asked.add && `--add ${quoted(asked.add)}`,
     asked.load !== 1 && `--load ${asked.load}`, asked.policy && `--policy ${asked.policy}`, asked.fail && "--fail"].filter(Boolean).join(" ");
 
 const HOW = html`<${Empty} title="What would be, if …" hint="Choose changes, and the scheduler runs on what this cluster did, in virtual time. A day takes seconds; nothing of the cluster is touched." />`;
 
 export default function Simulate() {
   const [told, setTold] = useState(null);
+  const [isRunning, setRunning] = useState(false);
+  // Made once: what was chosen stays chosen when an answer comes.
+  const fields = useMemo(() => html`
+          <div class="two">
+            <${Select} name="workload" label="Workload" options=${[["recent", "what this cluster did"], ["synthetic", "5,000 made-up tasks, 60 models"]]} value="recent" />
+            <${Select} name="since_s" label="Of the last" options=${[[3600, "hour"], [21_600, "6 hours"], [86_400, "24 hours"], [604_800, "7 days"]]} value="3600" hint="as far as it is remembered" />
+            <${Field} name="add" label="With these workers added" placeholder="2x24GB" hint="how many, and memory for models" />
+            <${Field} name="workers" label="On these workers instead" placeholder="6x24GB,1x80GB@2" hint="@2 is twice as fast" />
+            <${Select} name="load" label="So much work" options=${LOADS} value="1" />
+            <${Select} name="policy" label="Policy" options=${POLICIES} value="" />
+          </div>
+          <${Field} name="fail" type="checkbox" label="Each worker is down once, for 5 minutes" />`, []);
   const run = async (values) => {
     const asked = {
       workload: values.workload, load: Number(values.load), fail: values.fail,
-      ...(values.workload === "synthetic" ? { seed: values.seed ?? 1 } : { since_s: Number(values.since_s) }),
+      ...(values.workload === "synthetic" ? { seed: 1, policy: "smith" } : { since_s: Number(values.since_s) }),
       ...Object.fromEntries(["workers", "add", "policy"].filter((name) => values[name]).map((name) => [name, values[name].trim()])),
     };
-    setTold({ ...(await post("/cluster/simulate", asked)), asked });
+    setRunning(true);
+    const { scenarios } = await post("/cluster/simulate", asked).finally(() => setRunning(false));
+    setTold({ asked, scenarios: scenarios.map((row) => ({ ...row, scenario: row.scenario.replace("worker(s)", "workers") })) });
   };
   if (!may("operate")) {
     return html`<${Page} title="Simulate"><${Card}><${Empty} title="Your key may only look" hint="With a key that may operate, from here or from a terminal:"><${Command}>corral simulate --add 2x24GB</${Command}></${Empty}></${Card}></${Page}>`;
@@ -93,17 +105,10 @@ export default function Simulate() {
     <div class="stack">
       <${Card} title="Changes">
         <${Form} action="Simulate" onSubmit=${run}>
-          <div class="two">
-            <${Select} name="workload" label="Workload" options=${[["recent", "what this cluster did"], ["synthetic", "5,000 made-up tasks, 60 models"]]} value="recent" />
-            <${Select} name="since_s" label="Of the last" options=${[[3600, "hour"], [21_600, "6 hours"], [86_400, "24 hours"], [604_800, "7 days"]]} value="86400" hint="as far as it is remembered" />
-            <${Field} name="add" label="With these workers added" placeholder="2x24GB" hint="how many, and memory for models" />
-            <${Field} name="workers" label="On these workers instead" placeholder="6x24GB,1x80GB@2" hint="@2 is twice as fast" />
-            <${Select} name="load" label="So much work" options=${LOADS} value="1" />
-            <${Select} name="policy" label="Policy" options=${POLICIES} value="" />
-          </div>
-          <${Field} name="fail" type="checkbox" label="Each worker is down once, for 5 minutes" />
+          ${fields}
         </${Form}>
       </${Card}>
+      ${isRunning && html`<p class="hint" role="status">It runs beside the manager, at the lowest rank; two minutes at most.</p>`}
       ${!told && html`<${Card}>${HOW}</${Card}>`}
       ${told && html`
         <${Card} title="Compared"><div class="scenarios">${PANELS.map(([title, field, format]) => html`<${Bars} key=${field} ...${{ title, field, format, rows }} />`)}</div></${Card}>

@@ -45,12 +45,11 @@ function bodyOf(type, parameters, told) {
 const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
 const command = (type, parameters) => `corral run ${type} ${quoted(JSON.stringify(parameters ?? {}))}`;
 
-function Options({ like, models }) {
+function Options({ like }) {
   const wanted = like?.resources ?? {};
   return html`
     <div class="two">
-      <${Field} name="model_name" label="Model" list="models" value=${like?.model_name ?? ""} hint="empty: none" />
-      <datalist id="models">${models.map((name) => html`<option key=${name} value=${name} />`)}</datalist>
+      <${Field} name="model_name" label="Model" list="models" value=${like?.model_name ?? ""} />
       <${Select} name="priority" label="Priority" options=${PRIORITIES} value=${NUMBERS[like?.priority ?? 0] ?? "normal"} />
       <${Field} name="labels" label="Labels" multiline rows="2" value=${inPairs(like?.labels)} hint="key=value, one a line" />
       <${Field} name="retries" label="Retries" type="number" min="0" max="1000" value=${like?.retries || ""} placeholder="0" hint="how often a failed attempt is tried again" />
@@ -79,6 +78,8 @@ function Body({ type, like, models }) {
   const [value, setValue] = useState(() => (like ? like.parameters : schema ? firstValue(schema, schema) : {}));
   const [fault, setFault] = useState(null);
   const [isBusy, setBusy] = useState(false);
+  // Made once: what was typed stays when something else changes.
+  const options = useMemo(() => html`<${Options} like=${like} />`, [like]);
   const submit = async (event) => {
     event.preventDefault();
     const form = event.target;
@@ -106,12 +107,13 @@ function Body({ type, like, models }) {
             : html`<div class="field"><label for="raw-json">Parameters as JSON</label><${JsonField} id="raw-json" rows="12" value=${value} onChange=${setValue} data-path="parameters" /></div>`}
           ${!schema && html`<p class="hint">This type has no schema. With one (<code>input_schema</code> of <code>POST /job-types</code>), there is a form here.</p>`}
         </${Card}>
-        <${Card} title="How to run it"><${Options} like=${like} models=${models} /></${Card}>
+        <${Card} title="How to run it">${options}<datalist id="models">${models.map((name) => html`<option key=${name} value=${name} />`)}</datalist></${Card}>
       </div>
-      ${fault && !isPlaced && html`<p class="fault" role="alert">${fault.path ? html`<b>${fault.path}</b>: ` : ""}${fault.message}</p>`}
-      ${isPlaced && html`<p class="fault">Not submitted: ${fault.message}</p>`}
-      <div class="submit-bar"><${Command}>${command(type.name, value)}</${Command}>
-        <button class="main" type="submit" disabled=${isBusy}>Submit</button></div>
+      <div class="submit-bar">
+        ${fault && !isPlaced && html`<p class="fault" role="alert">${fault.path ? html`<b>${fault.path}</b>: ` : ""}${fault.message}</p>`}
+        ${isPlaced && html`<p class="fault">Not submitted: ${fault.message}</p>`}
+        <div><${Command}>${command(type.name, value)}</${Command}><button class="main" type="submit" disabled=${isBusy}>Submit</button></div>
+      </div>
     </form>
   `;
 }

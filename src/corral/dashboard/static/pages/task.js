@@ -12,7 +12,7 @@ import { Bar } from "../parts/bar.js";
 import { Table } from "../parts/table.js";
 import { Ago } from "../parts/time.js";
 import { Loaded } from "../parts/state.js";
-import { Command, Copy, Json } from "../parts/copy.js";
+import { Command, Copy, Json, pretty } from "../parts/copy.js";
 import { Log } from "../parts/log.js";
 import { Timeline } from "../parts/timeline.js";
 import { act } from "../parts/toast.js";
@@ -161,13 +161,13 @@ function Task({ task, id, reload }) {
     <${Trouble} task=${task} />
     <div class="cards">
       <${Card} title="Timeline" wide><${Timeline} task=${task} /><${Attempts} task=${task} /></${Card}>
-      <${Card} title=${task.status === "queued" ? "Why it waits" : "Why there"}><${Loaded} from=${explain}>${(told) => html`<${Explain} told=${told} />`}</${Loaded}></${Card}>
-      <${Card} title="Facts"><${Fields} task=${task} /></${Card}>
-      ${task.depends_on.length > 0 && html`<${Card} title="It waits for"><${Needs} ids=${task.depends_on} /></${Card}>`}
+      <${Card} title=${task.status === "queued" ? "Why it waits" : "Why there"} wide><${Loaded} from=${explain}>${(told) => html`<${Explain} told=${told} />`}</${Loaded}></${Card}>
+      <${Card} title="Facts" wide><${Fields} task=${task} /></${Card}>
+      ${task.depends_on.length > 0 && html`<${Card} title="It waits for" wide><${Needs} ids=${task.depends_on} /></${Card}>`}
       <${Output} id=${id} again=${`${id} ${task.run}`} />
       <${Card} title="Log" wide aside=${isLive && html`<${Badge} state="running">live</${Badge}>`}><${Log} lines=${logs.lines} name=${id} isLive=${isLive} /></${Card}>
-      <${Card} title="Input"><${Json} value=${task.parameters} label="Input" /></${Card}>
-      <${Card} title="Result">${task.result === null ? html`<p class="hint">${isLive ? "Not yet." : "There is none."}</p>` : html`<${Json} value=${task.result} label="Result" />`}</${Card}>
+      <${Card} title="Input" aside=${html`<${Copy} text=${pretty(task.parameters) ?? ""} />`}><${Json} value=${task.parameters} label="Input" /></${Card}>
+      <${Card} title="Result" aside=${task.result !== null && html`<${Copy} text=${pretty(task.result) ?? ""} />`}>${task.result === null ? html`<p class="hint">${isLive ? "Not yet." : "There is none."}</p>` : html`<${Json} value=${task.result} label="Result" />`}</${Card}>
       <${Artifacts} id=${id} status=${task.status} />
     </div>
   `;

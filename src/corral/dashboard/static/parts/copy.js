@@ -37,16 +37,14 @@ const MOST = 20_000;
 
 export const pretty = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 
-// Any JSON value as people read it; what is very long is cut, and copied whole.
+// Any JSON value as people read it; what is very long is cut.
 export function Json({ value, label }) {
   const [isAll, setAll] = useState(false);
   const text = pretty(value) ?? "";
   const isCut = text.length > MOST && !isAll;
   return html`
     <div class="json">
-      <div class="row"><${Copy} text=${text} label="Copy" />
-        ${isCut && html`<button class="small" onClick=${() => setAll(true)}>Show all ${Math.round(text.length / 1000)} thousand characters</button>`}
-      </div>
+      ${isCut && html`<div class="row"><button class="small" onClick=${() => setAll(true)}>Show all ${Math.round(text.length / 1000)} thousand characters</button></div>`}
       <pre tabindex="0" role="region" aria-label="${label} as JSON"><code>${isCut ? `${text.slice(0, MOST)}…` : text}</code></pre>
     </div>
   `;

@@ -12,7 +12,7 @@ const COLUMNS = [
   { name: "at", title: "When", cell: (row) => html`<${Ago} at=${row.at} />`, sort: (row) => row.seq },
   { name: "severity", title: "Severity", cell: (row) => html`<${Badge} state=${row.severity} />`, sort: (row) => ["info", "warning", "error", "critical"].indexOf(row.severity) },
   { name: "type", title: "Event", cell: (row) => words(row.event_type), sort: (row) => row.event_type, isExtra: true },
-  { name: "title", title: "What", cell: (row) => html`<span title=${row.description}>${row.title}</span>` },
+  { name: "title", title: "What", isWide: true, cell: (row) => html`<span title=${row.description}>${row.title}</span>` },
   { name: "node", title: "Node", cell: (row) => row.source_node_id && html`<${Link} to="/nodes/${part(row.source_node_id)}" class="mono">${row.source_node_id}</${Link}>`, isExtra: true },
   {
     name: "task",

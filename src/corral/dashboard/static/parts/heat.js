@@ -23,7 +23,7 @@ function told(gpu) {
 
 const Card = ({ gpu }) => html`
   <li class="gpu ${isWell(gpu) ? "" : "bad"} ${gpu.is_offered ? "" : "closed"}" title=${told(gpu)} aria-label=${told(gpu)}>
-    <span class="use" style=${{ height: percent(shareOf(gpu)) }} aria-hidden="true"></span>
+    <span class="use" style=${{ height: `${Math.round(shareOf(gpu) * 100)}%` }} aria-hidden="true"></span>
     <b aria-hidden="true">${isWell(gpu) ? percent(shareOf(gpu)) : "✕"}</b>
     <small aria-hidden="true">${gpu.utilization_percent === null ? NONE : `${Math.round(gpu.utilization_percent)} % busy`}</small>
   </li>

@@ -25,7 +25,7 @@ export function Log({ lines, name, isLive, label = "Log" }) {
       <button class="small" onClick=${() => save(new Blob([`${text()}\n`], { type: "text/plain" }), `${name}.log`)}>Download</button>
     </div>
     <div class="log" ref=${box} onScroll=${scroll} tabindex="0" role="log" aria-label=${label} aria-live="off">
-      ${shown.map((line, place) => html`<div key=${place} class=${line.stream}><time>${TIME.format(line.at * 1000)}</time><span>${line.text}</span></div>`)}
+      ${shown.map((line, place) => html`<div key=${place} data-stream=${line.stream}><time>${TIME.format(line.at * 1000)}</time><span>${line.text}</span></div>`)}
     </div>
   `;
 }

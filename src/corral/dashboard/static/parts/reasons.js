@@ -29,8 +29,7 @@ export const Reasons = ({ reasons, reload }) => html`
     ${[...reasons].sort((a, b) => WORST.indexOf(a.severity) - WORST.indexOf(b.severity)).map(
       (one) => html`<li key="${one.rule} ${one.subject}">
         <${Badge} state=${one.severity} />
-        <span class="text">${one.title}</span>
-        ${one.node_id && html`<${Link} to="/nodes/${part(one.node_id)}">node</${Link}>`}
+        <span class="text">${one.node_id ? html`<${Link} to="/nodes/${part(one.node_id)}">${one.title}</${Link}>` : one.title}</span>
         ${one.is_acknowledged && html`<span class="hint">acknowledged</span>`}
         ${!one.is_acknowledged && one.alert_id && may("operate") &&
         html`<button class="small" onClick=${async () => (await acknowledge(one.alert_id, one.title)) && reload()}>Acknowledge</button>`}

@@ -40,6 +40,15 @@ export function Table({ label, rows, id, columns, to, selected, onSelect, sort =
   const [current, setCurrent] = useState(0);
   const box = useRef();
   const anchor = useRef(0);
+  const wanted = useRef(null);
+  // The row that is to have the focus may only be drawn with the next picture.
+  const settle = () => {
+    const found = wanted.current !== null && box.current?.querySelector(`tr[data-place="${wanted.current}"]`);
+    if (!found) return;
+    wanted.current = null;
+    found.focus({ preventScroll: isLong });
+  };
+  useLayoutEffect(settle);
   const shown = useMemo(() => sorted(rows, columns, order), [rows, order, columns.length]);
   const isLong = shown.length > FEW;
   const first = isLong ? Math.max(0, Math.floor(view.top / ROW) - AROUND) : 0;
@@ -66,7 +75,8 @@ export function Table({ label, rows, id, columns, to, selected, onSelect, sort =
       else if (y + ROW + head > frame.scrollTop + frame.clientHeight) frame.scrollTop = y + ROW + head - frame.clientHeight;
       setView({ top: frame.scrollTop, height: frame.clientHeight });
     }
-    requestAnimationFrame(() => requestAnimationFrame(() => frame.querySelector(`tr[data-place="${next}"]`)?.focus({ preventScroll: isLong })));
+    wanted.current = next;
+    settle();
   };
   const pick = (place, isRange) => {
     const next = new Set(selected);
