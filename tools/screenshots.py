@@ -59,8 +59,6 @@ class Shot:
     path: str
     ready: str
     act: Callable[[Page], object] | None = None
-    is_dark: bool = True
-    is_phone: bool = True
 
 
 def seed(client: Client) -> dict[str, str]:
@@ -144,13 +142,13 @@ def shots(ids: dict[str, str], client: Client) -> list[Shot]:
         Shot("nodes", "/nodes", "tbody tr"),
         Shot("node", f"/nodes/{node}", ".card"),
         Shot("workers", "/workers", "tbody tr"),
-        Shot("worker", f"/workers/{worker}", ".card", is_phone=False),
+        Shot("worker", f"/workers/{worker}", ".card"),
         Shot("events", "/events", ".card"),
         Shot("usage", "/usage", ".card"),
         Shot("tasks", "/tasks", "tbody tr"),
         Shot("task", f"/tasks/{ids['running']}", ".log div"),
-        Shot("task-failed", f"/tasks/{ids['failed']}", ".timeline", is_phone=False),
-        Shot("task-waiting", f"/tasks/{ids['waiting']}", ".headline", is_phone=False),
+        Shot("task-failed", f"/tasks/{ids['failed']}", ".timeline"),
+        Shot("task-waiting", f"/tasks/{ids['waiting']}", ".headline"),
         Shot("submit", "/submit?type=paint", "form"),
         Shot("models", "/models", "tbody tr"),
         Shot("queues", "/queues", "tbody tr"),
@@ -235,10 +233,7 @@ def main() -> None:
         ):
             page = opened(browser, cluster, size, scheme)
             for shot in some:
-                if (ending != "-dark" or shot.is_dark) and (
-                    ending != "-phone" or shot.is_phone
-                ):
-                    take(page, cluster.url, shot, shot.name + ending)
+                take(page, cluster.url, shot, shot.name + ending)
         browser.close()
     total = sum(path.stat().st_size for path in OUT.glob("*.png"))
     sys.stdout.write(f"{len(list(OUT.glob('*.png')))} pictures, {total / 1e6:.2f} MB\n")
