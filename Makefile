@@ -135,6 +135,10 @@ bench-nodes: setup ## what the heartbeats of 200 nodes cost (NODES_SECONDS=30: s
 bench-events: setup ## what 500 who listen to events cost (EVENTS_SECONDS=15: shorter)
 	@$(BIN)/python bench/events.py
 
+.PHONY: bench-ui
+bench-ui: system setup-dev ## the dashboard with 200 nodes and 100,000 tasks (UI_SECONDS=10: shorter)
+	@$(BIN)/python bench/ui.py
+
 .PHONY: load
 load: setup-dev ## users on the API for a minute, with locust
 	@LOAD_SECONDS=60 LOAD_USERS=32 $(PYTEST) -s tests/load

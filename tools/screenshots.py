@@ -61,7 +61,7 @@ class Shot:
     act: Callable[[Page], object] | None = None
 
 
-def seed(client: Client) -> dict[str, str]:
+def seed(client: Client, home: Path) -> dict[str, str]:
     """Work of all kinds; ids of tasks by what they are good for."""
     client.register_job_type("paint", input_schema=SCHEMA)
     client.register_job_type("upscale", input_schema={"type": "object"})
@@ -83,7 +83,7 @@ def seed(client: Client) -> dict[str, str]:
     done = _paint(client, 3, steps=6)
     client.wait(done.task_id, timeout=120)
     client.wait(failed.task_id, timeout=120)
-    _standing(client)
+    _standing(client, home)
     running = _paint(client, 1, steps=400, pause_s=1.5, model="fresco")
     for number in range(2):
         _paint(client, number, steps=300, pause_s=1.5)
@@ -112,12 +112,19 @@ def _paint(client: Client, number: int, model: str = "", **told: Any) -> Any:
     model = model or ("sketch", "oil")[number % 3 == 2]
     labels = {"team": ("film", "web")[number % 2]}
     payload = {"prompt": prompt, **told}
-    more = {"model_name": model, "labels": labels, "timeout": 1800}
-    return client.submit("paint", payload, **more)
+    return client.submit(
+        "paint", payload, model_name=model, labels=labels, timeout=1800
+    )
 
 
-def _standing(client: Client) -> None:
+def _standing(client: Client, home: Path) -> None:
     """What is there besides tasks."""
+    for name, size in (("tiny-llama", 3), ("captions", 2)):
+        folder = home / "models" / name
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
+        (folder / "weights.bin").write_bytes(os.urandom(size * 1_000_000))
+        client.add_model(name, str(folder), model_type="llm", tags=["demo"])
     echo = {"task_type": "echo", "parameters": {"message": "good morning"}}
     client.add_schedule("0 3 * * *", echo, name="nightly", timezone="Europe/Berlin")
     client.add_schedule("*/15 * * * *", echo, name="pulse")
@@ -151,6 +158,7 @@ def shots(ids: dict[str, str], client: Client) -> list[Shot]:
         Shot("task-waiting", f"/tasks/{ids['waiting']}", ".headline"),
         Shot("submit", "/submit?type=paint", "form"),
         Shot("models", "/models", "tbody tr"),
+        Shot("model", "/models/oil", "tbody tr"),
         Shot("queues", "/queues", "tbody tr"),
         Shot("dead-letters", "/dead-letters", "tbody tr"),
         Shot("schedules", "/schedules", "tbody tr"),
@@ -171,8 +179,12 @@ def _simulate(page: Page) -> None:
 @contextmanager
 def at_work() -> Iterator[Cluster]:
     home = Path(tempfile.mkdtemp(prefix="corral-shots-"))
-    cards = {"CORRAL_SIMULATED_GPUS": CARDS, "CORRAL_CLUSTER_NAME": "pasture"}
-    cluster = Cluster.start(home, [ECHO, SLEEP], **cards)
+    cluster = Cluster.start(
+        home,
+        [ECHO, SLEEP],
+        CORRAL_SIMULATED_GPUS=CARDS,
+        CORRAL_CLUSTER_NAME="pasture",
+    )
     try:
         yield cluster
     finally:
@@ -219,7 +231,7 @@ def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     chromium = os.environ.get("CHROMIUM", shutil.which("chromium") or "chromium")
     with at_work() as cluster, sync_playwright() as play:
-        ids = seed(cluster.client)
+        ids = seed(cluster.client, cluster.home)
         browser = play.chromium.launch(executable_path=chromium, args=_FLAGS)
         some = [
             shot

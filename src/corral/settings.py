@@ -201,6 +201,10 @@ class Settings(NodeSettings):
     task_manager_label: Annotated[
         str | None, Field(pattern=r"^[^:\s]+:.+$"), "a label like origin:portal"
     ] = setting(None)
+    otlp_endpoint: alias.HttpUrl | None = setting(None, "OTEL_EXPORTER_OTLP_ENDPOINT")
+    otlp_headers: SecretStr | None = setting(None, "OTEL_EXPORTER_OTLP_HEADERS")
+    otlp_service: str = setting("corral", "OTEL_SERVICE_NAME")
+    otlp_ratio: float = setting(1.0, span=(0, 1))
 
     # Tasks
     task_timeout_s: Seconds = setting(300.0, "TASK_TIMEOUT", span=(0.1, _KEEP[1]))

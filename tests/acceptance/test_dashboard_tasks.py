@@ -148,6 +148,22 @@ def test_a_task_that_waits_says_why_and_a_running_one_is_cancelled(
         expect(button(page, "Run again")).to_be_visible()
 
 
+def test_files_of_a_task_are_fetched_and_what_it_waits_for_is_named(
+    pages: Dashboard, client: Client
+) -> None:
+    first = client.submit("paint", {"prompt": "ice", "steps": 1}, profile="python")
+    second = client.submit("engrave", {"words": "ice"}, depends_on=[first.task_id])
+    client.wait(first.task_id, timeout=60)
+    with pages.page(f"/tasks/{second.task_id}") as page:
+        needed = region(page, "It waits for")
+        expect(needed).to_contain_text("completed")
+        needed.get_by_role("link", name=first.task_id).click()
+        with page.expect_download() as fetched:
+            button(page, "Download profile.txt").click()
+        assert "run" in fetched.value.path().read_text()
+    client.cancel(second.task_id)
+
+
 def test_tasks_are_found_and_acted_upon_together(
     pages: Dashboard, client: Client
 ) -> None:
@@ -164,6 +180,7 @@ def test_tasks_are_found_and_acted_upon_together(
         page.get_by_label("Choose all").check()
         button(page, "Cancel 3").click()
         button(page.get_by_role("dialog"), "Cancel them").click()
+        expect(page.get_by_text("3 chosen")).to_have_count(0)
         expect(rows.filter(has_text="cancelled")).to_have_count(3)
         page.get_by_label("Choose all").check()
         button(page, "Run again 3").click()
@@ -181,6 +198,9 @@ def test_rows_change_where_they_are_and_new_ones_wait_to_be_asked_for(
 ) -> None:
     with pages.page("/tasks?type=engrave") as page:
         rows = page.get_by_role("table", name="Tasks").locator("tbody tr")
+        expect(page.get_by_text("Live", exact=True)).to_be_visible()
+        expect(rows.first).to_be_visible()
+        page.wait_for_load_state("networkidle")
         first = rows.first.get_attribute("data-id")
         rows.first.hover()
         made = client.submit("engrave", {"words": "new"}).task_id
@@ -205,6 +225,7 @@ def test_a_dead_letter_tells_why_and_is_requeued_or_discarded(
         button(dialog, "Close").click()
         page.get_by_label("Choose broken-one").check()
         button(page, "Requeue 1").click()
+        expect(page.get_by_text("1 chosen")).to_have_count(0)
         until(
             "it ran a second time", lambda: client.get_task("broken-one").run == 2, 60
         )

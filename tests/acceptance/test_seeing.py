@@ -1,4 +1,4 @@
-"""A cluster seen from outside: one id through all its logs, and Prometheus on it."""
+"""A cluster seen from outside: one id through all its logs, traces, Prometheus."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.acceptance.cluster import ROOT, Cluster, clean_environment, free_port, until
+from tests.trace_collector import Collector, Seen, trace_collector
 
 WORKER = "tests.acceptance.own_workers:RequestWorker=request"
 REQUEST_ID = "order-4711.a"
@@ -25,9 +26,20 @@ Event = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def collector() -> Iterator[Collector]:
+    with trace_collector() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cluster(
+    tmp_path_factory: pytest.TempPathFactory, collector: Collector
+) -> Iterator[Cluster]:
     home = tmp_path_factory.mktemp("seeing")
-    started = Cluster.start(home, [WORKER], LOG_LEVEL="debug")
+    url = collector.url
+    started = Cluster.start(
+        home, [WORKER], LOG_LEVEL="debug", OTEL_EXPORTER_OTLP_ENDPOINT=url
+    )
     try:
         started.serving("request")
         yield started
@@ -75,7 +87,8 @@ def test_one_id_is_followed_from_the_request_to_manager_worker_and_job(
     answer = run(http, **given)
     task = answer.json()
     assert answer.headers["x-request-id"] == task["request_id"] == REQUEST_ID
-    assert task["result"] == {"request_id": REQUEST_ID, "traceparent": PARENT}
+    assert task["result"]["request_id"] == REQUEST_ID
+    assert task["result"]["traceparent"].split("-")[1] == TRACE_ID
     manager = follow(
         cluster.home / "logs" / "manager.log",
         REQUEST_ID,
@@ -114,6 +127,29 @@ def test_an_id_is_made_where_none_is_given_or_it_makes_no_sense(
     traced = run(http, traceparent=PARENT).json()
     assert traced["request_id"] == TRACE_ID
     follow(cluster.home / "logs" / "worker.log", made, "task_finished")
+
+
+def test_a_task_is_one_trace_that_its_worker_can_go_on_with(
+    http: httpx.Client, collector: Collector
+) -> None:
+    trace_id, caller = "5" * 32, "6" * 16
+    task = run(http, traceparent=f"00-{trace_id}-{caller}-01").json()
+
+    def whole() -> dict[str, Seen] | None:
+        seen = {s.name: s for s in list(collector.spans) if s.trace_id == trace_id}
+        return seen if "task request" in seen else None
+
+    spans: dict[str, Seen] = until("the trace", whole)
+    root, queue, ran = spans["task request"], spans["queue"], spans["run"]
+    assert task["result"]["traceparent"] == f"00-{trace_id}-{ran.id}-01"
+    assert (root.parent_id, queue.parent_id, ran.parent_id) == (
+        caller,
+        root.id,
+        root.id,
+    )
+    assert root.begin == queue.begin <= queue.end == ran.begin <= ran.end <= root.end
+    assert root.facts["corral.task_id"] == task["task_id"]
+    assert ran.facts["corral.worker_id"] == task["worker_id"]
 
 
 def test_no_log_holds_a_key_or_a_password(cluster: Cluster, http: httpx.Client) -> None:

@@ -45,6 +45,14 @@ async def test_events_are_chosen_by_type_severity_and_node(store: Store) -> None
     assert await titles(store, after=3) == ""
 
 
+async def test_events_of_tasks_may_be_left_out(store: Store) -> None:
+    settled = Event("tasks_settled", "2 settled", task_ids=("a", "b"))
+    await store.add_events([HELLO, settled, settled, LOST, settled])
+    assert await titles(store, limit=2) == "n1 is lost, 2 settled"
+    assert await titles(store, limit=2, with_tasks=False) == "n1 joined, n1 is lost"
+    assert await titles(store, after=1, with_tasks=False) == "n1 is lost"
+
+
 async def test_a_page_tells_where_to_go_on_although_others_lie_between(
     store: Store,
 ) -> None:

@@ -200,7 +200,7 @@ async def _wait_for(
 def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
     from corral.cli.alert_policy import alert_config, live_config
     from corral.cli.machine import master_config
-    from corral.cli.neighbour import neighbour_config
+    from corral.cli.neighbour import neighbour_config, trace_config
     from corral.cli.serve_liveness import liveness
     from corral.cli.serve_models import source_config
     from corral.cli.serve_scaling import scaling_config
@@ -264,6 +264,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
         sources=source_config(config),
         scaling=scaling_config(config),
         neighbour=neighbour_config(config),
+        traces=trace_config(config),
         master=master_config(config),
     )
 

@@ -47,6 +47,8 @@ class Settlement:
     result: str | None = None
     error: TaskError | None = None
     dead_letter: str | None = None
+    duration_s: float = 0.0
+    load_s: float = 0.0
 
 
 _TERMINAL_OF = {
@@ -97,6 +99,8 @@ def settle(
         result=outcome.result,
         error=error,
         dead_letter=dead,
+        duration_s=outcome.duration_s,
+        load_s=outcome.load_s,
     )
 
 

@@ -14,6 +14,7 @@ from corral.manager.master import MasterConfig
 from corral.manager.model_source import SourceConfig
 from corral.manager.models import ModelConfig
 from corral.manager.neighbour import NeighbourConfig
+from corral.manager.otlp import TraceConfig
 from corral.manager.target import GatewayConfig
 from corral.scheduler.scheduler import Policy
 from corral.store.base import Retention
@@ -52,4 +53,5 @@ class ManagerConfig:
     sources: SourceConfig = field(default_factory=SourceConfig)
     scaling: ScalingConfig = field(default_factory=ScalingConfig)
     neighbour: NeighbourConfig | None = None
+    traces: TraceConfig | None = None
     master: MasterConfig | None = None

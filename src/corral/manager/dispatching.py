@@ -344,6 +344,7 @@ class Dispatching:
             stored = await self._store.get_tasks(sorted(needed))
             outputs = {t.id: t.result or "null" for t in stored}
         now = self._clock.now()
+        tracing = self._cluster.tracing
         return tuple(
             OrderItem(
                 task_id=t.id,
@@ -358,7 +359,9 @@ class Dispatching:
                 variables=given(self._cluster, ready.link, t, ready.cards, ready.lead),
                 emitted=self._cluster.streams.emitted(t.id, t.attempt),
                 request_id=t.spec.labels.get(REQUEST, ""),
-                traceparent=t.spec.labels.get(PARENT, ""),
+                traceparent=tracing.traceparent(t)
+                if tracing is not None
+                else t.spec.labels.get(PARENT, ""),
                 profile=t.spec.labels.get(PROFILE, ""),
             )
             for t in ready.tasks

@@ -62,6 +62,7 @@ from corral.manager.state import Cluster
 from corral.manager.stopping import Stopping
 from corral.manager.streaming import SWEEP_S, Streaming
 from corral.manager.submitting import Submitting
+from corral.manager.tracing import Tracing
 from corral.manager.webhook import NotifyConfig
 from corral.manager.worker_types import WorkerTypes
 from corral.scheduler.value import Paused, Reason
@@ -89,6 +90,7 @@ class Manager:
         self.config = config
         scheduler = scheduler_of(config.policy, config.journal_events)
         self.cluster = Cluster(scheduler, bells=bells)
+        self.tracing = Tracing(self.cluster, self.clock, config.traces)
         self.access = Access(store, self.clock, config.limits, config.is_open)
         secret = config.cluster_secret
         self.sessions = Sessions(self.access, self.clock, secret)
@@ -309,13 +311,13 @@ class Manager:
         self._spawn(Loop("nodes", WATCH_S, self.node_watch.step, deposed))
         self._spawn(Loop("master", STEP_S, self.master.step, deposed))
         for part in (
-            *(self.holding, self.leaving, self.sharing, self.autoscaling),
-            *(self.models, self.rebalancing, self.prefetching, self.caching),
+            *(self.holding, self.leaving, self.sharing, self.learning, self.models),
+            *(self.autoscaling, self.rebalancing, self.prefetching, self.caching),
         ):
             self._spawn(part.loop(deposed))
-        for loop in (*self.catalogue.loops(deposed), *self.live.loops(deposed)):
-            self._spawn(loop)
-        self._spawn(self.learning.loop(deposed))
+        for several in (self.catalogue, self.live, self.tracing):
+            for loop in several.loops(deposed):
+                self._spawn(loop)
         self._spawn(Loop("monitor", 1.0, self.monitor.step, deposed))
         self._spawn(Loop("streams", SWEEP_S, self.streaming.step, deposed))
         self._spawn(Loop("thin", THIN_PERIOD_S, self.history.step, deposed))
@@ -355,8 +357,8 @@ class Manager:
         await self.alarm.close()
         if self.neighbour is not None:
             await self.neighbour.close()
-        await self.learning.close()
-        await self.caching.close()
+        for part in (self.tracing, self.learning, self.caching):
+            await part.close()
         await self.access.flush_audit()
         await self.engine.close()
         await self.store.close()

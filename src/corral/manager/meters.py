@@ -96,6 +96,19 @@ class Meters:
             ("model",),
         )
     )
+    traces_sent: Counter = field(
+        default_factory=lambda: Counter(
+            "corral_traces_sent_total",
+            "Ended attempts whose spans the trace collector has.",
+        )
+    )
+    traces_dropped: Counter = field(
+        default_factory=lambda: Counter(
+            "corral_traces_dropped_total",
+            "Ended attempts whose spans were dropped: too many waited, or refused.",
+            ("reason",),
+        )
+    )
 
     def families(self) -> Iterator[Family]:
         for name in self.__slots__:

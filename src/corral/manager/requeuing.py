@@ -53,6 +53,8 @@ class Requeuing:
             self._cluster.close_attempt(known)
             self._cluster.scheduler.apply(TasksGone((task.id,)))
         self._cluster.tasks[task.id] = task
+        if self._cluster.tracing is not None:
+            self._cluster.tracing.requeue(task.id, self._clock.now())
         waiting = self._cluster.waiting(task, frozenset(task.spec.depends_on))
         # Its run waits from now on: it must not pass all that came since its first.
         waiting = replace(waiting, arrived=self._clock.now().timestamp())

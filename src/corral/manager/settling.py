@@ -126,6 +126,8 @@ class Settling:
                     self.on_result(task, row.result)
                 doomed |= self._end(task, row.state, worked_s)
         self._cluster.meters.settle(settled)
+        if self._cluster.tracing is not None:
+            self._cluster.tracing.settle(settled)
         for row in flat:
             if row.task_id in applied and row.task_id in members:
                 self.on_member(members[row.task_id], row.state)

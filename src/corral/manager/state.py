@@ -28,6 +28,7 @@ from corral.manager.link import OpenOrder as OpenOrder
 from corral.manager.link import WorkerLink as WorkerLink
 from corral.manager.meters import Meters
 from corral.manager.streaming import Streams
+from corral.manager.tracing import Tracing
 from corral.manager.wait import Waiters
 from corral.scheduler.scheduler import Scheduler
 from corral.scheduler.value import (
@@ -58,6 +59,8 @@ class Cluster:
     bells: Bells = field(default_factory=Bells)
     streams: Streams = field(default_factory=Streams)
     meters: Meters = field(default_factory=Meters)
+    tracing: Tracing | None = None
+    """None where no collector of traces is named."""
     tasks: dict[str, Task] = field(default_factory=dict)
     nodes: dict[str, NodeLink] = field(default_factory=dict)
     workers: dict[str, WorkerLink] = field(default_factory=dict)

@@ -274,6 +274,8 @@ class Submitting:
                     f"the task cannot be stored: {complaint}", field="parameters"
                 )
         self._cluster.meters.accept(accepted)
+        if self._cluster.tracing is not None:
+            self._cluster.tracing.accept(accepted)
 
     async def _dispatch(
         self, orders: list[PlannedOrder], rows: dict[str, Task]

@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, literal_column, select, update
+from sqlalchemy import ColumnElement, literal_column, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from corral.store import record
 from corral.store.connection import Pool
 from corral.store.event import ALERT, Event, EventFilter
-from corral.store.schema import cluster_events
+from corral.store.schema import NOT_OF_TASKS, cluster_events
 from corral.store.text import clean
 
 _columns = cluster_events.c
@@ -33,6 +33,8 @@ def chosen(where: EventFilter) -> list[ColumnElement[bool]]:
         wanted.append(_columns.source_node_id == clean(where.node_id))
     if where.is_open is not None:
         wanted.append(_IS_OPEN if where.is_open else ~_IS_OPEN)
+    if not where.with_tasks:
+        wanted.append(text(NOT_OF_TASKS))  # type: ignore[arg-type]
     return wanted
 
 

@@ -29,6 +29,8 @@ class Event:
     resolved_at: datetime | None = None
 
 
+OF_TASKS = "tasks_"
+"""What the types of events begin with that tell of tasks."""
 ALERT = "alert"
 """The type of events that stay open until they are resolved."""
 
@@ -42,6 +44,8 @@ class EventFilter:
     severities: tuple[str, ...] = ()
     node_id: str | None = None
     is_open: bool | None = None
+    with_tasks: bool = True
+    """Also those that tell of tasks, of which there are far more than of all else."""
 
 
 @dataclass(frozen=True, slots=True)

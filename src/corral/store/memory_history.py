@@ -9,7 +9,7 @@ from typing import Any
 
 from corral.store.audit import Verifier, link
 from corral.store.base import AuditRow
-from corral.store.event import ALERT, Event, EventFilter, EventPage
+from corral.store.event import ALERT, OF_TASKS, Event, EventFilter, EventPage
 from corral.store.memory_shelf import MemoryShelf
 from corral.store.record import audit_of, audit_row, event_of, event_row
 from corral.store.text import clean
@@ -105,4 +105,5 @@ def _is_chosen(event: Event, where: EventFilter) -> bool:
         and (not where.severities or event.severity in where.severities)
         and where.node_id in (None, event.source_node_id)
         and where.is_open in (None, event.resolved_at is None)
+        and (where.with_tasks or not event.event_type.startswith(OF_TASKS))
     )

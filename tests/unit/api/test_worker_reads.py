@@ -39,6 +39,17 @@ async def test_workers_are_listed_by_status_in_pages(world: World) -> None:
         fault(await world.read.get("/workers", **query), 422, "invalid_field")
 
 
+async def test_workers_of_one_node_are_listed_alone(world: World) -> None:
+    first = await world.node(declared("a"), declared("b"))
+    second = await world.node(declared("c"))
+    told = await world.read.ask("/workers", node_id=first.id)
+    assert [worker["name"] for worker in told["workers"]] == ["a", "b"]
+    assert (told["total"], told["online"], told["offline"]) == (3, 0, 3)
+    told = await world.read.ask("/workers", node_id=second.id, status="starting")
+    assert [worker["name"] for worker in told["workers"]] == ["c"]
+    assert (await world.read.ask("/workers", node_id="n-none"))["workers"] == []
+
+
 @pytest.mark.spec("A26")
 async def test_one_worker_shows_its_machine_its_history_and_its_figures(
     world: World,

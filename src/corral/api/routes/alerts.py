@@ -44,6 +44,7 @@ async def events(
         str | None, Query(alias="type", pattern=r"^[a-z_]{1,64}(,[a-z_]{1,64}){0,31}$")
     ] = None,
     node_id: Annotated[str | None, Query(pattern=_WHOLE_NAME)] = None,
+    tasks: Annotated[bool, Query(description="false leaves those of tasks out")] = True,
     wait: Wait = 0.0,
 ) -> Response:
     where = EventFilter(
@@ -51,6 +52,7 @@ async def events(
         tuple(event_type.split(",")) if event_type else (),
         severity.and_worse if severity else (),
         node_id,
+        with_tasks=tasks,
     )
     page = await who.manager.feed.page(where, after, limit, wait)
     return answer(model.EventListOut([_event(e) for e in page.events], page.next))

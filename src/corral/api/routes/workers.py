@@ -48,6 +48,7 @@ async def list_workers(
     who: Reader,
     status: str | None = None,
     gpu_type: Annotated[str | None, Query(max_length=256)] = None,
+    node_id: Annotated[str | None, Query(max_length=256)] = None,
     limit: Annotated[int | None, Query(ge=1, le=1000)] = None,
     offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
 ) -> Response:
@@ -55,13 +56,20 @@ async def list_workers(
         words = ", ".join(sorted(_STATUSES))
         raise InvalidField(f"status must be one of {words}", field="status")
     cluster = who.manager.cluster
-    rows = [render.worker(cluster, link) for link in cluster.workers.values()]
-    shown = [r for r in rows if status in (None, r.status, r.state)]
+    links = [*cluster.workers.values()] if node_id is None else cluster.of_node(node_id)
+    rows = [render.worker(cluster, link) for link in links if _is_asked(link, status)]
     if gpu_type is not None:
-        shown = [r for r in shown if render.has_gpu(r, gpu_type)]
-    shown = shown[offset : None if limit is None else offset + limit]
-    online = sum(r.status in ("online", "busy") for r in rows)
-    return answer(model.WorkerListOut(shown, len(rows), online, len(rows) - online))
+        rows = [r for r in rows if render.has_gpu(r, gpu_type)]
+    rows = rows[offset : None if limit is None else offset + limit]
+    total = len(cluster.workers)
+    states = (REST_STATE[w.worker.state] for w in cluster.workers.values())
+    online = sum(state in ("online", "busy") for state in states)
+    return answer(model.WorkerListOut(rows, total, online, total - online))
+
+
+def _is_asked(link: WorkerLink, status: str | None) -> bool:
+    state = link.worker.state
+    return status in (None, REST_STATE[state], str(state))
 
 
 @router.get(

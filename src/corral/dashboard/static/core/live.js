@@ -86,7 +86,8 @@ function again() {
 function take(event) {
   const isNew = event.event === "hello" || event.event === "reset";
   if (isNew) {
-    const wasLost = tries > 0;
+    // What changed between the first load and now was told to nobody.
+    const wasLost = tries > 0 || seq === null;
     tries = 0;
     connection.value = "live";
     if (event.event === "reset" || wasLost) for (const act of [...resets]) act();

@@ -1,5 +1,5 @@
 // What is wrong, and what happened.
-import { html, useMemo } from "../core/dom.js";
+import { html } from "../core/dom.js";
 import { may, part } from "../core/api.js";
 import { useData } from "../core/live.js";
 import { Link, setQuery } from "../core/router.js";
@@ -37,8 +37,7 @@ export default function Events({ query }) {
   // Any event that is kept comes with a name of its own: look again after each.
   const isAll = query.tasks === "yes";
   const after = [...ALERTS, "node_status_changed", "worker_status_changed", ...(isAll ? ["tasks_changed"] : [])];
-  const events = useData("/events", { query: { severity, limit: 500 }, events: after, every: 20 });
-  const chosen = useMemo(() => (events.data?.events ?? []).filter((one) => isAll || !one.event_type.startsWith("tasks_")), [events.data, isAll]);
+  const events = useData("/events", { query: { severity, tasks: isAll, limit: 500 }, events: after, every: 20 });
   return html`<${Page} title="Events and alerts">
     <div class="stack">
       <${Card} title="Alerts" aside=${html`<${Choice} label="Which alerts" value=${which} options=${[["open", "Open"], ["all", "All"]]} onChange=${(word) => setQuery({ alerts: word === "open" ? null : word })} />`}>
@@ -51,7 +50,7 @@ export default function Events({ query }) {
           <option value="" selected=${!severity}>any severity</option>
           ${["warning", "error", "critical"].map((word) => html`<option key=${word} value=${word} selected=${severity === word}>${word}</option>`)}
         </select></label>`}>
-        <${Loaded} from=${events}>${() => html`<${EventTable} events=${chosen} key=${isAll} />`}</${Loaded}>
+        <${Loaded} from=${events}>${(data) => html`<${EventTable} events=${data.events} key=${isAll} />`}</${Loaded}>
       </${Card}>
     </div>
   </${Page}>`;

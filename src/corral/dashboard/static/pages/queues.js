@@ -60,8 +60,8 @@ const columnsOf = (load, reload) => {
     (await confirm({ title: `Cancel all that waits of ${row.name}?`, text: `${count(row.waiting)} tasks are cancelled. What runs goes on.`, action: "Cancel them", isGrave: true })) &&
     doIt(del(`/job-types/${part(row.name)}/queue`), `The queue of ${row.name} is empty`);
   return [
-    { name: "name", title: "Job type", cell: (row) => html`<${Link} to=${`/tasks?type=${part(row.name)}`}>${row.name}</${Link}>`, sort: (row) => row.name },
-    { name: "state", title: "State", cell: (row) => html`<${Badge} state=${row.paused ? "paused" : "open"} look=${row.paused ? "warn" : "good"} />`, sort: (row) => row.paused },
+    { name: "name", title: "Job type", cell: (row) => html`<${Link} to=${`/tasks?type=${part(row.name)}`}>${row.name}</${Link}>${row.paused && html` <span class="only-phone">paused</span>`}`, sort: (row) => row.name },
+    { name: "state", title: "State", isExtra: true, cell: (row) => html`<${Badge} state=${row.paused ? "paused" : "open"} look=${row.paused ? "warn" : "good"} />`, sort: (row) => row.paused },
     { name: "waiting", title: "Waiting", isNumber: true, cell: (row) => count(row.waiting), sort: (row) => row.waiting },
     { name: "running", title: "Running", isNumber: true, cell: (row) => count(load[row.name]?.running), sort: (row) => load[row.name]?.running },
     { name: "oldest", title: "Longest wait", isNumber: true, isExtra: true, cell: (row) => (load[row.name]?.oldest ? html`<${Since} at=${load[row.name].oldest} />` : NONE) },

@@ -66,10 +66,10 @@ const columnsOf = (reload) => {
   };
   return [
     { name: "name", title: "Name", cell: (row) => html`<${Link} to=${`/tasks?label=schedule=${part(row.name)}`}>${row.name}</${Link}>`, sort: (row) => row.name },
-    { name: "state", title: "State", cell: (row) => html`<${Badge} state=${row.status} look=${row.status === "paused" ? "warn" : "good"} />`, sort: (row) => row.status },
-    { name: "when", title: "When", cell: (row) => html`<span title=${`${row.cron} (${row.timezone})`}>${row.explained}</span>` },
+    { name: "state", title: "State", isExtra: true, cell: (row) => html`<${Badge} state=${row.status} look=${row.status === "paused" ? "warn" : "good"} />`, sort: (row) => row.status },
+    { name: "next", title: "Next", cell: (row) => (row.status === "paused" ? "paused" : html`<${Ago} at=${row.next_at} />`), sort: (row) => (row.status === "paused" ? null : Date.parse(row.next_at ?? 0)) },
+    { name: "when", title: "When", cell: (row) => html`<span class="clip" title=${`${row.explained}: ${row.cron} (${row.timezone})`}>${row.explained}</span>` },
     { name: "task", title: "Task", isExtra: true, cell: (row) => row.task.task_type, sort: (row) => row.task.task_type },
-    { name: "next", title: "Next", cell: (row) => (row.status === "paused" ? NONE : html`<${Ago} at=${row.next_at} />`), sort: (row) => (row.status === "paused" ? null : Date.parse(row.next_at ?? 0)) },
     { name: "last", title: "Last", isExtra: true, cell: (row) => (row.last_task_id ? html`<${Link} to=${`/tasks/${part(row.last_task_id)}`}>${row.last_at ? html`<${Ago} at=${row.last_at} />` : "by hand"}</${Link}>` : NONE) },
     { name: "note", title: "Note", isExtra: true, cell: (row) => row.note ?? "" },
     may("operate") && { name: "act", title: html`<span class="hidden-text">Actions</span>`, isNumber: true, cell: (row) => html`<${RowActions} of=${row.name} actions=${[

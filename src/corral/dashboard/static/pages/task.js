@@ -154,8 +154,8 @@ function Task({ task, id, reload }) {
   const logs = useLogs(id, `${id} ${task.run}`);
   const explain = useData(`/tasks/${part(id)}/explain`, { query: { limit: 20 }, every: task.status === "queued" ? 3 : undefined });
   useEffect(() => void explain.reload(), [task.state]);
-  // The log's long request tells of the end even where no event came.
-  useEffect(() => void (logs.done && isLive && reload()), [logs.done]);
+  // The log's long request tells of a new state even where no event came.
+  useEffect(() => void (logs.status && logs.status !== task.status && reload()), [logs.status]);
   return html`
     <${Progress} task=${task} logs=${logs} />
     <${Trouble} task=${task} />

@@ -1,0 +1,196 @@
+"""Traces: makes spans of attempts that have ended and sends them to a collector.
+
+Nobody waits for it. What cannot be sent in time is counted and dropped; where no
+collector is named, nothing at all is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from corral.core.job_type import OWN_TYPES
+from corral.core.retry import Settlement
+from corral.core.span import (
+    Ended,
+    Past,
+    Span,
+    ended,
+    gone_back,
+    is_sampled,
+    spans_of,
+    traceparent_of,
+)
+from corral.core.task import State, Task
+from corral.log_line import Redaction
+from corral.manager.clock import Clock
+from corral.manager.loop import Loop
+from corral.manager.otlp import Collector, TraceConfig, encode
+
+if TYPE_CHECKING:
+    from corral.manager.state import Cluster
+
+log = logging.getLogger(__name__)
+PERIOD_S = 0.5
+BATCH = 50
+"""Attempts in one request: more would hold up everything else while it is written."""
+_PASTS = 10_000
+_MOMENTS = 32
+_FAREWELL_S = 2.0
+_HINT = "spans are sent as OTLP over HTTP, which collectors take at port 4318"
+
+
+class Tracing:
+    """Without a config it does nothing, and the cluster knows of none."""
+
+    def __init__(
+        self, cluster: Cluster, clock: Clock, config: TraceConfig | None
+    ) -> None:
+        self._meters = cluster.meters
+        self._clock = clock
+        self._config = config or TraceConfig("http://localhost:4318")
+        self._is_on = config is not None
+        self._collector = Collector(self._config)
+        self._redaction = Redaction()
+        self._waiting: deque[Ended] = deque()
+        self._unsent: tuple[int, bytes] | None = None
+        self._pasts: OrderedDict[str, Past] = OrderedDict()
+        self._news = asyncio.Event()
+        self._sending = asyncio.Lock()
+        self._failures = 0
+        if self._is_on:
+            cluster.tracing = self
+
+    # what is told --------------------------------------------------------------
+    def settle(self, settled: Iterable[tuple[Task, Settlement]]) -> None:
+        """Attempts have ended, and the store has that."""
+        for task, row in settled:
+            if not self._is_wanted(task):
+                continue
+            past = self._pasts.pop(task.id, None)
+            self._put(ended(task, row, past))
+            if row.state is State.QUEUED:
+                self._remember(task, row, past)
+
+    def accept(self, tasks: Iterable[Task]) -> None:
+        """Tasks were stored; those answered from kept results have ended."""
+        for task in tasks:
+            if task.finished_at is not None and self._is_wanted(task):
+                self._put(Ended(task, task.state, str(task.state), task.finished_at))
+
+    def requeue(self, task_id: str, at: datetime) -> None:
+        """An ended task begins a new run."""
+        self._keep(task_id, Past(at, at))
+
+    def traceparent(self, task: Task) -> str:
+        """What the worker of this attempt is told."""
+        return traceparent_of(task, self._config.ratio)
+
+    def _is_wanted(self, task: Task) -> bool:
+        return task.spec.job_type not in OWN_TYPES and is_sampled(
+            task, self._config.ratio
+        )
+
+    def _put(self, done: Ended) -> None:
+        if len(self._waiting) >= self._config.most:
+            self._meters.traces_dropped.add("full")
+            return
+        self._waiting.append(done)
+        self._news.set()
+
+    def _remember(self, task: Task, row: Settlement, past: Past | None) -> None:
+        if past is None and task.run > 1:
+            # A former manager knew when this run began.
+            past = Past(task.assigned_at or row.finished_at, row.finished_at)
+        run_at = past.run_at if past else task.created_at
+        moments = (*(past.moments if past else ()), gone_back(row))
+        self._keep(task.id, Past(run_at, row.finished_at, moments[-_MOMENTS:]))
+
+    def _keep(self, task_id: str, past: Past) -> None:
+        self._pasts[task_id] = past
+        if len(self._pasts) > _PASTS:
+            self._pasts.popitem(last=False)
+
+    # the loop ------------------------------------------------------------------
+    def loops(self, deposed: Callable[[], None]) -> Sequence[Loop]:
+        return [Loop("traces", PERIOD_S, self.step, deposed)] if self._is_on else []
+
+    async def step(self) -> None:
+        """Rest until there is something to send, and send it."""
+        if not self._waiting and self._unsent is None:
+            self._news.clear()
+            await self._news.wait()
+        await self.flush()
+        if self._failures:
+            pause_s = self._config.backoff.delay_s(self._failures, random.random())
+            await self._clock.sleep(pause_s)
+
+    async def flush(self) -> None:
+        """Send all that waits, or as much as the collector takes."""
+        async with self._sending:
+            while self._unsent is not None or self._waiting:
+                begun = time.thread_time()
+                if not await self._send():
+                    return
+                # What others did meanwhile counts too, as it does for the neighbour.
+                used_s = time.thread_time() - begun
+                await asyncio.sleep(used_s * (1 / self._config.share - 1))
+
+    async def close(self) -> None:
+        """Send what is left, unless that takes long."""
+        if self._is_on:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_FAREWELL_S):
+                    await self.flush()
+        await self._collector.close()
+
+    async def _send(self) -> bool:
+        """One batch; false when the collector is away and it is to be tried again."""
+        count, body = self._unsent = self._unsent or self._next()
+        answer = await self._collector.send(body)
+        if answer.is_away:
+            self._failures += 1
+            self._say(answer.trouble, "it is tried again")
+            return False
+        self._unsent = None
+        if answer.trouble:
+            self._meters.traces_dropped.add("refused", count=count)
+            self._failures += 1
+            self._say(answer.trouble, "what it was sent is dropped")
+            # It answers, so that there is no need to stand back.
+            return True
+        if self._failures:
+            log.info("the collector takes traces again")
+        self._failures = 0
+        self._meters.traces_sent.add(count=count)
+        return True
+
+    def _next(self) -> tuple[int, bytes]:
+        count = min(BATCH, len(self._waiting))
+        batch = [self._waiting.popleft() for _ in range(count)]
+        spans = [self._clean(span) for done in batch for span in spans_of(done)]
+        return count, encode(spans, self._config.service)
+
+    def _clean(self, span: Span) -> Span:
+        """What user code says when it fails may hold a secret, as in a log line."""
+        if not span.trouble:
+            return span
+        return replace(span, trouble=self._redaction.text(span.trouble))
+
+    def _say(self, trouble: str, then: str) -> None:
+        """Once, until it takes something again."""
+        if self._failures == 1:
+            place = urlsplit(self._collector.url)
+            where = f"{place.hostname}:{place.port}" if place.port else place.hostname
+            log.warning(
+                "the trace collector at %s: %s; %s (%s)", where, trouble, then, _HINT
+            )
