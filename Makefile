@@ -25,13 +25,17 @@ APT_INSTALL := apt-get install -y -qq -o DPkg::Lock::Timeout=300
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 QUICK_TESTS := tests/test_house.py tests/unit tests/contract
+# Long ones that show what shorter tests touch, too: `make proofs`, before a release.
+PROOFS := tests/acceptance/test_examples.py tests/acceptance/test_script_chaos.py \
+	tests/integration/test_embedded_pythons.py tests/load/test_api_endpoints.py
 # Two Podmans with storages of their own do not get on: one process has them all.
-BOXES := $(shell grep -l 'tests.containers import' tests/*/test_*.py)
+BOXES := $(filter-out $(PROOFS), \
+	$(shell grep -l 'tests.containers import' tests/*/test_*.py))
 BOX_LOG := $(VENV)/boxes.log
 # The longest first: what is begun last should be over soon.
-LONG := $(addprefix tests/acceptance/test_,inference.py schedules.py examples.py \
+LONG := $(addprefix tests/acceptance/test_,inference.py schedules.py \
 	faces.py script_files.py job_api.py startup.py faults.py demo.py celery_ingress.py)
-SLOW_TESTS := $(LONG) $(filter-out $(LONG) $(BOXES), \
+SLOW_TESTS := $(LONG) $(filter-out $(LONG) $(BOXES) $(PROOFS), \
 	$(wildcard $(addsuffix /test_*.py,tests/acceptance tests/integration tests/load)))
 LINT_LOG := $(VENV)/lint.log
 SYSTEM_LOG := build/system.log
@@ -106,6 +110,10 @@ test: ## what check does, then the tests on real clusters
 	wait $$boxes || box=$$?; cat $(BOX_LOG); \
 	[ $$slow = 0 ] || tools/again.sh $(CACHE)/slow $(PYTEST) $(SLOW_TESTS); \
 	[ $$box = 0 ] || tools/again.sh $(CACHE)/boxes $(PYTEST) $(BOXES)
+
+.PHONY: proofs
+proofs: system setup-dev ## examples, chaos among scripts, other Pythons, load (10 min)
+	@$(PYTEST) $(PROOFS)
 
 .PHONY: bench
 bench: setup ## measure throughput and cost per task, beside plain Celery

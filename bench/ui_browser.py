@@ -63,13 +63,16 @@ class Viewer:
 
     def open(self, path: str) -> float:
         """Load a page anew; milliseconds until its data was shown."""
-        self.page.goto(f"{self._url}/ui{path}", wait_until="commit")
+        self.go(path)
         try:
             self.page.wait_for_function("() => window.benchShown > 0")
         except PlaywrightTimeout as error:
             missing = self.page.evaluate("() => window.benchMissing?.()")
             raise BenchError(f"{path} does not show {missing}: {error}") from error
         return float(self.page.evaluate("() => window.benchShown"))
+
+    def go(self, path: str) -> None:
+        self.page.goto(f"{self._url}/ui{path}", wait_until="commit")
 
     def watch(self, test: str, *given: Any) -> None:
         """Note the moment in which `test`, a function of the page, is true."""

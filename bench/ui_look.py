@@ -28,7 +28,12 @@ _ROWS = "tbody tr[data-id]"
 PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "overview": (
         "/",
-        (".figure .value", ".heat", f"[aria-label='Running now'] {_ROWS}", "canvas"),
+        (
+            ".figure .value",
+            "[aria-label='GPUs'] .legend",
+            f"[aria-label='Running now'] {_ROWS}",
+            "canvas",
+        ),
     ),
     "nodes": ("/nodes", (_ROWS,)),
     "node": (
@@ -39,7 +44,10 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "worker": ("/workers/{worker}", (".facts", f"[aria-label='Tasks'] {_ROWS}")),
     "events": ("/events", (f"[aria-label='Events'] {_ROWS}",)),
     "tasks": ("/tasks", (_ROWS, ".card [role='status']")),
-    "task": ("/tasks/{task}", ("[aria-label='Why there'] > :nth-child(2)", ".facts")),
+    "task": (
+        "/tasks/{task}",
+        ("[aria-label='Why there'] > :nth-child(2)", "[aria-label='Facts'] .facts"),
+    ),
     "submit": ("/submit", ("form textarea",)),
     "queues": ("/queues", (f"tr[data-id='{HOLD}'] td:nth-child(4)",)),
     "dead_letters": ("/dead-letters", (_ROWS,)),
@@ -220,7 +228,7 @@ class Look:
     def _cancel(self, made: Viewer, number: int) -> float:
         name = f"gone-{number}-{random.getrandbits(40):x}"
         self._task(name)
-        made.page.goto(f"{self.api.base_url}ui/tasks/{name}")
+        made.go(f"/tasks/{name}")
         made.took_ms(lambda: None, _LEAD, "queued")
         time.sleep(1.0)
         path = f"/tasks/{name}/cancel"

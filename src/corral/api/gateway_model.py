@@ -37,7 +37,10 @@ class CacheOut(Struct):
 
 
 class JobTypeOut(Struct):
-    """`waiting` counts tasks that wait, for a worker or for anything else."""
+    """`waiting` counts tasks that wait, for a worker or for anything else.
+
+    `running` counts those that workers have.
+    """
 
     name: str
     target: str
@@ -49,6 +52,7 @@ class JobTypeOut(Struct):
     batch_limit: int | None = None
     cache_ttl_s: float | None = None
     cache: CacheOut | None = None
+    running: int = 0
 
 
 class JobTypeListOut(Struct):

@@ -323,6 +323,7 @@ class JobTypeInfo(Value, frozen=True, kw_only=True):
     batch_limit: int | None = None
     cache_ttl_s: float | None = None
     cache: CacheInfo | None = None
+    running: int = 0
 
 
 class RouteInfo(Value, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
@@ -25,6 +25,7 @@ _RANDOM = 14
 _TROUBLE = frozenset({OutcomeKind.FAILED, OutcomeKind.TIMED_OUT, OutcomeKind.LOST})
 _WRONG = frozenset({State.FAILED, State.ERROR, State.TIMED_OUT})
 _MESSAGE = 500
+_PAYLOAD = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +80,17 @@ class Ended:
     past: Past | None = None
 
 
+def light(task: Task) -> Task:
+    """The task without what makes it large: many may wait to be sent."""
+    if task.result is None and len(task.spec.payload) <= _PAYLOAD:
+        return task
+    return replace(task, result=None, spec=replace(task.spec, payload=""))
+
+
 def ended(task: Task, row: Settlement, past: Past | None) -> Ended:
     error = row.error
     return Ended(
-        task,
+        light(task),
         row.state,
         row.outcome,
         row.finished_at,

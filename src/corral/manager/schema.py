@@ -88,6 +88,7 @@ def bad_result(outcome: Outcome, message: str) -> Outcome:
         started_at=outcome.started_at,
         duration_s=outcome.duration_s,
         is_final=True,
+        load_s=outcome.load_s,
     )
 
 

@@ -27,6 +27,7 @@ from corral.core.span import (
     ended,
     gone_back,
     is_sampled,
+    light,
     spans_of,
     traceparent_of,
 )
@@ -85,7 +86,8 @@ class Tracing:
         """Tasks were stored; those answered from kept results have ended."""
         for task in tasks:
             if task.finished_at is not None and self._is_wanted(task):
-                self._put(Ended(task, task.state, str(task.state), task.finished_at))
+                done = (task.state, str(task.state), task.finished_at)
+                self._put(Ended(light(task), *done))
 
     def requeue(self, task_id: str, at: datetime) -> None:
         """An ended task begins a new run."""

@@ -21,7 +21,7 @@ from corral.manager.state import Cluster, NodeLink, WorkerLink
 from corral.manager.tap import Tap
 
 LOOK_S = 0.25
-_FIGURES_S = 1.0
+_FIGURES_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)

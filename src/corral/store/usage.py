@@ -24,53 +24,60 @@ _NAMES = {
 }
 _OWN = ", ".join(f"'{name}'" for name in sorted(OWN_TYPES))
 # A run that completed is its task; one that did not is an attempt; one that goes on is
-# its task as well. A run over several steps counts in each with its part.
+# its task as well. A run over several steps counts in each with its part. Times are
+# numbers of seconds: a hundred thousand runs are gone through while somebody waits.
 _USAGE = f"""
 with runs as (
-    select task_id, worker_id, started_at, finished_at as ended_at,
-        true as is_over from attempts
-    where started_at < :end and finished_at > :begin
+    select {{name}} as name, tasks.labels, attempts.worker_id, attempts.started_at,
+        attempts.finished_at as ended_at, true as is_over
+    from attempts join tasks on tasks.id = attempts.task_id
+    where attempts.started_at < :end and attempts.finished_at > :begin
+        and tasks.job_type not in ({_OWN})
     union all
-    select id, worker_id, started_at, coalesce(finished_at, :now),
-        finished_at is not null from tasks
+    select {{name}}, tasks.labels, worker_id, started_at, coalesce(finished_at, :now),
+        finished_at is not null
+    from tasks
     where state in ('completed', 'running') and started_at < :end
-        and coalesce(finished_at, :now) > :begin
+        and coalesce(finished_at, :now) > :begin and job_type not in ({_OWN})
 ),
-named as (
-    select {{name}} as name, greatest(runs.started_at, :begin) as begin_at,
-        least(ended_at, :end) as end_at, ended_at, is_over, needs,
-        coalesce(had.gpus, '') as gpus
-    from runs
-    left join (
-        select id, gpus from workers union all
-        select id, gpus from gone_workers where id not in (select id from workers)
-    ) as had on had.id = runs.worker_id
-    join tasks on tasks.id = runs.task_id and tasks.job_type not in ({_OWN})
-    left join lateral (select pair::json ->> 1 as needs
-        from unnest(tasks.labels) as pair
-        where starts_with(pair, '["{NEEDS}",') limit 1) as asked on true
-),
-counted as (
-    select name, begin_at, end_at, ended_at, is_over, case
-        when needs is not null then
-            coalesce(substring(needs from '(?:^|;)gpus=(\\d+)')::float, 0)
-            * coalesce(substring(needs from '(?:^|;)share=(\\d+)')::float, 0) / {WHOLE}
+had as materialized (
+    select id, case
         when gpus ~ '^\\d+$' then gpus::float
         when gpus = '' then 0
         else cardinality(string_to_array(gpus, ','))
     end as cards
-    from named
+    from (
+        select id, gpus from workers union all
+        select id, gpus from gone_workers where id not in (select id from workers)
+    ) as every
+),
+counted as (
+    select name, is_over, date_part('epoch', greatest(started_at, :begin)) as begin_s,
+        date_part('epoch', least(ended_at, :end)) as end_s,
+        date_part('epoch', ended_at) as ended_s, case
+            when needs is null then coalesce(had.cards, 0)
+            else coalesce(substring(needs from '(?:^|;)gpus=(\\d+)')::float, 0)
+                * coalesce(substring(needs from '(?:^|;)share=(\\d+)')::float, 0)
+                / {WHOLE}
+        end as cards
+    from runs
+    left join had on had.id = runs.worker_id
+    left join lateral (select pair::json ->> 1 as needs from unnest(runs.labels) as pair
+        where starts_with(pair, '["{NEEDS}",') limit 1) as asked on true
+),
+steps as (
+    select *, generate_series(floor(begin_s / :step)::bigint,
+        floor(end_s / :step)::bigint) * :step as at
+    from counted
 ),
 parts as (
-    select name, at, cards, extract(epoch from least(end_at, at + step)
-            - greatest(begin_at, at))::float as seconds,
-        is_over and ended_at >= at and ended_at < at + step as is_last
-    from counted, (select make_interval(secs => :step) as step) as steps,
-        generate_series(date_bin(step, begin_at, 'epoch'::timestamptz), end_at, step)
-            as at
+    select name, at, cards,
+        greatest(least(end_s, at + :step) - greatest(begin_s, at), 0) as seconds,
+        is_over and ended_s >= at and ended_s < at + :step as is_last
+    from steps
 )
-select name, extract(epoch from at)::bigint, sum(greatest(seconds, 0) * cards),
-    sum(greatest(seconds, 0)), count(*) filter (where is_last)
+select name, at::bigint, sum(seconds * cards), sum(seconds),
+    count(*) filter (where is_last)
 from parts group by 1, 2 order by 1, 2
 """
 

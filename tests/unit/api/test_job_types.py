@@ -14,7 +14,8 @@ async def test_a_queue_is_counted_and_cleared_and_what_runs_goes_on(
     worker = await world.worker("echo")
     ids = [await world.submit.submit() for _ in range(4)]
     later = await world.submit.submit(run_after=500)
-    assert (await world.read.ask("/job-types/echo"))["waiting"] == 4
+    told = await world.read.ask("/job-types/echo")
+    assert (told["waiting"], told["running"]) == (4, 1)
     told = said(await world.operate.delete("/job-types/echo/queue"))
     assert told["cancelled"] == 4
     assert (await world.read.ask("/job-types/echo"))["waiting"] == 0
@@ -23,6 +24,8 @@ async def test_a_queue_is_counted_and_cleared_and_what_runs_goes_on(
         assert (task["status"], task["error"]["kind"]) == ("cancelled", "cancelled")
     await worker.finish(worker.take_one(), 1)
     assert await world.read.status(ids[0]) == "completed"
+    (row,) = (await world.read.ask("/job-types"))["job_types"]
+    assert (row["waiting"], row["running"]) == (0, 0)
     fault(await world.operate.delete("/job-types/nothing/queue"), 404, "not_found")
 
 

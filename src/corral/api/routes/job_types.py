@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections import Counter
+from itertools import chain
+from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Depends, Request, Response
 from msgspec import UNSET, Raw, UnsetType
@@ -14,21 +16,33 @@ from corral.core.job_type import ORCHESTRATOR, JobType, QueueOrder
 from corral.core.key import Scope
 from corral.errors import InvalidField, InvalidJson
 from corral.manager.caching import CacheFigures
+from corral.manager.state import Cluster
 
 router = APIRouter(prefix="/job-types", tags=["job types"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+Counts: TypeAlias = tuple[Counter[str], Counter[str]]
 
 
 @router.get("", summary="Kinds of work", **described(model.JobTypeListOut))
 async def job_types(who: Reader) -> Response:
     cluster = who.manager.cluster
-    counts = cluster.scheduler.waiting_by_type()
+    counts = _counts(cluster)
     rows = sorted(cluster.job_types.values(), key=lambda j: j.name)
-    return answer(model.JobTypeListOut([_shown(who, j, counts[j.name]) for j in rows]))
+    return answer(model.JobTypeListOut([_shown(who, j, counts) for j in rows]))
 
 
-def _shown(who: Caller, row: JobType, waiting: int) -> model.JobTypeOut:
+def _counts(cluster: Cluster) -> Counts:
+    """By type: tasks that wait, and those that workers have."""
+    links = chain(cluster.workers.values(), cluster.inside.values())
+    orders = (order for link in links for order in link.orders.values())
+    tasks = (cluster.tasks.get(task_id) for order in orders for task_id in order.left)
+    running = Counter(task.spec.job_type for task in tasks if task is not None)
+    return cluster.scheduler.waiting_by_type(), running
+
+
+def _shown(who: Caller, row: JobType, counts: Counts | None = None) -> model.JobTypeOut:
+    waiting, running = counts or _counts(who.manager.cluster)
     kept = None
     if row.cache_ttl_s is not None:
         kept = cache_out(who.manager.caching.figures(row.name))
@@ -38,11 +52,12 @@ def _shown(who: Caller, row: JobType, waiting: int) -> model.JobTypeOut:
         Raw(row.input_schema.encode()) if row.input_schema else None,
         Raw(row.output_schema.encode()) if row.output_schema else None,
         str(row.queue_order),
-        waiting,
+        waiting[row.name],
         row.is_paused,
         row.batch_limit,
         row.cache_ttl_s,
         kept,
+        running[row.name],
     )
 
 
@@ -77,11 +92,7 @@ async def add_job_type(request: Request, who: Operator) -> Response:
     )
     row = await who.manager.job_types.save(row)
     who.note("job_type.save", row.name)
-    return answer(_shown(who, row, _waiting(who, row.name)), 201)
-
-
-def _waiting(who: Caller, name: str) -> int:
-    return who.manager.cluster.scheduler.waiting_by_type()[name]
+    return answer(_shown(who, row), 201)
 
 
 def _order(word: str) -> QueueOrder:
@@ -113,7 +124,7 @@ def _schema(raw: Raw | UnsetType, field: str) -> str | None:
 )
 async def job_type(name: str, who: Reader) -> Response:
     row = who.manager.job_types.get(name)
-    return answer(_shown(who, row, _waiting(who, name)))
+    return answer(_shown(who, row))
 
 
 @router.patch(
@@ -136,7 +147,7 @@ async def change(name: str, request: Request, who: Operator) -> Response:
         )
     row = await who.manager.job_types.change(name, **changes)
     who.note("job_type.change", name, **changes)
-    return answer(_shown(who, row, _waiting(who, name)))
+    return answer(_shown(who, row))
 
 
 @router.delete(
@@ -171,7 +182,7 @@ async def resume(name: str, who: Operator) -> Response:
 async def _pause(name: str, who: Caller, *, is_paused: bool) -> Response:
     row = await who.manager.job_types.pause(name, is_paused)
     who.note("job_type.pause" if is_paused else "job_type.resume", name)
-    return answer(_shown(who, row, _waiting(who, name)))
+    return answer(_shown(who, row))
 
 
 @router.delete(

@@ -139,9 +139,15 @@ class Running:
         if self.pid and self._fault is None:
             return
         self._gone.wait()
-        if self.is_lost and self._fault is None:
-            raise WorkerError("the guardian of the script was killed", lost=True)
+        if self._fault is None and (self.is_lost or self._was_killed):
+            text = "what was to run the script was killed before it could"
+            raise WorkerError(text, lost=True)
         raise WorkerError(self._fault or "the command could not be started")
+
+    @property
+    def _was_killed(self) -> bool:
+        code = self._end["code"] if self._end else None
+        return not self.oom_killed and (code is None or int(code) == _KILLED)
 
     def tell(self, order: dict[str, Any]) -> None:
         """Pass one order on to the guardian; a dead one shows elsewhere."""

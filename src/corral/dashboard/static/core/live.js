@@ -14,6 +14,7 @@ export const summary = signal(null);
 const hearers = new Set();
 const resets = new Set();
 const LONGEST_MS = 15_000;
+const LATER_MS = 3000;
 let socket = null;
 let seq = null;
 let tries = 0;
@@ -108,8 +109,9 @@ addEventListener("online", () => isWanted && !socket && open());
 //   matches  (event) => bool, when not every one of them counts
 //   every    seconds after which it is loaded anew without any event
 //   pause    seconds between two loads at least, however many events come
+//   later    events that come all the time where much runs: loaded anew some seconds after
 // A hidden page loads nothing until it is seen again. `path` may be null: nothing yet.
-export function useData(path, { query, events = null, matches, every, pause = 0.5 } = {}) {
+export function useData(path, { query, events = null, later = null, matches, every, pause = 0.5 } = {}) {
   const [state, setState] = useState({ data: null, error: null, isLoading: true });
   const asked = path === null ? null : JSON.stringify([path, query]);
   const box = useRef({});
@@ -119,6 +121,7 @@ export function useData(path, { query, events = null, matches, every, pause = 0.
   const load = useCallback(async () => {
     if (asked === null) return;
     mine.timer = clearTimeout(mine.timer);
+    mine.late = clearTimeout(mine.late);
     if (document.hidden) {
       mine.isStale = true;
       return;
@@ -159,6 +162,9 @@ export function useData(path, { query, events = null, matches, every, pause = 0.
     if (events) {
       ends.push(listen(events, (event) => (!mine.matches || mine.matches(event)) && soon()));
     }
+    if (later) {
+      ends.push(listen(later, () => (mine.late ??= setTimeout(soon, LATER_MS))));
+    }
     if (every) {
       const clock = setInterval(soon, every * 1000);
       ends.push(() => clearInterval(clock));
@@ -166,9 +172,10 @@ export function useData(path, { query, events = null, matches, every, pause = 0.
     return () => {
       mine.busy = null;
       mine.timer = clearTimeout(mine.timer);
+      mine.late = clearTimeout(mine.late);
       for (const end of ends) end();
     };
-  }, [asked, String(events), every]);
+  }, [asked, String(events), String(later), every]);
 
   return { ...state, reload: load };
 }

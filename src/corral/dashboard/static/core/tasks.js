@@ -6,6 +6,7 @@ import { listen, onReset } from "./live.js";
 
 const PAGE = 200;
 const QUIET_MS = 700;
+const SOON_MS = 150;
 const ENDED = new Set(["completed", "failed", "cancelled", "timed_out", "error"]);
 export const isEnded = (status) => ENDED.has(status);
 
@@ -69,6 +70,7 @@ export function useTasks(query, isCalm) {
   const flush = useCallback(async () => {
     mine.timer = 0;
     if (document.hidden) return;
+    mine.at = performance.now();
     if (mine.isCalm()) {
       mine.changed.clear();
       return load(true);
@@ -98,7 +100,9 @@ export function useTasks(query, isCalm) {
     mine.changed.clear();
     load(false);
     const soon = () => {
-      mine.timer ||= setTimeout(flush, QUIET_MS);
+      // Soon when it was quiet, and otherwise once for all that came meanwhile.
+      const isQuiet = performance.now() - (mine.at ?? 0) > QUIET_MS;
+      mine.timer ||= setTimeout(flush, isQuiet ? SOON_MS : QUIET_MS);
     };
     const hear = ({ data, timestamp }) => {
       for (const task of data.tasks) mine.changed.set(task.task_id, { status: task.status, at: timestamp });

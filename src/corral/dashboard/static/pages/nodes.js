@@ -38,7 +38,7 @@ const COLUMNS = [
 ];
 
 export default function Nodes() {
-  const nodes = useData("/nodes", { events: ["node_status_changed", "worker_status_changed"], every: 10, pause: 2 });
+  const nodes = useData("/nodes", { events: ["node_status_changed"], later: ["worker_status_changed"], every: 10 });
   return html`<${Page} title="Nodes" lead="Machines that run work.">
     <${Card}>
       <${Loaded} from=${nodes}>${(data) => html`<${Table} label="Nodes" rows=${data.nodes} id=${(row) => row.node_id} columns=${COLUMNS} sort="hostname"

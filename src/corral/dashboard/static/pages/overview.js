@@ -12,7 +12,6 @@ import { Empty, Loaded } from "../parts/state.js";
 import { TaskTable } from "../parts/running.js";
 
 // What waits and runs comes with every `cluster_summary`; the rest may take its time.
-const CHANGES = ["node_status_changed", "worker_status_changed"];
 const ALERTS = ["alert", "alert_acknowledged", "alert_resolved", "gpu_alert", "node_status_changed"];
 const LOOKS = { healthy: "good", degraded: "warn", critical: "bad", unhealthy: "bad" };
 
@@ -83,9 +82,9 @@ function History({ told }) {
 
 export default function Overview({ query }) {
   const range = rangeOf(query);
-  const status = useData("/cluster/status", { events: CHANGES, every: 15, pause: 2 });
+  const status = useData("/cluster/status", { events: ["node_status_changed"], later: ["worker_status_changed"], every: 15 });
   const health = useData("/cluster/health", { events: ALERTS, every: 15 });
-  const nodes = useData("/nodes", { events: ["node_status_changed", "gpu_alert", "model_loaded", "model_unloaded"], every: 10, pause: 2 });
+  const nodes = useData("/nodes", { events: ["node_status_changed", "gpu_alert"], every: 10 });
   const running = useData("/tasks", { query: { status: "running", limit: 8 }, events: ["tasks_changed"] });
   const metrics = useData("/cluster/metrics", { query: { timeframe: range }, every: REDRAW[range] });
   const withGpus = (nodes.data?.nodes ?? []).filter((node) => node.gpus.length);

@@ -17,21 +17,18 @@ import { confirm } from "../parts/dialog.js";
 import { openForm, RowActions } from "../parts/tile.js";
 
 const OLDEST = 12;
-const RUNNING = 1000;
 
-// {type: {running, oldest}}: from the list of tasks, asked for as little as will do.
-function useLoad(types, turn) {
+// {type: oldest}: since when tasks wait, asked for as little as will do.
+function useOldest(types, turn) {
   const [found, setFound] = useState({});
   useEffect(() => {
     let isOver = false;
     const look = async () => {
-      const told = Object.fromEntries(types.map(({ name }) => [name, { running: 0, oldest: null }]));
-      const page = await get("/tasks", { status: "running", limit: RUNNING, results: false });
-      for (const task of page.tasks) (told[task.task_type] ??= { running: 0 }).running += 1;
+      const told = {};
       const waiting = types.filter((one) => one.waiting > 0).sort((a, b) => b.waiting - a.waiting).slice(0, OLDEST);
       await each(waiting, async ({ name, waiting: all }) => {
         const last = (await get("/tasks", { status: "queued", task_type: name, limit: 1, offset: all - 1, results: false })).tasks[0];
-        told[name].oldest = last?.created_at ?? null;
+        told[name] = last?.created_at ?? null;
       });
       if (!isOver) setFound(told);
     };
@@ -54,7 +51,7 @@ const change = (row, reload) =>
       <${Field} name="cache_ttl_s" label="Keep results for, seconds" type="number" min="0" step="any" value=${row.cache_ttl_s ?? ""} hint="the same input is answered from what is kept; empty: never" />`,
   });
 
-const columnsOf = (load, reload) => {
+const columnsOf = (oldest, reload) => {
   const doIt = async (promise, done) => (await act(promise, done)) && reload();
   const clear = async (row) =>
     (await confirm({ title: `Cancel all that waits of ${row.name}?`, text: `${count(row.waiting)} tasks are cancelled. What runs goes on.`, action: "Cancel them", isGrave: true })) &&
@@ -63,8 +60,8 @@ const columnsOf = (load, reload) => {
     { name: "name", title: "Job type", cell: (row) => html`<${Link} to=${`/tasks?type=${part(row.name)}`}>${row.name}</${Link}>${row.paused && html` <span class="only-phone">paused</span>`}`, sort: (row) => row.name },
     { name: "state", title: "State", isExtra: true, cell: (row) => html`<${Badge} state=${row.paused ? "paused" : "open"} look=${row.paused ? "warn" : "good"} />`, sort: (row) => row.paused },
     { name: "waiting", title: "Waiting", isNumber: true, cell: (row) => count(row.waiting), sort: (row) => row.waiting },
-    { name: "running", title: "Running", isNumber: true, cell: (row) => count(load[row.name]?.running), sort: (row) => load[row.name]?.running },
-    { name: "oldest", title: "Longest wait", isNumber: true, isExtra: true, cell: (row) => (load[row.name]?.oldest ? html`<${Since} at=${load[row.name].oldest} />` : NONE) },
+    { name: "running", title: "Running", isNumber: true, cell: (row) => count(row.running), sort: (row) => row.running },
+    { name: "oldest", title: "Longest wait", isNumber: true, isExtra: true, cell: (row) => (oldest[row.name] ? html`<${Since} at=${oldest[row.name]} />` : NONE) },
     { name: "batch", title: "Batch", isNumber: true, isExtra: true, cell: (row) => row.batch_limit ?? NONE },
     { name: "cache", title: "Results kept", isExtra: true, cell: (row) => (row.cache_ttl_s ? html`${duration(row.cache_ttl_s)}${row.cache && html` <span class="hint" title="${row.cache.hits} hits, ${row.cache.misses} misses, ${bytes(row.cache.bytes)}">${row.cache.hit_rate === null ? "not asked yet" : `${percent(row.cache.hit_rate * 100)} hits`}</span>`}` : NONE) },
     { name: "order", title: "Order", isExtra: true, cell: (row) => row.queue_order },
@@ -115,11 +112,11 @@ export default function Queues() {
     return () => (end(), clearTimeout(timer));
   }, []);
   const rows = types.data?.job_types ?? [];
-  const load = useLoad(rows, `${turn} ${rows.map((row) => row.name).join()}`);
+  const oldest = useOldest(rows, `${turn} ${rows.map((row) => row.name).join()}`);
   return html`<${Page} title="Queues" lead="Each job type is a queue; who goes first is decided between all of them.">
     <div class="stack">
       <${Card} title="Job types">
-        <${Loaded} from=${types}>${({ job_types: all }) => html`<${Table} label="Job types" rows=${all} id=${(row) => row.name} columns=${columnsOf(load, types.reload)} sort="name"
+        <${Loaded} from=${types}>${({ job_types: all }) => html`<${Table} label="Job types" rows=${all} id=${(row) => row.name} columns=${columnsOf(oldest, types.reload)} sort="name"
           empty=${html`<${Empty} title="No job types yet" hint="They come with the workers that serve them:"><${Command}>corral worker launch corral.EchoWorker --job-type echo</${Command}></${Empty}>`} />`}</${Loaded}>
       </${Card}>
       <${Shares} />

@@ -29,7 +29,47 @@ const Card = ({ gpu }) => html`
   </li>
 `;
 
-export const Heat = ({ nodes }) => html`
+// So many cards have a place of their own with figures; more are told by colour alone.
+const FEW = 96;
+const STEPS = 10;
+
+function summed(node) {
+  const total = node.gpus.reduce((sum, gpu) => sum + (gpu.memory_total_mb ?? 0), 0);
+  const used = node.gpus.reduce((sum, gpu) => sum + (gpu.memory_used_mb ?? 0), 0);
+  const known = node.gpus.filter((gpu) => gpu.utilization_percent !== null);
+  const busy = known.reduce((sum, gpu) => sum + gpu.utilization_percent, 0) / known.length;
+  const failed = node.gpus.filter((gpu) => !isWell(gpu)).length;
+  return [
+    `${node.hostname}: ${node.gpus.length} GPUs`,
+    total > 0 && `memory ${percent(used / total)}`,
+    known.length > 0 && `busy ${Math.round(busy)} %`,
+    failed > 0 && `${failed} failed`,
+  ].filter(Boolean).join(", ");
+}
+
+const cell = (gpu) => (isWell(gpu) ? `l${Math.min(STEPS - 1, Math.floor(shareOf(gpu) * STEPS))}` : "bad");
+
+// One look at thousands of cards: a block is a machine, a square one of its cards.
+const Dense = ({ nodes }) => html`
+  <ul class="heat dense" aria-label="GPUs of each machine" tabindex="0">
+    ${nodes.map((node) => {
+      const words = summed(node);
+      return html`<li key=${node.node_id}><${Link} to="/nodes/${part(node.node_id)}" title=${words} aria-label=${words} tabindex="-1">
+        ${node.gpus.map((gpu) => html`<i key=${gpu.id} class=${cell(gpu)}></i>`)}</${Link}></li>`;
+    })}
+  </ul>
+  <p class="legend"><span>A block is a machine, a square a card: the darker, the more of its memory is in use.</span><span>Outlined in red: a card that failed or is in quarantine.</span></p>
+`;
+
+const byName = (a, b) => a.hostname.localeCompare(b.hostname, undefined, { numeric: true });
+
+export function Heat({ nodes }) {
+  const sorted = [...nodes].sort(byName);
+  const isMany = nodes.reduce((sum, node) => sum + node.gpus.length, 0) > FEW;
+  return isMany ? html`<${Dense} nodes=${sorted} />` : html`<${Full} nodes=${sorted} />`;
+}
+
+const Full = ({ nodes }) => html`
   <div class="heat">
     ${nodes.map((node) => html`<div class="host" key=${node.node_id}>
       <${Link} to="/nodes/${part(node.node_id)}" title=${node.hostname}>${node.hostname}</${Link}>
