@@ -186,6 +186,7 @@ async def test_job_types_are_listed_with_their_schemas(world: World) -> None:
             "batch_limit": None,
             "cache_ttl_s": None,
             "cache": None,
+            "running": 0,
         }
     ]
 
