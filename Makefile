@@ -17,7 +17,7 @@ TORCH := torch==2.13.0
 TRACES ?=
 # Debian packages that some tests use: network namespaces, containers, sandboxes,
 # Prometheus, a terminal.
-DEBIAN_PACKAGES := iproute2 podman runc busybox-static bubblewrap prometheus tmux chromium
+DEBIAN_PACKAGES := iproute2 podman runc busybox-static bubblewrap prometheus tmux
 
 # Who makes the environment may be at it, too. RUNLEVEL=1: no package starts a service.
 APT_INSTALL := apt-get install -y -qq -o DPkg::Lock::Timeout=300
@@ -26,7 +26,8 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 QUICK_TESTS := tests/test_house.py tests/unit tests/contract
 # Long ones that show what shorter tests touch, too: `make proofs`, before a release.
-PROOFS := tests/acceptance/test_examples.py tests/acceptance/test_script_chaos.py \
+PROOFS := tests/acceptance/test_dashboard.py tests/acceptance/test_dashboard_tasks.py \
+	tests/acceptance/test_examples.py tests/acceptance/test_script_chaos.py \
 	tests/integration/test_embedded_pythons.py tests/load/test_api_endpoints.py
 # Two Podmans with storages of their own do not get on: one process has them all.
 BOXES := $(filter-out $(PROOFS), \
@@ -112,8 +113,9 @@ test: ## what check does, then the tests on real clusters
 	[ $$box = 0 ] || tools/again.sh $(CACHE)/boxes $(PYTEST) $(BOXES)
 
 .PHONY: proofs
-proofs: system setup-dev ## examples, chaos among scripts, other Pythons, load (10 min)
-	@$(PYTEST) $(PROOFS)
+proofs: setup-dev ## dashboard, examples, chaos among scripts, other Pythons, load (10 min)
+	@$(MAKE) system DEBIAN_PACKAGES="$(DEBIAN_PACKAGES) chromium"
+	@CORRAL_STRICT=1 $(PYTEST) $(PROOFS)
 
 .PHONY: bench
 bench: setup ## measure throughput and cost per task, beside plain Celery

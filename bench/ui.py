@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -44,6 +45,8 @@ GOALS = {
 WAITING = 100
 OPEN = ("overview", "tasks", "nodes", "queues", "node")
 """What five who look have open; one alone has the first."""
+FORGET_S = 65.0
+"""Events are kept for a minute after the last one who listened has left."""
 
 
 def main() -> int:
@@ -126,14 +129,18 @@ def _look(
 def _costs(
     look: Look, options: argparse.Namespace, say: Callable[[str], object]
 ) -> Figures:
-    used, foreign = {}, 0.0
-    for count in (0, 1, len(OPEN)):
+    used, asked, foreign = {}, {}, 0.0
+    for count in (len(OPEN), 1, 0):
+        if not count:
+            say(f"all are closed; {FORGET_S:g} s until the manager heeds that ...")
+            time.sleep(FORGET_S)
         say(f"{count} dashboards for {options.seconds:g} s ...")
         paths = [PAGES[name][0] for name in OPEN[:count]]
-        usage = look.cost(paths, options.seconds, options.pace)
+        usage, asked[count] = look.cost(paths, options.seconds, options.pace)
         used[count] = usage.cpu_s["manager"] * 1000.0 / usage.wall_s
         foreign = max(foreign, usage.foreign)
     return {
+        "requests_per_dashboard_s": asked[len(OPEN)] / len(OPEN) / options.seconds,
         "cpu_ms_per_dashboard_s": (used[len(OPEN)] - used[0]) / len(OPEN),
         "cpu_ms_per_overview_s": used[1] - used[0],
         **{f"manager_cpu_ms_s_{count}": value for count, value in used.items()},

@@ -97,6 +97,12 @@ class Viewer:
         told: dict[str, Any] = self.page.evaluate("() => benchFrames.stop()")
         return told
 
+    def requests(self) -> int:
+        """How many the page has made."""
+        return int(
+            self.page.evaluate("() => performance.getEntriesByType('resource').length")
+        )
+
     def close(self) -> None:
         self._context.close()
 

@@ -245,16 +245,23 @@ class Look:
         name = f"more-{number}-{random.getrandbits(40):x}"
         return made.took_ms(lambda: self._task(name), _FIGURE, "Waiting", before)
 
-    def cost(self, paths: Sequence[str], seconds: float, pace: float) -> Usage:
-        """The manager's processor time while these pages are open and tasks change."""
-        opened = []
+    def cost(
+        self, paths: Sequence[str], seconds: float, pace: float
+    ) -> tuple[Usage, int]:
+        """The manager's processor time while these pages are open and tasks change.
+
+        With it, how many requests they made.
+        """
+        opened: list[Viewer] = []
         try:
             for path in paths:
                 opened.append(self._viewer())
                 opened[-1].open(path.format(**self.names))
             time.sleep(3.0)
             with self._churn(pace):
-                return measure(lambda: time.sleep(seconds), self._processes)
+                before = sum(made.requests() for made in opened)
+                usage = measure(lambda: time.sleep(seconds), self._processes)
+                return usage, sum(made.requests() for made in opened) - before
         finally:
             for made in opened:
                 made.close()

@@ -8,6 +8,7 @@
   };
   window.benchMissing = () => (document.querySelector(".skeleton") ? [".skeleton"] : []).concat(wanted.filter((one) => !isThere(one)));
   window.benchShown = 0;
+  performance.setResourceTimingBufferSize(10_000);
   const look = () => {
     if (document.querySelector("h1") && !benchMissing().length) {
       requestAnimationFrame(() => (window.benchShown = performance.now()));

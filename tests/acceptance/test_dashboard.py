@@ -127,6 +127,28 @@ def test_the_overview_shows_the_cluster_and_keeps_up(pages: Dashboard) -> None:
         expect(page).to_have_url(f"{pages.cluster.url}/ui/?range=24h")
 
 
+def test_cards_of_many_machines_are_one_picture(pages: Dashboard) -> None:
+    with pages.page("/keys") as page:
+        headers = {"Authorization": f"Bearer {pages.key}"}
+        told = page.request.get(f"{pages.cluster.url}/nodes", headers=headers).json()
+        like = next(node for node in told["nodes"] if node["gpus"])
+        told["nodes"] = [
+            {**like, "node_id": f"n-{n}", "hostname": f"box-{n}"} for n in range(100)
+        ]
+        page.route(f"{pages.cluster.url}/nodes", lambda route: route.fulfill(json=told))
+        page.goto(f"{pages.cluster.url}/ui/")
+        picture = page.get_by_role("list", name="GPUs of each machine")
+        machines = picture.get_by_role("link")
+        expect(machines).to_have_count(100)
+        name = re.compile("^box-0: 3 GPUs, memory .+ %")
+        expect(machines.first).to_have_accessible_name(name)
+        expect(machines.first.locator("i")).to_have_count(3)
+        is_open_to_all(page)
+        expect(machines.first).to_have_attribute("href", "/ui/nodes/n-0")
+        # What is still asked for may come when the page is gone.
+        page.unroute_all(behavior="ignoreErrors")
+
+
 @pytest.mark.parametrize("look", ["dark", "phone"])
 def test_it_is_for_dark_rooms_and_phones_too(pages: Dashboard, look: str) -> None:
     with pages.page("/", is_dark=look == "dark", is_phone=look == "phone") as page:

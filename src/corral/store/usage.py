@@ -40,30 +40,27 @@ with runs as (
     where state in ('completed', 'running') and started_at < :end
         and coalesce(finished_at, :now) > :begin and job_type not in ({_OWN})
 ),
-had as materialized (
-    select id, case
-        when gpus ~ '^\\d+$' then gpus::float
-        when gpus = '' then 0
-        else cardinality(string_to_array(gpus, ','))
-    end as cards
-    from (
-        select id, gpus from workers union all
-        select id, gpus from gone_workers where id not in (select id from workers)
-    ) as every
-),
-counted as (
-    select name, is_over, date_part('epoch', greatest(started_at, :begin)) as begin_s,
-        date_part('epoch', least(ended_at, :end)) as end_s,
-        date_part('epoch', ended_at) as ended_s, case
-            when needs is null then coalesce(had.cards, 0)
-            else coalesce(substring(needs from '(?:^|;)gpus=(\\d+)')::float, 0)
-                * coalesce(substring(needs from '(?:^|;)share=(\\d+)')::float, 0)
-                / {WHOLE}
-        end as cards
+told as (
+    select runs.name, is_over, date_part('epoch', greatest(runs.started_at, :begin))
+            as begin_s, date_part('epoch', least(ended_at, :end)) as end_s,
+        date_part('epoch', ended_at) as ended_s, needs,
+        coalesce(workers.gpus, gone_workers.gpus, '') as gpus
     from runs
-    left join had on had.id = runs.worker_id
+    left join workers on workers.id = runs.worker_id
+    left join gone_workers on gone_workers.id = runs.worker_id
     left join lateral (select pair::json ->> 1 as needs from unnest(runs.labels) as pair
         where starts_with(pair, '["{NEEDS}",') limit 1) as asked on true
+),
+counted as (
+    select name, is_over, begin_s, end_s, ended_s, case
+        when needs is not null then
+            coalesce(substring(needs from '(?:^|;)gpus=(\\d+)')::float, 0)
+            * coalesce(substring(needs from '(?:^|;)share=(\\d+)')::float, 0) / {WHOLE}
+        when gpus = '' then 0
+        when gpus ~ '^\\d+$' then gpus::float
+        else cardinality(string_to_array(gpus, ','))
+    end as cards
+    from told
 ),
 steps as (
     select *, generate_series(floor(begin_s / :step)::bigint,
