@@ -113,7 +113,7 @@ test: ## what check does, then the tests on real clusters
 	[ $$box = 0 ] || tools/again.sh $(CACHE)/boxes $(PYTEST) $(BOXES)
 
 .PHONY: proofs
-proofs: setup-dev ## dashboard, examples, chaos among scripts, other Pythons, load (10 min)
+proofs: setup-dev ## dashboard, examples, chaos among scripts, other Pythons, load (4 min)
 	@$(MAKE) system DEBIAN_PACKAGES="$(DEBIAN_PACKAGES) chromium"
 	@CORRAL_STRICT=1 $(PYTEST) $(PROOFS)
 
