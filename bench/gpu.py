@@ -1,6 +1,6 @@
 """Models on a GPU: text generation through InferenceWorker beside the same batch
 directly in transformers, memory, a model split between card and processor, and the
-parts of gpu_stack.py: `python bench/gpu.py`, ten minutes, a table at the end.
+parts of gpu_stack.py: `python bench/gpu.py`, a table at the end.
 
 Made for a card; `--tiny` tries the script on a processor, without the figures that only
 a card can tell. `--alone` leaves the cluster out.
