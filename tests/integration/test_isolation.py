@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from corral.errors import WorkerError
 from corral.worker.isolation import Level, Limits, best_level, cgroup, start
 from tests.unit.worker.isolation.scene import (
     PYTHON,
@@ -295,3 +296,18 @@ def test_a_job_that_kills_itself_has_ended_by_itself(tmp_path: Path) -> None:
     running = start(shell(tmp_path, "kill -9 $$"), Heard(), SANDBOX)
     assert running.wait(60) == 128 + signal.SIGKILL
     assert not running.is_lost
+
+
+def test_a_sandbox_killed_before_its_command_runs_is_lost_and_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    wrapper = folder / "bwrap"
+    wrapper.write_text("#!/bin/sh\nkill -9 $$\n")
+    wrapper.chmod(0o755)
+    asked = shell(tmp_path, "true")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(WorkerError, match="killed before it could") as failed:
+        start(asked, Heard(), SANDBOX)
+    assert failed.value.details["lost"]
