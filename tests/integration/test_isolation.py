@@ -298,13 +298,15 @@ def test_a_job_that_kills_itself_has_ended_by_itself(tmp_path: Path) -> None:
     assert not running.is_lost
 
 
+# Killed itself, or the first process inside, of which it tells by its exit code.
+@pytest.mark.parametrize("end", ["kill -9 $$", "exit 137"], ids=["outer", "inner"])
 def test_a_sandbox_killed_before_its_command_runs_is_lost_and_no_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
     folder = tmp_path / "bin"
     folder.mkdir()
     wrapper = folder / "bwrap"
-    wrapper.write_text("#!/bin/sh\nkill -9 $$\n")
+    wrapper.write_text(f"#!/bin/sh\n{end}\n")
     wrapper.chmod(0o755)
     asked = shell(tmp_path, "true")
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
