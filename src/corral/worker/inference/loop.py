@@ -24,6 +24,8 @@ from corral.worker.inference.text import TextModel
 
 PREFILL_TOKENS = 16_384
 """So much of new prompts is read between two tokens of the others, padding included."""
+_GROWN = 1.5
+"""Memory is looked at again when a batch is so many times as large as it was then."""
 
 
 class _Text(Ticket):
@@ -78,9 +80,12 @@ class Loop(Line):
         self._rows: list[_Text] = []
         self._past = model.past()
         self._choice: Choice | None = None
+        self._free_mb: float | None = None
         self._fits = math.inf
         self._most = (0, 0)
+        self._looked = 0
         self._watch = ExitStack()
+        self._look: Callable[[], None] = lambda: None
 
     def _ticket(self, call: Call) -> Ticket:
         ticket = super()._ticket(call)
@@ -140,6 +145,8 @@ class Loop(Line):
         tokens = found.argmax(dim=-1).tolist()
         for text, token in zip(self._rows, tokens, strict=True):
             text.row.take(token)
+        count, width = self._past.size
+        self._most = (max(self._most[0], count), max(self._most[1], count * width))
 
     def _choose_anew(self) -> Choice:
         rows = self._rows
@@ -168,9 +175,7 @@ class Loop(Line):
 
     def _admit(self) -> list[_Text]:
         """Of those that wait, in their order, as many as the limits allow."""
-        if not self._rows:
-            # What is known of memory is what a batch takes from its first row on.
-            self._fits = self._means.gauge.tokens()
+        self._look_at_memory()
         with self._changed:
             waiting = [text for text in self._waiting if isinstance(text, _Text)]
             for text in waiting:
@@ -183,8 +188,8 @@ class Loop(Line):
             while len(new) < len(waiting) and self._has_room(waiting[len(new)], new):
                 new.append(waiting[len(new)])
             self._waiting = list(waiting[len(new) :])
-        if new:
-            self._note(new)
+        if new and not self._rows:
+            self._begin_to_watch()
         return new
 
     def _has_room(self, text: _Text, new: Sequence[_Text]) -> bool:
@@ -204,17 +209,25 @@ class Loop(Line):
         room = min(limits.tokens, pace.tokens_in(limits.latency_s), self._fits)
         return max(each.cost for each in (text, *inside)) * count <= room
 
-    def _note(self, new: Sequence[_Text]) -> None:
-        """Watch memory from the first that comes to the last that goes."""
+    def _look_at_memory(self) -> None:
+        """What is known of memory is what a batch takes from its first row on."""
+        gauge = self._means.gauge
         if not self._rows:
-            self._most = (0, 0)
-            gauge = self._means.gauge
-            self._watch.enter_context(
-                gauge.watch(lambda mb: gauge.peaks.learn(*self._most, mb))
-            )
-        count = len(self._rows) + len(new)
-        cost = max(text.cost for text in (*self._rows, *new)) * count
-        self._most = (max(self._most[0], count), max(self._most[1], cost))
+            self._free_mb = gauge.free_mb()
+        elif self._waiting and self._most[1] > _GROWN * self._looked:
+            # Where somebody always waits, no batch ever ends.
+            self._looked = self._most[1]
+            self._look()
+        else:
+            return
+        self._fits = gauge.tokens_in(self._free_mb)
+
+    def _begin_to_watch(self) -> None:
+        """From the first that comes to the last that goes."""
+        self._most, self._looked, gauge = (0, 0), 0, self._means.gauge
+        self._look = self._watch.enter_context(
+            gauge.watch(lambda mb: gauge.peaks.learn(*self._most, mb))
+        )
 
     # When something breaks ---------------------------------------------------
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from corral.worker.inference.device import MB, Device
-from corral.worker.inference.peak import Peaks
+from corral.worker.inference.peak import Look, Peaks
 
 _PROCESS = Path("/proc/self")
 _RESET_PEAK = "5"
@@ -95,14 +95,18 @@ class Meter:
             torch.cuda.empty_cache()
 
     @contextmanager
-    def watch(self, note: Callable[[float], None]) -> Iterator[None]:
+    def watch(self, note: Callable[[float], None]) -> Iterator[Look]:
         """Note the most that is taken meanwhile, on top of what was before."""
         before = self.used_mb()
+
+        def look() -> None:
+            note(max(self._peak_mb() - before, 0.0))
+
         self._reset_peak()
         try:
-            yield
+            yield look
         finally:
-            note(max(self._peak_mb() - before, 0.0))
+            look()
 
     def _reset_peak(self) -> None:
         for card in self._cards:

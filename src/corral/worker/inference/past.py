@@ -68,6 +68,11 @@ class Past:
         self._cache: Any = None
         self._mask: Any = None
 
+    @property
+    def size(self) -> tuple[int, int]:
+        """How many rows there are, and how wide the longest makes them all."""
+        return (0, 0) if self._mask is None else tuple(self._mask.shape)
+
     def step(self, tokens: Sequence[int]) -> Any:
         """Read one more token of each row; the scores of what may follow."""
         column = torch.tensor(tokens, device=self._device)[:, None]

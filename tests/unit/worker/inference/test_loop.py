@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -17,9 +18,13 @@ from transformers import (
 )
 
 from corral.worker.base import Failure, at_hand
-from corral.worker.inference.line import Line
+from corral.worker.inference.batching import Limits, Pace
+from corral.worker.inference.call import Call
+from corral.worker.inference.line import Line, Means
 from corral.worker.inference.loop import Loop
 from corral.worker.inference.past import takes_rows
+from corral.worker.inference.peak import Gauge, Peaks
+from corral.worker.inference.request import Generate
 from corral.worker.inference.text import TextModel
 from tests.unit.worker.inference.conftest import Served
 
@@ -203,6 +208,47 @@ def test_a_call_that_is_cancelled_in_the_line_never_starts(
     assert (answer["finish_reason"], answer["tokens"]) == ("cancelled", 0)
     shared.served.runner.cancelled.add("long")
     long.result(LIMIT_S)
+
+
+def test_after_a_short_text_longer_ones_are_still_written_together(
+    serve: Serve, share: Callable[..., Shared]
+) -> None:
+    shared = share("writer")
+    shared.served.worker._stock.use("writer").peaks.learn(1, 5, 5.0)
+    shared.hook(lambda _: None)
+    assert shared.ask("t", *ASKS).result(LIMIT_S) == plainly(serve, ASKS)
+    assert shared.seen[0] == len(ASKS)
+
+
+def test_more_rows_come_in_once_those_there_have_shown_what_they_take(
+    share: Callable[..., Shared],
+) -> None:
+    """Half of it is there whatever the size, which one row alone does not show."""
+    shared, peaks = share("writer"), Peaks()
+    loaded = shared.served.worker._stock.loaded("writer")
+    assert isinstance(loaded, TextModel)
+    loop: Loop
+
+    @contextmanager
+    def watch(note: Callable[[float], None]) -> Iterator[Callable[[], None]]:
+        def look() -> None:
+            note(20.0 + loop._most[1] / 10)
+
+        yield look
+        look()
+
+    peaks.learn(1, 30, 23.0)
+    gauge = Gauge(peaks, lambda: 46.0, watch)
+    main = ThreadPoolExecutor(1)
+    means = Means(Limits(), Pace(), lambda: None, gauge)
+    loop = Loop(loaded, means, main.submit)  # type: ignore[arg-type]
+    shared.hook(lambda _: None)
+    asks = [Call(Generate(prompt="a", max_tokens=20)) for _ in range(8)]
+    answers = [answer for _, answer in loop.answers(asks)]
+    main.shutdown()
+    assert all(isinstance(answer, dict) for answer in answers)
+    assert shared.seen[0] < 4
+    assert max(shared.seen) > shared.seen[0]
 
 
 def test_rows_that_do_not_fit_into_memory_go_on_in_halves(

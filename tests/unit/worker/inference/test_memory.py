@@ -58,9 +58,9 @@ def test_the_largest_batch_that_fits_is_known_before_one_does_not() -> None:
     peaks = Peaks()
 
     @contextmanager
-    def watch(note: Callable[[float], None]) -> Iterator[None]:
+    def watch(note: Callable[[float], None]) -> Iterator[Callable[[], None]]:
         before = len(model.sizes)
-        yield
+        yield lambda: None
         note(100.0 + 50.0 * sum(model.sizes[before:]))
 
     model = Greedy(most=6)
@@ -78,9 +78,15 @@ def test_what_fits_grows_with_what_was_seen_and_never_below_one_call() -> None:
     peaks = Peaks()
     assert peaks.tokens_in(1.0) == math.inf
     peaks.learn(1, 10, 100.0)
-    # One size alone: as if all of it grew with the tokens, and not too far.
+    # One size alone: as if all of it grew with the tokens, and with doubt far out.
     assert peaks.tokens_in(200.0) == 20
-    assert peaks.tokens_in(1e9) == 40
+    assert peaks.tokens_in(800.0) == 40
+    assert peaks.tokens_in(2100.0) == 60
+    # More tokens for the same: each takes less.
+    peaks.learn(1, 20, 100.0)
+    assert peaks.tokens_in(200.0) == 40
+    peaks.seen.clear()
+    peaks.learn(1, 10, 100.0)
     peaks.learn(8, 80, 170.0)
     assert peaks.tokens_in(240.0) == 150
     assert peaks.tokens_in(0.0) == 1.0
