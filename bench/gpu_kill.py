@@ -4,6 +4,7 @@ card's memory back? A part of gpu_stack.py.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -32,19 +33,20 @@ def measure_kill(client: Client, key: str, name: str) -> dict[str, float]:
     body = {"model": name, "prompt": prompt(1), "max_tokens": TOKENS, "temperature": 0}
     with httpx.Client(base_url=client.url, timeout=120, headers=head) as web:
         unbroken = web.post("/v1/completions", json=body).json()["choices"][0]["text"]
-        before, said, task_id = card_used_mb(), [], ""
-        for count, (task_id, piece) in enumerate(_pieces(web, body)):
-            said.append(piece)
-            if count == CUT:
+        before, said = card_used_mb(), []
+        for told in _pieces(web, body):
+            said.append(told)
+            if len(said) == CUT:
                 kill_runner(client)
         after = card_used_mb()
-    task, text = client.get_task(task_id), "".join(said)
+    task, text = client.get_task(said[0][0]), "".join(piece for _, piece in said)
+    same = sum(itertools.takewhile(bool, map(str.__eq__, text, unbroken)))
     is_whole = task.result["text"] == text and task.result["tokens"] == TOKENS
     return {
         "kill_attempts": float(task.attempt),
         "kill_pieces": float(len(said)),
         "kill_text_is_whole": float(is_whole),
-        "kill_same_pct": 100 * len(os.path.commonprefix([text, unbroken])) / len(text),
+        "kill_same_pct": 100 * same / len(text),
         "kill_left_mb": after - before,
     }
 
