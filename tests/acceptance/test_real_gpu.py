@@ -10,12 +10,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.acceptance.cluster import ECHO, Cluster, until
 
+INFERENCE = "corral.worker.inference:InferenceWorker"
+# What CUDA itself takes for a process that uses the card.
+CONTEXT_MB = 800
 TAKEN_MB = 20_000
 # Holds memory of the first card until its stdin ends.
 STRANGER = f"""
@@ -111,3 +115,34 @@ def test_what_a_stranger_takes_is_seen_and_not_offered(cluster: Cluster) -> None
         assert agrees(doctor_card(cluster), told)
         stranger.communicate()
     until("it is free again", lambda: agrees(node_card(cluster), smi()), 12)
+
+
+@pytest.mark.spec("B25")
+def test_files_that_come_by_way_of_the_catalogue_end_in_the_cards_memory(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    # Late: they bring torch along.
+    from bench.gpu_weights import Shape, prompt, save_model
+
+    save_model(tmp_path / "mine", Shape(1024, 8))
+    size_mb = (tmp_path / "mine" / "model.safetensors").stat().st_size / 2**20
+    added = cluster.corral("models", "add", "mine", str(tmp_path / "mine"), "--upload")
+    assert added.code == 0, added
+    # What was sent is all there is of it.
+    shutil.rmtree(tmp_path / "mine")
+    client = cluster.client
+    client.launch_worker(INFERENCE, name="models", job_types=["generate"], gpus=1)
+    before = smi()["memory_used_mb"]
+    ask = {"prompt": prompt(1), "max_tokens": 4}
+    told = client.run("generate", ask, model_name="mine", timeout=120)
+    assert told["tokens"] == 4
+    assert smi()["memory_used_mb"] - before >= size_mb
+    (held,) = (m for worker in client.models() for m in worker.models)
+    assert (held.name, held.status) == ("mine", "loaded")
+    # torch takes memory in blocks, which are more than so small a model fills.
+    assert held.memory_usage == pytest.approx(size_mb, rel=0.15)
+    client.unload_model("mine")
+    until(
+        "the card has it back",
+        lambda: smi()["memory_used_mb"] - before < CONTEXT_MB,
+    )
