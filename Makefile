@@ -6,6 +6,10 @@ SHELL := bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 
+# Tests start hundreds of Pythons, each of which would compile anew what the last one
+# was forbidden to keep.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV ?= .venv
 # Empty: python3, else the newest python3.x found. Set it to choose another.
 PYTHON ?=
@@ -36,7 +40,9 @@ BOX_LOG := $(VENV)/boxes.log
 # The longest first: what is begun last should be over soon.
 LONG := $(addprefix tests/acceptance/test_,inference.py schedules.py \
 	faces.py script_files.py job_api.py startup.py faults.py demo.py celery_ingress.py)
-SLOW_TESTS := $(LONG) $(filter-out $(LONG) $(BOXES) $(PROOFS), \
+# Needs what its own target compiles.
+LLAMA_TEST := tests/acceptance/test_llama.py
+SLOW_TESTS := $(LONG) $(filter-out $(LONG) $(BOXES) $(PROOFS) $(LLAMA_TEST), \
 	$(wildcard $(addsuffix /test_*.py,tests/acceptance tests/integration tests/load)))
 LINT_LOG := $(VENV)/lint.log
 SYSTEM_LOG := build/system.log
@@ -160,6 +166,11 @@ show-pythons: setup-dev ## the embedded stores on every CPython found here
 .PHONY: show-scripts
 show-scripts: setup-dev system ## 200 scripts of every sort while parts are killed
 	@CHAOS_JOBS=200 $(PYTEST) -s tests/acceptance/test_script_chaos.py
+
+.PHONY: show-llama
+show-llama: setup-dev ## llama.cpp itself as the server of a model (compiled once, 10 min)
+	@tools/llama.sh build/llama $(BIN)/python
+	@[ ! -x build/llama/bin/llama-server ] || $(PYTEST) $(LLAMA_TEST)
 
 .PHONY: show-mass-loss
 show-mass-loss: setup-dev ## three of five nodes silent for a minute: nothing moves

@@ -52,6 +52,7 @@ PAGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "queues": ("/queues", (f"tr[data-id='{HOLD}'] td:nth-child(4)",)),
     "dead_letters": ("/dead-letters", (_ROWS,)),
     "schedules": ("/schedules", (_ROWS,)),
+    "schedule": ("/schedules/s03", (".times", "[aria-label='Last runs'] .empty")),
     "models": ("/models", (f"[aria-label='Catalogue'] {_ROWS}",)),
     "model": ("/models/m03", (".facts",)),
     "usage": ("/usage", ("canvas", _ROWS)),

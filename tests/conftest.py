@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Generator
@@ -16,6 +17,10 @@ from tests.spec_report import unknown_marks
 # process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Thousands of tests and their modules stay to the end: to look through them for cycles
+# as often as by default would be a fifth of what finding them costs.
+gc.set_threshold(50_000, 20, 100)
 
 STRICT = os.environ.get("CORRAL_STRICT", "") not in ("", "0")
 

@@ -3,10 +3,14 @@
 Needs chromium and the development environment; run it from the repository's root:
 
     python tools/screenshots.py [NAME...]
+
+The cluster has two machines with made-up cards and a week of history
+(`screenshot_history.py`); all else on the pictures is happening.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sys
@@ -20,7 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT), str(ROOT / "tools")]
+
+import screenshot_history  # noqa: E402
 
 from corral.client import Client  # noqa: E402
 from tests.acceptance.cluster import ECHO, SLEEP, Cluster, until  # noqa: E402
@@ -30,9 +36,16 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 OUT = ROOT / "docs" / "img" / "ui"
-CARDS = "4x80GB,2x24GB"
+CARDS = {"barn-1": "4x80GB", "barn-2": "2x24GB"}
+BUSY = (86, 71, 64, 12, 43, 0)
+WORKING = 4
 PAINTER = "tests.acceptance.painting:Painter"
 WIDE, PHONE = (1280, 800), (390, 844)
+LOOKS: tuple[tuple[tuple[int, int], Any, str], ...] = (
+    (WIDE, "light", ""),
+    (WIDE, "dark", "-dark"),
+    (PHONE, "light", "-phone"),
+)
 _FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -61,12 +74,45 @@ class Shot:
     act: Callable[[Page], object] | None = None
 
 
-def seed(client: Client, home: Path) -> dict[str, str]:
-    """Work of all kinds; ids of tasks by what they are good for."""
+def settle(cluster: Cluster) -> None:
+    """Workers on both machines, and a week behind them."""
+    client = cluster.client
     client.register_job_type("paint", input_schema=SCHEMA)
     client.register_job_type("upscale", input_schema={"type": "object"})
-    client.launch_worker(PAINTER, job_types=["paint"], gpus=1, count=3, name="painter")
-    until("painters are up", lambda: _up(client, "paint") == 3)
+    until("all cards are known", lambda: _cards(client) == len(BUSY))
+    nodes = {node.hostname: node.node_id for node in client.nodes()}
+    for node, count in (("barn-1", 3), ("barn-2", 1)):
+        client.launch_worker(
+            PAINTER,
+            job_types=["paint"],
+            gpus=1,
+            count=count,
+            name=f"painter-{node[-1]}",
+            node_id=nodes[node],
+        )
+    until("painters are up", lambda: _up(client, "paint") == 4)
+    asyncio.run(screenshot_history.fill_tasks(cluster))
+    ids = [gpu["id"] for node in client.nodes() for gpu in node.gpus]
+    for home in cluster.home.glob("**/agents/*"):
+        folder = home / "simulated"
+        folder.mkdir(exist_ok=True)
+        for gpu, busy in zip(ids, BUSY, strict=True):
+            (folder / f"{gpu}.busy").write_text(str(busy), encoding="ascii")
+
+
+def _cards(client: Client) -> int:
+    return sum(len(node.gpus) for node in client.nodes())
+
+
+def _held(client: Client) -> int:
+    gpus = [gpu for node in client.nodes() for gpu in node.gpus]
+    return sum(
+        bool(gpu["memory_used_mb"] and gpu["utilization_percent"]) for gpu in gpus
+    )
+
+
+def seed(client: Client, home: Path) -> dict[str, str]:
+    """Work of all kinds; ids of tasks by what they are good for."""
     client.set_cache_ttl("echo", 3600)
     for text in ("hello", "hello", "good evening", "hello"):
         client.submit("echo", {"message": text}, labels={"team": "web"})
@@ -85,7 +131,7 @@ def seed(client: Client, home: Path) -> dict[str, str]:
     client.wait(failed.task_id, timeout=120)
     _standing(client, home)
     running = _paint(client, 1, steps=400, pause_s=1.5, model="fresco")
-    for number in range(2):
+    for number in range(3):
         _paint(client, number, steps=300, pause_s=1.5)
     for number in range(14):
         _paint(client, number, steps=40, pause_s=0.1)
@@ -128,6 +174,8 @@ def _standing(client: Client, home: Path) -> None:
     echo = {"task_type": "echo", "parameters": {"message": "good morning"}}
     client.add_schedule("0 3 * * *", echo, name="nightly", timezone="Europe/Berlin")
     client.add_schedule("*/15 * * * *", echo, name="pulse")
+    for _ in range(3):
+        client.run_schedule("pulse")
     client.add_schedule("0 9 * * 1", echo, name="monday-report", overlap="skip")
     client.pause_schedule("monday-report")
     client.run_schedule("nightly")
@@ -162,6 +210,7 @@ def shots(ids: dict[str, str], client: Client) -> list[Shot]:
         Shot("queues", "/queues", "tbody tr"),
         Shot("dead-letters", "/dead-letters", "tbody tr"),
         Shot("schedules", "/schedules", "tbody tr"),
+        Shot("schedule", "/schedules/pulse", ".times"),
         Shot("simulate", "/simulate", ".card", _simulate),
         Shot("keys", "/keys", "tbody tr"),
     ]
@@ -182,10 +231,13 @@ def at_work() -> Iterator[Cluster]:
     cluster = Cluster.start(
         home,
         [ECHO, SLEEP],
-        CORRAL_SIMULATED_GPUS=CARDS,
+        CORRAL_SIMULATED_GPUS=CARDS["barn-1"],
+        CORRAL_NODE_NAME="barn-1",
         CORRAL_CLUSTER_NAME="pasture",
     )
     try:
+        cards = f"CORRAL_SIMULATED_GPUS={CARDS['barn-2']}"
+        cluster.join("barn-2", [], "env", cards)
         yield cluster
     finally:
         cluster.stop()
@@ -193,13 +245,14 @@ def at_work() -> Iterator[Cluster]:
 
 
 def opened(
-    browser: Browser, cluster: Cluster, size: tuple[int, int], scheme: Any
+    browser: Browser, cluster: Cluster, size: tuple[int, int], scheme: Any, ending: str
 ) -> Page:
     width, height = size
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme
     )
     page = context.new_page()
+    take(page, cluster.url, Shot("login", "/", ".login"), f"login{ending}")
     page.goto(cluster.url + cluster.client.dashboard_link().path)
     page.wait_for_selector(".shell")
     return page
@@ -215,13 +268,35 @@ def take(page: Page, url: str, shot: Shot, name: str) -> None:
     save(page.screenshot(), OUT / f"{name}.png")
 
 
+def prepare(cluster: Cluster) -> dict[str, str]:
+    settle(cluster)
+    ids = seed(cluster.client, cluster.home)
+    until("cards are read", lambda: _held(cluster.client) >= WORKING, 120)
+    asyncio.run(screenshot_history.fill_readings(cluster))
+    return ids
+
+
 def save(png: bytes, path: Path) -> None:
-    """With a palette: a third of the size, and no difference to be seen."""
+    """With the colours it has most of: a third of the size, and nothing looks other."""
     from PIL import Image
 
     picture = Image.open(BytesIO(png)).convert("RGB")
-    few = picture.quantize(256, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+    ranked = sorted(picture.getcolors(1 << 24) or [], reverse=True)
+    kept = [colour for _, colour in ranked[:256]]
+    # Pillow's own way to a palette is not exact: white would come out grey.
+    place = {colour: _nearest(kept, colour) for _, colour in ranked}
+    flat = picture.tobytes()
+    pixels = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+    few = Image.frombytes("P", picture.size, bytes(place[one] for one in pixels))
+    few.putpalette([part for colour in kept for part in colour])
     few.save(path, optimize=True)
+
+
+def _nearest(kept: list[Any], colour: Any) -> int:
+    def away(place: int) -> int:
+        return sum((a - b) ** 2 for a, b in zip(kept[place], colour, strict=True))
+
+    return min(range(len(kept)), key=away)
 
 
 def main() -> None:
@@ -230,23 +305,20 @@ def main() -> None:
     wanted = set(sys.argv[1:])
     OUT.mkdir(parents=True, exist_ok=True)
     chromium = os.environ.get("CHROMIUM", shutil.which("chromium") or "chromium")
-    with at_work() as cluster, sync_playwright() as play:
-        ids = seed(cluster.client, cluster.home)
-        browser = play.chromium.launch(executable_path=chromium, args=_FLAGS)
+    with at_work() as cluster:
+        ids = prepare(cluster)
         some = [
             shot
             for shot in shots(ids, cluster.client)
             if not wanted or shot.name in wanted
         ]
-        for size, scheme, ending in (
-            (WIDE, "light", ""),
-            (WIDE, "dark", "-dark"),
-            (PHONE, "light", "-phone"),
-        ):
-            page = opened(browser, cluster, size, scheme)
-            for shot in some:
-                take(page, cluster.url, shot, shot.name + ending)
-        browser.close()
+        with sync_playwright() as play:
+            browser = play.chromium.launch(executable_path=chromium, args=_FLAGS)
+            for size, scheme, ending in LOOKS:
+                page = opened(browser, cluster, size, scheme, ending)
+                for shot in some:
+                    take(page, cluster.url, shot, shot.name + ending)
+            browser.close()
     total = sum(path.stat().st_size for path in OUT.glob("*.png"))
     sys.stdout.write(f"{len(list(OUT.glob('*.png')))} pictures, {total / 1e6:.2f} MB\n")
 

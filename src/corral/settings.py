@@ -122,6 +122,7 @@ class Settings(NodeSettings):
     database_user: str | None = setting(None, "CLUSTER_DB_USER")
     database_password: SecretStr | None = setting(None, "CLUSTER_DB_PASSWORD")
     database_url: alias.PostgresUrl | None = setting(made.database_url)
+    database_pool_size: int = setting(8, "CLUSTER_DB_POOL_MAX", span=(1, 1000))
     redis_host: alias.Host | None = setting(None, "REDIS_HOST")
     redis_port: int | None = setting(None, "REDIS_PORT", span=_PORT)
     redis_db: int | None = setting(None, "REDIS_DB", span=(0, 65_535))

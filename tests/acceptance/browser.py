@@ -18,6 +18,7 @@ import pytest
 from playwright.sync_api import (
     Browser,
     BrowserContext,
+    Locator,
     Page,
     Request,
     ViewportSize,
@@ -133,6 +134,23 @@ def barriers(page: Page) -> list[Any]:
         page.evaluate(AXE.read_text(encoding="utf-8") + "\n; undefined")
     found: list[Any] = page.evaluate(_FIND)
     return found
+
+
+def is_open_to_all(page: Page) -> None:
+    assert barriers(page) == []
+
+
+def row(page: Page, table: str, text: str) -> Locator:
+    found = page.get_by_role("table", name=table).get_by_role("row")
+    return found.filter(has_text=text).first
+
+
+def region(page: Page, name: str) -> Locator:
+    return page.get_by_role("region", name=name, exact=True)
+
+
+def button(page: Page | Locator, name: str) -> Locator:
+    return page.get_by_role("button", name=name, exact=True)
 
 
 @contextmanager

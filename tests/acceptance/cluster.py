@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from corral.client import Client
+from corral.embedded.folder import Folder
+from corral.embedded.postgres import open_postgres
 
 ECHO = "corral.worker.builtin:EchoWorker=echo"
 SLEEP = "corral.worker.builtin:SleepWorker=sleep"
@@ -69,6 +74,26 @@ def clean_environment(**extra: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("CORRAL_")}
     path = os.pathsep.join(filter(None, (str(ROOT), kept.get("PYTHONPATH"))))
     return {**kept, "PYTHONPATH": path, **extra}
+
+
+@cache
+def _empty_database() -> Folder:
+    """A database as `corral up` makes it, made once by each process that runs tests."""
+    place = Path(tempfile.mkdtemp(prefix="corral-empty-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    made = Folder(place)
+    made.make()
+    open_postgres(made)
+    return made
+
+
+def _give_database(home: Path) -> None:
+    """To make one is an eighth of a start, and every cluster's is the same."""
+    ready, folder = _empty_database(), Folder(home)
+    folder.make()
+    if not folder.postgres.joinpath("data").exists():
+        shutil.copytree(ready.postgres / "data", folder.postgres / "data")
+        shutil.copy2(ready.secrets / "postgres.password", folder.secrets)
 
 
 def _spawn(
@@ -126,14 +151,18 @@ class Cluster:
         port: int | None = None,
         host: str = "127.0.0.1",
         is_port_flag: bool = True,
+        is_bare: bool = False,
         **environment: str,
     ) -> Cluster:
+        """`is_bare`: in an empty folder, as a user's first start is."""
         port = port or free_port()
         env = clean_environment(CORRAL_HOME=str(home), **environment)
         chosen = [part for text in workers for part in ("--worker", text)]
         if not workers:
             chosen = ["--no-agent"]
         home.mkdir(parents=True, exist_ok=True)
+        if not is_bare and "CORRAL_DATABASE_URL" not in environment:
+            _give_database(home)
         where = ["--port", str(port)] if is_port_flag else []
         command = [*CORRAL, "up", *where, *chosen, *options]
         process = _spawn(command, env, home, home / "up.log")

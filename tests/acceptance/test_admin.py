@@ -111,7 +111,7 @@ def test_the_command_line_submits_waits_restarts_and_routes(
     assert cluster.corral("route", "remove", "svc").code == 0
 
 
-@pytest.mark.spec("E9")
+@pytest.mark.spec("E9", "B18", "B19")
 def test_a_worker_is_launched_by_type_kept_alive_restarted_and_stopped(
     cluster: Cluster,
 ) -> None:

@@ -107,6 +107,17 @@ def test_a_hub_model_is_added_fetched_once_and_used(cluster: Cluster, hub: Hub) 
     assert (model["loads"], model["memory_mb"]) == (2, 10.0)
 
 
+def test_a_new_revision_answers_at_once_though_the_old_is_in_memory(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "letter", "the first")
+    for text in ("the first", "the second"):
+        (folder / "model.safetensors").write_text(text)
+        made = cluster.corral("models", "add", "letter", str(folder), "--upload")
+        assert made.code == 0, made
+        assert [read(cluster, "letter")["text"] for _ in range(2)] == [text, text]
+
+
 def test_a_corrupt_file_fails_the_task_with_both_hashes(
     cluster: Cluster, hub: Hub
 ) -> None:

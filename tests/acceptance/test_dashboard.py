@@ -9,12 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import expect
 
 from corral.client import Client
-from tests.acceptance.browser import Dashboard, barriers, dashboard
-from tests.acceptance.cluster import CORRAL, ECHO, SLEEP, Cluster, until
+from tests.acceptance.browser import (
+    Dashboard,
+    barriers,
+    dashboard,
+    is_open_to_all,
+    row,
+)
+from tests.acceptance.cluster import CORRAL, ECHO, ROOT, SLEEP, Cluster, until
 
+PAGES = ROOT / "src" / "corral" / "dashboard" / "static" / "pages.js"
+ROUTES = re.findall(r'path: "([^"]+)"', PAGES.read_text(encoding="utf-8"))
 expect.set_options(timeout=60_000)
 
 
@@ -50,15 +58,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def pages(cluster: Cluster) -> Iterator[Dashboard]:
     with dashboard(cluster) as made:
         yield made
-
-
-def is_open_to_all(page: Page) -> None:
-    assert barriers(page) == []
-
-
-def row(page: Page, table: str, text: str) -> Locator:
-    found = page.get_by_role("table", name=table).get_by_role("row")
-    return found.filter(has_text=text).first
 
 
 def test_a_key_signs_in_and_out(pages: Dashboard) -> None:
@@ -97,6 +96,9 @@ def test_a_link_of_the_command_line_signs_in_once(pages: Dashboard) -> None:
     assert link.startswith(f"{pages.cluster.url}/ui/#link=")
     with pages.context() as context:
         page = context.new_page()
+        # Also in a tab that asks for a key already, where only the address changes.
+        page.goto(f"{pages.cluster.url}/ui/")
+        expect(page.get_by_label("Your key")).to_be_visible()
         page.goto(link)
         expect(page.get_by_role("heading", name="Overview")).to_be_visible()
         assert "link" not in page.url
@@ -165,6 +167,34 @@ def test_it_is_for_dark_rooms_and_phones_too(pages: Dashboard, look: str) -> Non
         page.get_by_role("button", name="More").click()
         page.get_by_role("link", name="Workers", exact=True).click()
         expect(page.get_by_role("heading", name="Workers")).to_be_visible()
+
+
+def test_all_of_it_goes_by_keyboard(pages: Dashboard) -> None:
+    with pages.page("/tasks") as page:
+        table = page.get_by_role("table", name="Tasks")
+        rows = table.locator("tbody tr")
+        expect(rows.nth(2)).to_be_visible()
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+        page.keyboard.press("Enter")
+        expect(page.locator("main")).to_be_focused()
+        rows.first.focus()
+        page.keyboard.press("ArrowDown")
+        expect(rows.nth(1)).to_be_focused()
+        page.keyboard.press("Space")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Shift+Space")
+        expect(page.get_by_text("2 chosen")).to_be_visible()
+        name = re.compile("^(Cancel|Run again) [12]$")
+        page.get_by_role("button", name=name).first.focus()
+        page.keyboard.press("Enter")
+        dialog = page.get_by_role("dialog")
+        expect(dialog.locator(":focus")).to_have_count(1)
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
+        rows.nth(1).focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="sleep", level=1)).to_be_visible()
 
 
 @pytest.mark.spec("A24")
@@ -249,6 +279,34 @@ def test_who_may_only_look_sees_nothing_to_press(pages: Dashboard) -> None:
         row(page, "Workers", "sleep").click()
         expect(page.get_by_text("Models in memory")).to_be_visible()
         expect(page.get_by_role("button", name="Restart")).to_have_count(0)
+
+
+def test_every_page_is_open_to_all_also_on_a_phone_in_the_dark(
+    pages: Dashboard,
+) -> None:
+    client = pages.cluster.client
+    ids = {
+        "/nodes/:id": client.nodes()[0].node_id,
+        "/workers/:id": client.workers()[0].worker_id,
+        "/tasks/:id": next(client.list_tasks(status="failed")).task_id,
+        "/schedules/:id": "weekly",
+        "/models/:id": "oil",
+    }
+    task = {"task_type": "echo", "parameters": {"message": "monday"}}
+    client.add_schedule("0 9 * * 1", task, name="weekly")
+    known = [path for path in ROUTES if path not in ids]
+    assert {path for path in known if ":" in path} == set()
+    paths = [*known, *(path.replace(":id", part) for path, part in ids.items())]
+    for is_dark in (False, True):
+        with pages.page("/", is_phone=is_dark, is_dark=is_dark) as page:
+            for path in paths:
+                page.goto(f"{pages.cluster.url}/ui{path}")
+                expect(page.get_by_role("heading", level=1)).to_be_visible()
+                expect(page.locator(".skeleton")).to_have_count(0)
+                wide = page.evaluate("() => document.documentElement.scrollWidth")
+                assert wide <= (390 if is_dark else 1360), path
+                assert barriers(page) == [], path
+    client.remove_schedule("weekly")
 
 
 def test_pages_outlive_the_manager(pages: Dashboard) -> None:

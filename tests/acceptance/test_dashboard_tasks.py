@@ -7,10 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import expect
 
 from corral.client import Client
-from tests.acceptance.browser import Dashboard, barriers, dashboard
+from tests.acceptance.browser import (
+    Dashboard,
+    button,
+    dashboard,
+    is_open_to_all,
+    region,
+    row,
+)
 from tests.acceptance.cluster import ECHO, SLEEP, Cluster, until
 from tests.acceptance.painting import SCHEMA
 
@@ -54,23 +61,6 @@ def pages(cluster: Cluster) -> Iterator[Dashboard]:
 @pytest.fixture
 def client(cluster: Cluster) -> Client:
     return cluster.client
-
-
-def is_open_to_all(page: Page) -> None:
-    assert barriers(page) == []
-
-
-def row(page: Page, table: str, text: str) -> Locator:
-    found = page.get_by_role("table", name=table).get_by_role("row")
-    return found.filter(has_text=text).first
-
-
-def region(page: Page, name: str) -> Locator:
-    return page.get_by_role("region", name=name, exact=True)
-
-
-def button(page: Page | Locator, name: str) -> Locator:
-    return page.get_by_role("button", name=name, exact=True)
 
 
 def test_a_form_from_the_schema_submits_a_task_that_is_watched_to_its_end(
@@ -145,7 +135,10 @@ def test_a_task_that_waits_says_why_and_a_running_one_is_cancelled(
         button(page, "Cancel").click()
         button(page.get_by_role("dialog"), "Cancel it").click()
         expect(page.locator(".page-head .badge")).to_contain_text("cancelled")
-        expect(button(page, "Run again")).to_be_visible()
+        button(page, "Run again").click()
+        expect(page.locator(".page-head .badge")).to_contain_text("running")
+        client.cancel(task)
+        expect(page.locator(".page-head .badge")).to_contain_text("cancelled")
 
 
 def test_files_of_a_task_are_fetched_and_what_it_waits_for_is_named(
@@ -191,6 +184,52 @@ def test_tasks_are_found_and_acted_upon_together(
         expect(page.get_by_text("No task is like that")).to_be_visible()
     for one in ids:
         client.cancel(one.task_id)
+
+
+def test_all_that_match_are_acted_upon_once_their_number_was_told(
+    pages: Dashboard, client: Client
+) -> None:
+    ids = [
+        client.submit("engrave", {"words": n}, labels={"row": "c"}).task_id
+        for n in range(4)
+    ]
+    with pages.page("/tasks") as page:
+        expect(row(page, "Tasks", "engrave")).to_be_visible()
+        expect(button(page, "Cancel all…")).to_have_count(0)
+        page.get_by_label("Label key=value").fill("row=c")
+        rows = page.get_by_role("table", name="Tasks").locator("tbody tr")
+        expect(rows).to_have_count(4)
+        button(page, "Cancel all…").click()
+        dialog = page.get_by_role("dialog", name="Cancel 4 tasks that match?")
+        is_open_to_all(page)
+        button(dialog, "Leave it").click()
+        expect(rows.filter(has_text="queued")).to_have_count(4)
+        button(page, "Cancel all…").click()
+        button(dialog, "Cancel 4 tasks").click()
+        expect(rows.filter(has_text="cancelled")).to_have_count(4)
+        page.get_by_role("combobox", name="State").select_option("cancelled")
+        expect(button(page, "Cancel all…")).to_have_count(0)
+        button(page, "Run all again…").click()
+        again = page.get_by_role("dialog", name="Run 4 tasks again?")
+        button(again, "Run 4 tasks again").click()
+        expect(page.get_by_text("No task is like that")).to_be_visible()
+    assert {client.get_task(one).status for one in ids} == {"queued"}
+    for one in ids:
+        client.cancel(one)
+
+
+def test_tasks_are_found_by_model_and_worker(pages: Dashboard, client: Client) -> None:
+    made = client.submit("paint", {"prompt": "x", "steps": 1}, model_name="fresco")
+    worker = client.wait(made.task_id, timeout=60).worker_id or ""
+    with pages.page("/tasks?model=fresco") as page:
+        rows = page.get_by_role("table", name="Tasks").locator("tbody tr")
+        expect(rows).to_have_count(1)
+        expect(rows.first).to_have_attribute("data-id", made.task_id)
+        page.get_by_label("Worker id").fill(worker)
+        expect(page).to_have_url(re.compile(f"worker={worker}"))
+        expect(rows).to_have_count(1)
+        page.get_by_label("Model").fill("no-such")
+        expect(page.get_by_text("No task is like that")).to_be_visible()
 
 
 def test_rows_change_where_they_are_and_new_ones_wait_to_be_asked_for(
@@ -284,7 +323,19 @@ def test_queues_are_paused_and_schedules_made(pages: Dashboard, client: Client) 
         button(page, "Run now nightly").click()
         expect(region(page, "Result")).to_contain_text("good morning")
         page.goto(f"{pages.cluster.url}/ui/schedules")
-        button(page, "Delete nightly").click()
+        row(page, "Schedules", "nightly").focus()
+        page.keyboard.press("Enter")
+        expect(region(page, "Next times").get_by_role("listitem")).to_have_count(5)
+        expect(region(page, "Next times")).to_contain_text(re.compile("in .*(h|min)"))
+        last = row(page, "Last runs", "run by hand")
+        expect(last).to_contain_text("completed")
+        is_open_to_all(page)
+        last.get_by_role("link").click()
+        expect(region(page, "Result")).to_contain_text("good morning")
+        page.go_back()
+        button(page, "Pause").click()
+        expect(region(page, "Next times")).to_contain_text("It is paused")
+        button(page, "Delete").click()
         button(page.get_by_role("dialog"), "Delete").click()
         expect(page.get_by_text("No schedules yet")).to_be_visible()
 
@@ -322,16 +373,8 @@ def test_a_key_is_made_shown_once_and_revoked(pages: Dashboard) -> None:
         button(page.get_by_role("dialog"), "Revoke").click()
         expect(row(page, "Keys", "ann")).to_contain_text("revoked")
         is_open_to_all(page)
-
-
-def test_on_a_phone_in_the_dark_no_page_is_wider_than_the_screen(
-    pages: Dashboard,
-) -> None:
-    with pages.page("/tasks", is_phone=True, is_dark=True) as page:
-        for name in ("Tasks", "Models", "Queues", "Schedules", "Dead letters"):
-            page.goto(f"{pages.cluster.url}/ui/{name.lower().replace(' ', '-')}")
-            expect(page.get_by_role("heading", name=name, level=1)).to_be_visible()
-            expect(page.locator(".skeleton")).to_have_count(0)
-            wide = page.evaluate("() => document.documentElement.scrollWidth")
-            assert wide <= 390, name
-            is_open_to_all(page)
+        button(page, "Make a join token").click()
+        button(dialog, "Make").click()
+        expect(dialog.locator(".secret code")).not_to_be_empty()
+        button(dialog, "I have it").click()
+        expect(dialog).to_have_count(0)

@@ -69,7 +69,7 @@ def only_problem(ran: Run) -> str:
     return line
 
 
-@pytest.mark.spec("A15", "B21")
+@pytest.mark.spec("A15", "B21", "B19")
 def test_a_cluster_that_is_well_has_no_problem(cluster: Cluster) -> None:
     ran = cluster.corral("doctor", "--json")
     assert ran.code == 0, ran
@@ -126,7 +126,7 @@ def test_a_full_disk_is_one_line(tmp_path: Path) -> None:
     assert "full" in line
 
 
-@pytest.mark.spec("A14", "A24")
+@pytest.mark.spec("A14", "A24", "B19")
 def test_status_shows_each_node_live_and_outlives_a_restart(cluster: Cluster) -> None:
     head, row = cluster.corral("status").out.splitlines()[-2:]
     assert head.split()[:6] == ["NODE", "TYPE", "STATUS", "CPU", "MEMORY", "DISK"]

@@ -14,19 +14,16 @@ import httpx
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 
-from tests.acceptance.cluster import CORRAL, ECHO, Cluster, until
+from tests.acceptance.cluster import CORRAL, Cluster, until
 
 Json = dict[str, Any]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    started = Cluster.start(tmp_path_factory.mktemp("events"), [ECHO])
-    try:
-        until("the worker is there", lambda: started.worker_pids("echo"))
-        yield started
-    finally:
-        started.stop()
+@pytest.fixture
+def cluster(shared: Cluster) -> Cluster:
+    """Whoever killed its manager before: it answers, and its worker is there."""
+    shared.serving("echo")
+    return shared
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def ask(cluster: Cluster, job_type: str, **more: Any) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.spec("A9", "B16")
+@pytest.mark.spec("A9", "B16", "B19")
 def test_gpus_of_a_node_are_listed_and_only_chosen_ones_offered(
     cluster: Cluster,
 ) -> None:
@@ -67,7 +67,7 @@ def test_gpus_of_a_node_are_listed_and_only_chosen_ones_offered(
     assert "3 simulated, 50/56 GB offered" in cluster.corral("nodes").out
 
 
-@pytest.mark.spec("B1", "B4", "C10")
+@pytest.mark.spec("B1", "B4", "C10", "B9", "E10")
 def test_two_workers_have_a_card_each_and_see_no_other(cluster: Cluster) -> None:
     mine = {job_type: card_of(cluster, job_type) for job_type in ("one", "two")}
     assert None not in mine.values()

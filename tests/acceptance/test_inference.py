@@ -133,7 +133,7 @@ def text_in(chunk: ChatCompletionChunk) -> str:
     return (chunk.choices[0].delta.content or "") if chunk.choices else ""
 
 
-@pytest.mark.spec("A28", "B24", "B26", "C11")
+@pytest.mark.spec("A28", "B13", "B24", "B26", "C11")
 @pytest.mark.parametrize("model", SERVED)
 def test_every_kind_of_model_answers_on_every_face_as_it_does_without_us(
     cluster: Cluster, plain: Plain, model: str
@@ -173,6 +173,10 @@ def test_the_openai_client_gets_the_models_own_words_and_vectors(
         model="writer", prompt=TEXT, max_tokens=30, temperature=0, stream=True
     )
     assert "".join(part.choices[0].text for part in parts) == whole
+    with pytest.raises(openai.BadRequestError, match="tokens, and model writer takes"):
+        client.completions.create(model="writer", prompt="the " * 2000)
+    with pytest.raises(openai.BadRequestError, match="made to generate, not to embed"):
+        client.embeddings.create(model="writer", input="hello")
     for model in ("reader", "reader-graph"):
         found = client.embeddings.create(model=model, input=TEXTS)
         plain.check_embed({"embeddings": [row.embedding for row in found.data]})
@@ -202,6 +206,23 @@ def test_text_streams_to_every_face_as_it_is_written(
     assert "".join(map(text_in, chunks)) == plain.write("writer", CHAT, 30).text
     # Tokens are for attempts that go on from here, not for those who read.
     assert not any('"tokens"' in chunk.model_dump_json() for chunk in chunks)
+
+
+def test_models_are_chained_by_what_one_task_says_to_the_next(
+    cluster: Cluster, plain: Plain
+) -> None:
+    """The second task depends on the first, and is asked with its words."""
+    from tests.acceptance.plain_inference import ASKS
+
+    first = cluster.client.submit("caption", ASKS["caption"], model_name="seer")
+    ask = {"prompt": "{{caption}}", "max_tokens": 4}
+    after: dict[str, Any] = {"model_name": "writer", "depends_on": [first.task_id]}
+    second = cluster.client.submit("generate", ask, **after)
+    said = cluster.client.result(second, 120)["text"]
+    caption = cluster.client.result(first, 120)["caption"]
+    assert said == plain.write("writer", caption, 4).text
+    wrong = cluster.client.submit("generate", {"prompt": "{{image}}"}, **after)
+    assert "has no field image" in str(cluster.client.wait(wrong, timeout=120).error)
 
 
 @pytest.mark.spec("C6", "C42")

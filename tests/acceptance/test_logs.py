@@ -238,6 +238,7 @@ def test_a_follower_lives_through_the_managers_death(cluster: Cluster) -> None:
     assert cluster.client.wait(task_id, 60).is_completed
 
 
+@pytest.mark.spec("B19")
 def test_attempts_are_told_apart(cluster: Cluster) -> None:
     code = "import os; print('try', os.environ['CORRAL_ATTEMPT']); print('bye'); 1/0"
     task_id = submit(cluster, code, retries=1)

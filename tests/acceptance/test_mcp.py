@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import httpx2
 import pytest
 from mcp import Client as OfficialClient
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from corral.client.service import ClusterConnection
 from corral.errors import BadRequest
-from tests.acceptance.cluster import Cluster
+from tests.acceptance.cluster import CORRAL, Cluster
 
 
 @asynccontextmanager
@@ -45,6 +47,35 @@ async def test_the_official_client_lists_tools_and_runs_a_job(shared: Cluster) -
         told = await client.call_tool("get_task", {"task_id": job_id, "wait": 30})
         assert told.structured_content is not None
         assert told.structured_content["result"] == {"echoed": "hi"}
+        wrong = await client.call_tool("get_task", {"task_id": "nobody"})
+        assert wrong.is_error
+
+
+async def test_an_agent_starts_corral_mcp_and_submits_asks_why_and_reads_the_log(
+    shared: Cluster,
+) -> None:
+    given = {**shared.environment, "CORRAL_MANAGER_URL": shared.url}
+    server = StdioServerParameters(
+        command=CORRAL[0], args=[*CORRAL[1:], "mcp"], env=given
+    )
+    async with OfficialClient(stdio_client(server)) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        wanted = ("submit_task", "get_task", "explain_task", "get_task_logs")
+        assert names >= {*wanted, "cluster_status"}
+
+        async def use(tool: str, **arguments: Any) -> dict[str, Any]:
+            told = await client.call_tool(tool, arguments)
+            assert not told.is_error, told
+            found: dict[str, Any] | None = told.structured_content
+            assert found is not None
+            return found
+
+        made = await use("submit_task", task_type="echo", parameters={"message": "hi"})
+        of_it = {"task_id": made["task_id"]}
+        assert (await use("get_task", **of_it, wait=60))["result"] == {"echoed": "hi"}
+        assert (await use("explain_task", **of_it))["headline"]
+        assert (await use("get_task_logs", **of_it))["done"]
+        assert (await use("cluster_status"))["total_workers"] >= 1
         wrong = await client.call_tool("get_task", {"task_id": "nobody"})
         assert wrong.is_error
 

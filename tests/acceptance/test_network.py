@@ -18,7 +18,7 @@ def island() -> Iterator[Island]:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.spec("A3")
+@pytest.mark.spec("A3", "B8")
 def test_a_node_that_reaches_only_the_managers_port_does_its_share(
     island: Island, tmp_path: Path
 ) -> None:

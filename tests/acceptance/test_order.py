@@ -118,12 +118,15 @@ def test_the_same_question_is_answered_from_the_cache(cluster: Cluster) -> None:
     assert (again.status, again.cached_from) == ("completed", first.task_id)
     task = client.get_task(again)
     assert (task.result, task.worker_id) == (ended.result, None)
+    both = [client.submit("sleep", {"seconds": 0.3, "of": "both"}) for _ in range(2)]
+    assert all(t.is_completed for t in client.wait_many(both))
+    assert client.get_task(both[1]).cached_from == both[0].task_id
 
     def kept() -> int:
         (kind,) = [kind for kind in client.job_types() if kind.name == "sleep"]
         return kind.cache.entries if kind.cache else 0
 
-    until("it is written", kept)
+    until("they are written", lambda: kept() == 2)
     old = cluster.kill("manager")
     until("another manager", lambda: cluster.pid("manager") not in (0, old))
     assert client.submit("sleep", asked).cached_from == first.task_id
@@ -135,5 +138,5 @@ def test_the_same_question_is_answered_from_the_cache(cluster: Cluster) -> None:
     assert anew["worker_id"]
     assert anew["cached_from"] is None
     ran = cluster.corral("job-type", "clear-cache", "sleep")
-    assert ran.out == "forgot 1 result of sleep\n", ran
+    assert ran.out == "forgot 2 results of sleep\n", ran
     assert cluster.corral("job-type", "set", "sleep", "--cache-ttl", "0").code == 0

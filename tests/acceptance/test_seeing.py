@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from corral.settings import Settings
 from tests.acceptance.cluster import ROOT, Cluster, clean_environment, free_port, until
 from tests.trace_collector import Collector, Seen, trace_collector
 
@@ -35,10 +36,17 @@ def collector() -> Iterator[Collector]:
 def cluster(
     tmp_path_factory: pytest.TempPathFactory, collector: Collector
 ) -> Iterator[Cluster]:
-    home = tmp_path_factory.mktemp("seeing")
-    url = collector.url
+    home, port = tmp_path_factory.mktemp("seeing"), free_port()
     started = Cluster.start(
-        home, [WORKER], LOG_LEVEL="debug", OTEL_EXPORTER_OTLP_ENDPOINT=url
+        home,
+        [WORKER],
+        port=port,
+        is_port_flag=False,
+        CLUSTER_MANAGER_HOST="127.0.0.1",
+        CLUSTER_MANAGER_PORT=str(port),
+        DEBUG="true",
+        HEARTBEAT_INTERVAL="1",
+        OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
     )
     try:
         started.serving("request")
@@ -55,8 +63,8 @@ def http(cluster: Cluster) -> Iterator[httpx.Client]:
         yield client
 
 
-def run(http: httpx.Client, **headers: str) -> httpx.Response:
-    task = {"task_type": "request", "parameters": {}}
+def run(http: httpx.Client, payload: Any = None, **headers: str) -> httpx.Response:
+    task = {"task_type": "request", "parameters": payload or {}}
     answer = http.post("/tasks", params={"wait": 60}, json=task, headers=headers)
     assert answer.status_code == 201, answer.text
     assert answer.json()["status"] == "completed", answer.text
@@ -119,6 +127,18 @@ def test_one_id_is_followed_from_the_request_to_manager_worker_and_job(
     assert [row["task_id"] for row in json.loads(listed.out)] == [task["task_id"]]
 
 
+@pytest.mark.spec("A18")
+def test_the_manager_is_where_its_variables_say_and_as_talkative(
+    cluster: Cluster, http: httpx.Client
+) -> None:
+    assert cluster.state()["url"] == f"http://127.0.0.1:{cluster.port}"
+    name = {"X-Request-ID": "are-you-there"}
+    assert http.get("/health", headers=name).json()["status"] == "healthy"
+    told = follow(cluster.home / "logs" / "manager.log", *name.values(), "http_request")
+    assert told["http_request"]["level"] == "debug"
+    assert Settings.model_fields["port"].default == 8002
+
+
 def test_an_id_is_made_where_none_is_given_or_it_makes_no_sense(
     cluster: Cluster, http: httpx.Client
 ) -> None:
@@ -129,6 +149,31 @@ def test_an_id_is_made_where_none_is_given_or_it_makes_no_sense(
     follow(cluster.home / "logs" / "worker.log", made, "task_finished")
 
 
+@pytest.mark.spec("C44")
+def test_what_a_task_submits_has_its_request_id_and_hangs_in_its_trace(
+    cluster: Cluster, http: httpx.Client, collector: Collector
+) -> None:
+    key = (cluster.home / "admin.key").read_text().strip()
+    trace_id = "7" * 32
+    given = {"X-Request-ID": "family-1", "traceparent": f"00-{trace_id}-{'8' * 16}-01"}
+    parent = run(http, {"next": [cluster.url, key]}, **given).json()
+    child = cluster.client.wait(parent["result"]["next"], 60)
+    assert child.request_id == parent["request_id"] == "family-1"
+
+    def spans() -> dict[tuple[str, str], Seen] | None:
+        seen = [s for s in list(collector.spans) if s.trace_id == trace_id]
+        found = {(s.facts["corral.task_id"], s.name): s for s in seen}
+        names = [name for _, name in found]
+        return found if names.count("task request") == 2 else None
+
+    found = until("both tasks in one trace", spans)
+    begun_by = found[parent["task_id"], "run"]
+    assert found[child.task_id, "task request"].parent_id == begun_by.id
+    both = http.get("/tasks", params={"request_id": "family-1"}).json()["tasks"]
+    assert {row["task_id"] for row in both} == {parent["task_id"], child.task_id}
+
+
+@pytest.mark.spec("C46")
 def test_a_task_is_one_trace_that_its_worker_can_go_on_with(
     http: httpx.Client, collector: Collector
 ) -> None:
@@ -184,7 +229,10 @@ def test_promtool_has_nothing_to_say_against_metrics_and_rules(
     http: httpx.Client, tmp_path: Path
 ) -> None:
     run(http)
-    checked = promtool("check", "metrics", stdin=http.get("/metrics").text)
+    told = http.get("/metrics").text
+    measured = re.findall(r'corral_store_seconds_count{connection="(\w+)"} [1-9]', told)
+    assert {"submits", "reports", "pool"} <= set(measured)
+    checked = promtool("check", "metrics", stdin=told)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
     for name in ("prometheus.yml", "alerts.yml"):
         shutil.copy(DEPLOY / "prometheus" / name, tmp_path)
@@ -252,3 +300,32 @@ def test_a_real_prometheus_reads_the_manager_and_evaluates_rules_and_dashboard(
         for target in panel.get("targets", ()):
             query = target["expr"].replace("$__rate_interval", "1m")
             until(query, partial(ask, prometheus, "/query", query=query))
+
+
+@pytest.mark.spec("C33")
+def test_a_node_is_looked_at_as_often_as_the_documented_variable_says(
+    http: httpx.Client,
+) -> None:
+    (node,) = http.get("/nodes").json()["nodes"]
+    path = f"/nodes/{node['node_id']}/metrics"
+
+    def readings() -> int:
+        told = http.get(path, params={"from": "-30s", "step": 1}).json()
+        return sum(v is not None for v in told["series"]["cpu_percent"]["average"])
+
+    # At the default, every 30 seconds, there would never be more than two.
+    until("four readings within half a minute", lambda: readings() >= 4)
+    assert Settings.model_fields["heartbeat_interval_s"].default == 30.0
+
+
+def test_a_log_that_has_grown_long_is_set_aside_and_is_written_on(
+    cluster: Cluster, http: httpx.Client
+) -> None:
+    log = cluster.home / "logs" / "manager.log"
+    with log.open("a", encoding="utf-8") as file:
+        file.write("x" * (10 << 20) + "\n")
+    former = log.with_name("manager.log.1")
+    until("it is set aside", lambda: former.exists() and log.stat().st_size < 1 << 20)
+    http.get("/health", headers={"X-Request-ID": "after-the-cut"})
+    follow(log, "after-the-cut", "http_request")
+    assert "task_scheduled" in former.read_text(encoding="utf-8")

@@ -25,9 +25,9 @@ from tests.acceptance.cluster import (
 from tests.integration.test_embedded_child import make_certificate
 
 
-@pytest.mark.spec("A10", "A11")
+@pytest.mark.spec("A10", "A11", "B8", "B19")
 def test_tasks_and_results_outlive_a_stop_and_a_start(tmp_path: Path) -> None:
-    first = Cluster.start(tmp_path / "home", [ECHO])
+    first = Cluster.start(tmp_path / "home", [ECHO], is_bare=True)
     try:
         first.client.register_job_type("later")
         done = first.client.submit("echo", {"message": "kept"}).task_id
@@ -66,6 +66,7 @@ def test_down_with_drain_lets_running_tasks_finish(tmp_path: Path) -> None:
         again.stop()
 
 
+@pytest.mark.spec("B13")
 def test_given_servers_are_used_with_no_other_change(tmp_path: Path) -> None:
     lender = Cluster.start(tmp_path / "lender", [])
     try:
@@ -121,6 +122,7 @@ def test_an_unreachable_store_is_waited_for_and_then_exits_3(
     assert "Traceback" not in told.stderr
 
 
+@pytest.mark.spec("D22")
 def test_joining_with_a_wrong_token_is_one_clear_line(shared: Cluster) -> None:
     env = clean_environment(
         CORRAL_HOME=str(shared.home / "stranger"),
@@ -140,6 +142,7 @@ def test_joining_with_a_wrong_token_is_one_clear_line(shared: Cluster) -> None:
     assert "stranger" not in {n.hostname for n in shared.client.nodes()}
 
 
+@pytest.mark.spec("C64")
 def test_nothing_but_the_manager_listens(shared: Cluster) -> None:
     import psutil
 
@@ -156,6 +159,7 @@ def test_nothing_but_the_manager_listens(shared: Cluster) -> None:
         pass
 
 
+@pytest.mark.spec("C64", "D22")
 def test_a_cluster_behind_tls_serves_its_agent_and_the_command_line(
     tmp_path: Path,
 ) -> None:

@@ -40,6 +40,18 @@ def celery(cluster: Cluster, *arguments: str) -> subprocess.Popen[str]:
 
 
 @pytest.fixture
+def by_hand(cluster: Cluster) -> Iterator[str]:
+    """A worker that somebody starts with Celery's own command."""
+    name = "byhand@corral"
+    process = celery(cluster, "worker", "-n", name, "-P", "solo", "-E")
+    try:
+        yield name
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+@pytest.fixture
 def flower(cluster: Cluster) -> Iterator[httpx.Client]:
     port = free_port()
     where = ("--address=127.0.0.1", f"--port={port}")
@@ -64,9 +76,9 @@ def ask(flower: httpx.Client, path: str) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.spec("B10")
+@pytest.mark.spec("B2", "B10", "D8")
 def test_flower_and_celery_see_the_workers_and_what_they_do(
-    cluster: Cluster, flower: httpx.Client
+    cluster: Cluster, flower: httpx.Client, by_hand: str
 ) -> None:
     (worker,) = cluster.client.workers()
     name = f"{worker.worker_id}@corral"
@@ -92,8 +104,10 @@ def test_flower_and_celery_see_the_workers_and_what_they_do(
     assert "node-" not in str(told["stats"]["broker"])
     said, _ = inspect.communicate(timeout=60)
     assert f"{name}: OK" in said
+    until("the other, too", lambda: ask(flower, "/api/workers?status=1").get(by_hand))
 
 
+@pytest.mark.spec("C46")
 def test_a_profile_is_a_file_of_its_task_and_the_result_is_the_same(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -109,6 +123,10 @@ def test_a_profile_is_a_file_of_its_task_and_the_result_is_the_same(
     assert task["result"] == {"echoed": "hi"}
     listed = cluster.corral("artifacts", "list", task["task_id"])
     assert "profile.html" in listed.out
+
+    heap = cluster.corral("profile", "echo", payload, "--heap")
+    assert heap.code == 0, heap
+    assert "still held at its end" in heap.out
 
     failed = cluster.corral("profile", "echo", "[]", "--json")
     assert failed.code == 1

@@ -268,6 +268,7 @@ async def test_a_redis_that_started_anew_has_another_id(
     await engine.close()
 
 
+@pytest.mark.spec("D22")
 async def test_a_nodes_user_reaches_its_own_queues_and_no_others(
     redis_server: RedisServer,
 ) -> None:

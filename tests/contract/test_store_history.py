@@ -140,6 +140,7 @@ async def test_audit_takes_whatever_a_caller_sent(store: Store) -> None:
     assert await store.check_audit()
 
 
+@pytest.mark.spec("B22")
 async def test_pruning_deletes_what_is_past_its_time_and_nothing_else(
     store: Store, term: int, insert: Insert
 ) -> None:

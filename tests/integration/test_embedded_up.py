@@ -259,6 +259,7 @@ def test_worker_that_cannot_be_read_is_a_usage_error(tmp_path: Path) -> None:
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.spec("C64")
 def test_listening_beyond_this_machine_in_plain_text_is_refused(
     tmp_path: Path,
 ) -> None:

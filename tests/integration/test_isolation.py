@@ -93,6 +93,7 @@ def test_a_job_cannot_read_the_agents_environment(
     assert f"/proc/{agent.pid}/environ: No such file".encode() in heard.stderr
 
 
+@pytest.mark.spec("D22", "D16")
 def test_a_job_cannot_use_more_memory_than_its_limit(tmp_path: Path) -> None:
     eat = "kept = bytearray(400 << 20); print(len(kept))"
     greedy = job(tmp_path, PYTHON, "-c", eat, limits=Limits(memory_mb=100))
@@ -223,6 +224,7 @@ def test_everyone_in_a_sandbox_gets_the_grace(tmp_path: Path) -> None:
 
 
 @LEVELS
+@pytest.mark.spec("D16")
 def test_no_process_of_a_family_remains_after_a_stop(
     tmp_path: Path, level: Level
 ) -> None:

@@ -359,12 +359,15 @@ async def test_hot_statements_find_their_rows_by_key_in_a_table_never_analysed(
     assert ("Index Scan using tasks_pkey" in plan) == (name != "INSERT")
 
 
-async def test_whoever_waits_for_a_connection_is_served_before_newcomers(
-    url: str,
+@pytest.mark.spec("A2", "D15")
+async def test_a_pool_of_one_serves_all_who_wait_in_turn_and_measures_them(
+    url: str, aside: Any
 ) -> None:
     store = PostgresStore(url, pool_size=1)
     await store.open()
     served: list[int] = []
+    told: list[str] = []
+    store.measure(lambda name, seconds: told.append(name))
 
     async def ask(number: int) -> None:
         for _ in range(3):
@@ -372,8 +375,12 @@ async def test_whoever_waits_for_a_connection_is_served_before_newcomers(
             served.append(number)
 
     await asyncio.gather(*(ask(number) for number in range(20)))
+    mine = f"{OURS} and application_name = 'corral'"
+    query = f"select count(*) from pg_stat_activity where {mine}"
+    assert await aside.fetchval(query) == 1 + len(store._lanes())
     await store.close()
     assert served == [*range(20)] * 3
+    assert told == ["pool"] * 60
 
 
 async def test_beats_do_not_wait_for_a_worker_that_is_being_written(

@@ -93,6 +93,7 @@ def test_signed_order_from_the_queue_runs_and_is_reported(
     assert worker.wait_line(lambda line: line["state"] == "ready")["held"] == []
 
 
+@pytest.mark.spec("D22")
 def test_unsigned_foreign_and_repeated_orders_do_not_run(
     worker: Supervised, broker: Broker, manager: StandInManager
 ) -> None:

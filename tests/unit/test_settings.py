@@ -80,10 +80,9 @@ def test_corral_toml_of_the_data_folder_counts_only_where_there_is_none_here(
 
 
 def test_empty_values_count_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORRAL_PORT", "")
-    monkeypatch.setenv("CLUSTER_MANAGER_PORT", "  ")
-    monkeypatch.setenv("API_PORT", "8000")
-    monkeypatch.setenv("REDIS_PASSWORD", "")
+    given = {"CORRAL_PORT": "", "CLUSTER_MANAGER_PORT": "  ", "REDIS_PASSWORD": ""}
+    for name, value in {**given, "API_PORT": "8000"}.items():
+        monkeypatch.setenv(name, value)
     assert (load().port, load().redis_url) == (8000, None)
 
 
@@ -97,6 +96,7 @@ DOCUMENTED = [
     ("CLUSTER_MANAGER_PORT", "8010", "port", 8010),
     ("DEBUG", "true", "debug", True),
     ("MODEL_CACHE_DIR", "/models", "model_cache_dir", Path("/models").absolute()),
+    ("CORRAL_MODEL_DIR", "/models", "model_cache_dir", Path("/models").absolute()),
     ("REDIS_URL", RURL, "redis_url", SecretStr(RURL)),
     ("CELERY_RESULT_BACKEND", "rpc://", "celery_result_backend", SecretStr("rpc://")),
     ("GPU_MEMORY_FRACTION", "0.5", "gpu_memory_fraction", 0.5),

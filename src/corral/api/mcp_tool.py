@@ -212,6 +212,13 @@ TOOLS = {
             WaitForTask,
         ),
         Tool(
+            "explain_task",
+            "GET",
+            "/tasks/{task_id}/explain",
+            "Why a task waits and what would help, or why it ran where it did",
+            OfTask,
+        ),
+        Tool(
             "get_task_logs",
             "GET",
             "/tasks/{task_id}/logs",

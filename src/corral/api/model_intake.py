@@ -57,5 +57,6 @@ def _held(model: HeldIn, lead_s: float) -> HeldModel:
         device=model.device,
         precision=model.precision,
         layers=model.layers,
+        edition=model.edition,
         peaks=model.peaks,
     )

@@ -213,6 +213,7 @@ class HeldIn(Struct):
     device: str | None = None
     precision: str | None = None
     layers: dict[str, int] = {}
+    edition: str = ""
     peaks: dict[int, float] = {}
 
 

@@ -56,6 +56,12 @@ class ScheduleOut(Struct):
     task: ScheduledTask
 
 
+class ScheduleShown(ScheduleOut):
+    """`upcoming` are its next times, `next_at` the first of them."""
+
+    upcoming: list[datetime]
+
+
 class ScheduleListOut(Struct):
     schedules: list[ScheduleOut]
 

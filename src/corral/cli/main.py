@@ -104,6 +104,7 @@ class Root(LazyGroup):
         "ingress": Entry(
             "corral.cli.ingress:ingress", "Take tasks of plain Celery clients.", _MORE
         ),
+        "mcp": Entry("corral.cli.mcp:mcp", "Tools for a coding agent.", _MORE),
         "key": Entry("corral.cli.key:app", "Keys for people.", _MORE),
         "token": Entry("corral.cli.token:app", "Make join tokens for nodes.", _MORE),
         "record": Entry(

@@ -12,7 +12,7 @@ from corral.cli import argument, show
 from corral.cli.connect import connect
 from corral.cli.group import takes
 from corral.cli.run import follow
-from corral.core.profile import PYTHON, TORCH
+from corral.core.profile import MEMORY, PYTHON, TORCH
 
 if TYPE_CHECKING:
     from corral.client import Client, TaskOptions
@@ -32,6 +32,9 @@ def profile(
     torch: Annotated[
         bool, typer.Option("--torch", help="With PyTorch's profiler, and a trace.")
     ] = False,
+    heap: Annotated[
+        bool, typer.Option("--heap", help="What memory it takes, line by line.")
+    ] = False,
     to: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Also put the report's files there."),
@@ -47,7 +50,9 @@ def profile(
     """
     from corral.client import result_of
 
-    options["profile"] = TORCH if torch else PYTHON
+    if torch and heap:
+        raise typer.BadParameter("--torch or --heap, not both")
+    options["profile"] = TORCH if torch else MEMORY if heap else PYTHON
     value = argument.read_json(text)
     with connect(ctx) as client:
         task = follow(client, client.submit(task_type, value, **options).task_id)

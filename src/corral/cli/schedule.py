@@ -156,6 +156,7 @@ def _facts(row: ScheduleInfo) -> list[tuple[str, Any]]:
         ("time zone", row.timezone),
         ("status", row.status),
         ("next", row.next_at),
+        ("then", ", ".join(show.cell(at) for at in row.upcoming[1:])),
         ("last", row.last_at),
         ("last task", row.last_task_id),
         ("note", row.note),

@@ -52,6 +52,9 @@ def agent_group() -> None:
 @manager.command("serve")
 def serve_manager() -> None:
     """Run a manager in the foreground, on the stores the settings name."""
+    # What is imported from here on stays: looking through it for cycles, again and
+    # again while there is more of it, would cost a quarter of the start.
+    gc.disable()
     from corral import settings
     from corral.cli.log import configure, secrets_of
 
@@ -124,9 +127,9 @@ def _run_manager(config: Settings) -> int:
     )
     # Tens of thousands of live tasks hold no cycles: looking through them again and
     # again for some would cost a fifth of the manager's time.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 50, 1_000)
+    gc.enable()
     with contextlib.suppress(SystemExit):
         server.run()
     if failure:
@@ -156,7 +159,9 @@ async def _open(config: Settings, files: Files) -> Manager:
     from corral.manager.manager import Manager
     from corral.store.postgres import PostgresStore
 
-    store = PostgresStore(files.database_url, objects=files.objects)
+    store = PostgresStore(
+        files.database_url, objects=files.objects, pool_size=config.database_pool_size
+    )
     engine = Dispatcher(files.redis_url)
     await _wait_for("the database", store.open, config.wait_for_stores_s)
     await _wait_for("Redis", engine.server_id, config.wait_for_stores_s)
@@ -166,6 +171,8 @@ async def _open(config: Settings, files: Files) -> Manager:
         manager_config(config, files.cluster_secret),
         objects=files.objects,
     )
+    meter = boss.cluster.meters.store
+    store.measure(lambda name, seconds: meter.add(seconds, name))
     await boss.start()
     await boss.access.ensure(files.admin_key, Scope.ADMIN, "admin")
     if config.bootstrap_api_key is not None:

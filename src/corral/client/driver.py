@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
+from corral.client import origin
 from corral.client.endpoint import Awaiting, Blocking
 from corral.client.exchange import Flow, Items, Lost, Pause, Request, Response, Stream
 from corral.client.persistence import Outcome, Patience, Persistence, Step
@@ -48,6 +49,7 @@ class _Face:
 
     @property
     def url(self) -> str:
+        """The manager it talks to."""
         return self._target.url
 
     def _options(self) -> dict[str, Any]:
@@ -68,7 +70,7 @@ class _Face:
             "url": request.path,
             "params": request.query or None,
             "content": request.body,
-            "headers": dict(request.headers),
+            "headers": {**origin.headers(), **request.headers},
             "timeout": httpx.Timeout(
                 self._timeout_s, read=self._timeout_s + request.wait_s, pool=None
             ),
@@ -80,6 +82,7 @@ class BlockingDriver(_Face, Blocking):
         self._http = httpx.Client(**options)
 
     def drive(self, flow: Flow[T]) -> T:
+        """Carry out one call as it is declared; its value, or what it raises."""
         steps = self._persistence.persist(flow)
         outcome: Outcome = None
         while True:
@@ -91,6 +94,7 @@ class BlockingDriver(_Face, Blocking):
             outcome = self._perform(step)
 
     def iterate(self, stream: Stream[T]) -> Iterator[T]:
+        """The values of a call that goes on, each as soon as it comes."""
         steps = self._persistence.persist(stream)
         outcome: Outcome = None
         while (step := _next(steps, outcome)) is not None:
@@ -111,6 +115,7 @@ class BlockingDriver(_Face, Blocking):
             return _lost(error)
 
     def close(self) -> None:
+        """Let go of its connections; it cannot be used after that."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -130,6 +135,7 @@ class AwaitingDriver(_Face, Awaiting):
         self._http = httpx.AsyncClient(**options)
 
     async def drive(self, flow: Flow[T]) -> T:
+        """Carry out one call as it is declared; its value, or what it raises."""
         steps = self._persistence.persist(flow)
         outcome: Outcome = None
         while True:
@@ -141,6 +147,7 @@ class AwaitingDriver(_Face, Awaiting):
             outcome = await self._perform(step)
 
     async def iterate(self, stream: Stream[T]) -> AsyncIterator[T]:
+        """The values of a call that goes on, each as soon as it comes."""
         steps = self._persistence.persist(stream)
         outcome: Outcome = None
         while (step := _next(steps, outcome)) is not None:
@@ -162,6 +169,7 @@ class AwaitingDriver(_Face, Awaiting):
             return _lost(error)
 
     async def close(self) -> None:
+        """Let go of its connections; it cannot be used after that."""
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:

@@ -16,7 +16,10 @@ from corral.client.value import Submitted, Value
 
 
 class ScheduleInfo(Value, frozen=True, kw_only=True):
-    """A schedule; `note` says why its last run was left out, if it was."""
+    """A schedule; `note` says why its last run was left out, if it was.
+
+    `upcoming` are its next times, when one schedule is asked for.
+    """
 
     name: str
     cron: str
@@ -31,6 +34,7 @@ class ScheduleInfo(Value, frozen=True, kw_only=True):
     note: str | None = None
     created_at: datetime | None = None
     task: dict[str, Any] = {}
+    upcoming: list[datetime] = []
 
 
 class _Schedules(msgspec.Struct):

@@ -58,7 +58,7 @@ class TaskOptions(TypedDict, total=False):
     gang_rank: int
     gang_size: int
     no_cache: bool
-    profile: Literal["python", "torch"]
+    profile: Literal["python", "torch", "memory"]
 
 
 def id_of(task: TaskRef) -> str:

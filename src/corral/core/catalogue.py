@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from corral.core.peer import edition_of, mark_of
 from corral.core.tree import fault_of
 from corral.errors import InvalidField
 
@@ -92,6 +93,16 @@ class CatalogueModel:
     @property
     def size_bytes(self) -> int:
         return sum(file.size for file in self.files)
+
+    @property
+    def edition(self) -> str:
+        """What a worker that has it in memory must have loaded; empty while its source
+        is being read.
+        """
+        if self.status != READY:
+            return ""
+        mark = mark_of((file.sha256, file.name) for file in self.files)
+        return edition_of(mark, self.model_type, self.dtype, self.trust_remote_code)
 
     @property
     def needs_mb(self) -> float | None:

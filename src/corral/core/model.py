@@ -43,7 +43,7 @@ class HeldModel:
 
     `size_mb` is None where its class does not say; `load_s` is what the load took.
     `layers` are how many of its layers are on which device; `peaks` what a batch of so
-    many calls takes beside it, in MB.
+    many calls takes beside it, in MB; `edition` what of the catalogue was loaded.
     """
 
     name: str
@@ -55,6 +55,7 @@ class HeldModel:
     precision: str | None = None
     layers: Mapping[str, int] = field(default_factory=dict)
     peaks: Mapping[int, float] = field(default_factory=dict)
+    edition: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from corral.core.constraint import NODE_LABELS, TOLERATES
 from corral.core.gang import GANG
 from corral.core.need import NEEDS
 from corral.core.profile import PROFILE
-from corral.core.result_cache import CACHE, CACHED, NO_CACHE
+from corral.core.result_cache import CACHE, CACHED, NO_CACHE, SAME
 from corral.core.share import GROUP, GROUP_LIMIT, PREEMPTIBLE
 from corral.core.trace import PARENT, REQUEST
 from corral.errors import InvalidField
@@ -25,7 +25,7 @@ looks for it as a label."""
 OWN = frozenset(
     {
         *(NOTIFY, NODE_LABELS, TOLERATES, GROUP, GROUP_LIMIT, PREEMPTIBLE, NEEDS, GANG),
-        *(CACHE, CACHED, NO_CACHE, REQUEST, PARENT, PROFILE),
+        *(CACHE, CACHED, NO_CACHE, SAME, REQUEST, PARENT, PROFILE),
     }
 )
 """Every label that is Corral's own."""

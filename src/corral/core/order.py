@@ -29,6 +29,8 @@ class OrderItem:
     traceparent: str = ""
     profile: str = ""
     """The kind of profiler it runs under, if any."""
+    edition: str = ""
+    """What of its model the catalogue has now; empty where it does not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,12 @@ def mark_of(files: Iterable[tuple[str, str]]) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
+def edition_of(mark: str, kind: str, dtype: str | None, trusts: bool) -> str:
+    """The same for what a load makes the same of: files, and how they are read."""
+    told = f"{mark} {kind} {dtype or ''} {trusts}"
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
 def signature(secret: str, sha256: str, until: int) -> str:
     """Lets a file be taken until then, in epoch seconds."""
     text = f"{sha256} {until}".encode()

@@ -11,7 +11,8 @@ PROFILE = "corral.profile"
 """The label of a task to be profiled; it holds how."""
 PYTHON: Final = "python"
 TORCH: Final = "torch"
-KINDS = (PYTHON, TORCH)
+MEMORY: Final = "memory"
+KINDS = (PYTHON, TORCH, MEMORY)
 
 
 def profile_label(kind: str | None, job_type: str) -> dict[str, str]:
@@ -23,7 +24,9 @@ def profile_label(kind: str | None, job_type: str) -> dict[str, str]:
     if kind is None:
         return {}
     if kind not in KINDS:
-        raise InvalidField("profile must be 'python' or 'torch'", field="profile")
+        raise InvalidField(
+            f"profile must be one of {', '.join(KINDS)}", field="profile"
+        )
     if job_type == JOB_TYPE:
         raise InvalidField(
             "a command cannot be profiled from outside: have it run its own profiler "

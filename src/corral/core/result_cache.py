@@ -7,13 +7,13 @@ whom asks: whoever may submit may read every task.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from corral.core.catalogue import READING, CatalogueModel
+from corral.core.catalogue import READY, CatalogueModel
 from corral.core.gang import GANG
 from corral.core.job import ONLY_ON
 from corral.core.job_type import JobType
@@ -23,6 +23,8 @@ CACHE = "corral.cache"
 """The label of a task whose result is to be kept; it holds the question."""
 CACHED = "corral.cached"
 """The label of a task that was answered with a kept result; it names whose that was."""
+SAME = "corral.same_as"
+"""The label of a task that asked what another was at; it names that one."""
 NO_CACHE = "corral.no_cache"
 """The label of a task that is to run even where its answer is known."""
 ROW_BYTES = 256
@@ -104,6 +106,10 @@ def question_of(
         return None
     name = _model_of(spec, told)
     model = models.get(name)
+    if model is not None and spec.model is None:
+        # Nobody plans for what the input alone names: which revision of it answers is
+        # its worker's affair.
+        return None
     version = version_of(job_type, model)
     if version is None:
         return None
@@ -135,7 +141,7 @@ def version_of(job_type: JobType, model: CatalogueModel | None) -> str | None:
     """What must not change while answers stand; None while that is not known."""
     parts: list[Any] = [job_type.target, job_type.output_schema or ""]
     if model is not None:
-        if model.status == READING:
+        if model.status != READY:
             return None
         files = [(file.name, file.sha256) for file in model.files]
         parts += [model.revision, model.dtype or "", model.source, files]
@@ -156,7 +162,23 @@ def answered(task: Task, kept: KeptResult, now: datetime) -> Task:
 
 def cached_from(task: Task) -> str | None:
     """The task whose result this one was answered with; None for one that ran."""
-    return task.spec.labels.get(CACHED) if task.run == 1 else None
+    if task.run > 1:
+        return None
+    labels = task.spec.labels
+    if task.state is State.COMPLETED and task.worker_id is None and SAME in labels:
+        return labels[SAME]
+    return labels.get(CACHED)
+
+
+def same_as(task_id: str) -> str:
+    """What a task needs that waits for the answer of this one."""
+    return f"{SAME} {task_id}"
+
+
+def awaited_in(needs: Iterable[str]) -> str | None:
+    """The task whose answer is needed, if one is."""
+    start = f"{SAME} "
+    return next((n.removeprefix(start) for n in needs if n.startswith(start)), None)
 
 
 def no_cache_label(is_asked: bool) -> dict[str, str]:

@@ -33,6 +33,8 @@ TRANSITIONS: Mapping[State, frozenset[State]] = MappingProxyType(
         State.QUEUED: frozenset(
             {
                 State.ASSIGNED,
+                # With the result of another task that asked the same.
+                State.COMPLETED,
                 State.FAILED,
                 State.ERROR,
                 State.CANCELLED,

@@ -32,6 +32,12 @@ class Trace:
         told = {REQUEST: self.request_id, PARENT: self.traceparent}
         return {key: value for key, value in told.items() if value}
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """For a request that is made for it."""
+        told = {"X-Request-ID": self.request_id, "traceparent": self.traceparent}
+        return {name: value for name, value in told.items() if value}
+
 
 NO_TRACE = Trace()
 

@@ -77,6 +77,8 @@ def _item(item: OrderItem) -> dict[str, Any]:
         out["traceparent"] = item.traceparent
     if item.profile:
         out["profile"] = item.profile
+    if item.edition:
+        out["edition"] = item.edition
     return out
 
 

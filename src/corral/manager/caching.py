@@ -76,6 +76,7 @@ class Caching:
         self.limit_bytes = limit_bytes
         self.models: Callable[[], dict[str, CatalogueModel]] = dict
         """The catalogue, by name."""
+        self.on_step: Callable[[], None] = lambda: None
         self._figures: dict[str, CacheFigures] = {}
         self._asked = CacheFigures()
         self._used: dict[str, datetime] = {}
@@ -97,6 +98,7 @@ class Caching:
 
     async def step(self) -> None:
         """Forget what is past its time, or of types that keep nothing any more."""
+        self.on_step()
         now = self._clock.now()
         since = {
             kind.name: now - timedelta(seconds=kind.cache_ttl_s)
@@ -137,7 +139,7 @@ class Caching:
         keys = {
             task.id: read_label(task.spec.labels[CACHE]).key
             for task in tasks
-            if _is_asked(task.spec, now)
+            if is_asked(task.spec, now)
         }
         if not keys:
             return {}
@@ -216,6 +218,17 @@ class Caching:
         self._figures[name] = old.after(is_hit=is_hit)
         self._asked = self._asked.after(is_hit=is_hit)
 
+    def fresh(self, key: str) -> KeptResult | None:
+        """An answer that has just come, and is being written."""
+        return self._unsaved.get(key)
+
+    def found(self, name: str) -> None:
+        """What was not known when it was asked for came in time."""
+        old = self._figures.get(name, CacheFigures())
+        self._figures[name] = replace(old, hits=old.hits + 1, misses=old.misses - 1)
+        all_ = self._asked
+        self._asked = replace(all_, hits=all_.hits + 1, misses=all_.misses - 1)
+
     # on the way out ------------------------------------------------------------
     def keep(self, task: Task, result: str | None) -> None:
         """A marked task has completed: have its result for others, written soon."""
@@ -288,7 +301,8 @@ class Caching:
         return count
 
 
-def _is_asked(spec: TaskSpec, now: datetime) -> bool:
+def is_asked(spec: TaskSpec, now: datetime) -> bool:
+    """May a result of before answer this task?"""
     if CACHE not in spec.labels or NO_CACHE in spec.labels:
         return False
     return spec.run_after is None or spec.run_after <= now

@@ -103,6 +103,7 @@ class Catalogue:
         self._changed: set[str] = set()
         models.on_load = self.note_load
         models.on_held = self.note_held
+        models.edition = self.edition
 
     async def load(self) -> None:
         self.entries = {m.name: m for m in await self._store.catalogue()}
@@ -235,6 +236,11 @@ class Catalogue:
             InvalidField: with the largest card.
         """
         check_room(self._cluster, self.entries.get(spec.model or ""), spec)
+
+    def edition(self, name: str) -> str:
+        """What workers must have loaded of a model; empty where nobody says."""
+        entry = self.entries.get(name)
+        return entry.edition if entry is not None else ""
 
     # what nodes ask ------------------------------------------------------------
     async def bill(self, name: str, node_id: str = "") -> Bill:

@@ -85,6 +85,8 @@ class Dispatching:
         self.is_engine_up = True
         self.on_left: Callable[[str], None] = lambda task_id: None
         """Told of every member of a gang whose order could not be handed over."""
+        self.edition: Callable[[str], str] = lambda model: ""
+        """What the catalogue has of a model now."""
         self.in_hand: set[str] = set()
         """Tasks that were planned and whose order is not open yet."""
 
@@ -363,6 +365,7 @@ class Dispatching:
                 if tracing is not None
                 else t.spec.labels.get(PARENT, ""),
                 profile=t.spec.labels.get(PROFILE, ""),
+                edition=self.edition(t.spec.model) if t.spec.model else "",
             )
             for t in ready.tasks
         )

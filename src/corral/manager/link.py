@@ -58,6 +58,8 @@ class WorkerLink:
     """The key of the breaker that keeps it from being started."""
     wanted_at: float | None = None
     """Since when (monotonic) it should register but has not."""
+    is_stale: bool = False
+    """Its process takes itself for registered, though that was declared dead."""
     registered_at: float | None = None
     """Since when (monotonic) it is loading, while it is."""
     start_s: float = 2.0

@@ -15,7 +15,7 @@ from corral.core.job_type import OWN_TYPES
 from corral.core.report import Outcome
 from corral.core.retry import Settlement
 from corral.core.task import TERMINAL, State, Task, TaskSpec
-from corral.manager.tally import MICROSECONDS, Counter, Family, Histogram
+from corral.manager.tally import MICROSECONDS, STATEMENT, Counter, Family, Histogram
 
 
 def _ended() -> Counter:
@@ -81,6 +81,14 @@ class Meters:
             "corral_scheduler_decision_seconds",
             "The same for each task that was given to a worker.",
             buckets=MICROSECONDS,
+        )
+    )
+    store: Histogram = field(
+        default_factory=lambda: Histogram(
+            "corral_store_seconds",
+            "How long statements took in the database.",
+            ("connection",),
+            buckets=STATEMENT,
         )
     )
     loads: Counter = field(default_factory=_loads)

@@ -92,6 +92,8 @@ class Models:
         self._events: list[Event] = []
         self.on_load: Callable[[WorkerLink, HeldModel], None] = lambda link, model: None
         self.on_held: Callable[[WorkerLink, HeldModel], None] = lambda link, model: None
+        self.edition: Callable[[str], str] = lambda model: ""
+        dispatching.edition = lambda model: self.edition(model)
 
     async def load(self) -> None:
         """Take up what the store has, before anything is planned."""
@@ -323,8 +325,14 @@ class Models:
                 and model.last_used is not None
                 and (now - model.last_used).total_seconds() >= self._config.idle_s
             }
+        gone |= {m.name for m in link.shelf.held.values() if self._is_old(m)}
         for name in sorted(gone):
             await self._ask_to_drop(link, name)
+
+    def _is_old(self, model: HeldModel) -> bool:
+        """Has the catalogue another edition now? No task may use this one any more."""
+        now = self.edition(model.name)
+        return bool(now and model.edition) and now != model.edition
 
     async def fetch(self, link: WorkerLink, model: str, by: str = _OWNER) -> str:
         """Have a worker bring a model's files to its node; the task that does."""

@@ -21,6 +21,7 @@ import msgspec
 
 from corral.core.notice import Notice, public, urls_of
 from corral.core.task import Task, TaskSpec
+from corral.core.trace import trace_of
 from corral.errors import CorralError, InvalidField, StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.neighbour import status_of
@@ -233,7 +234,8 @@ class Notifying:
         """None once the receiver has it, else what went wrong."""
         body = msgspec.json.encode(told(task, self._clock.now()))
         delivery = f"{notice.task_id}:{notice.run}"
-        facts = Facts("task.ended", delivery, notice.tries + 1)
+        trace = trace_of(task.spec.labels)
+        facts = Facts("task.ended", delivery, notice.tries + 1, trace)
         return await self._courier.post(notice.url, body, facts)
 
 
@@ -248,6 +250,7 @@ def told(task: Task, now: datetime) -> dict[str, Any]:
         "run": task.run,
         "created_at": task.created_at,
         "labels": public(spec.labels),
+        "request_id": trace_of(spec.labels).request_id or None,
     }
     return {"event": "task.ended", "sent_at": now, "task": brief}
 

@@ -23,12 +23,11 @@ from corral.manager.dispatching import Dispatching
 from corral.manager.lingering import stopped
 from corral.manager.orphan import homeless, orphan
 from corral.manager.settling import Settling
-from corral.manager.state import Cluster, NodeLink, OpenOrder, WorkerLink
+from corral.manager.state import Cluster, NodeLink, WorkerLink
 from corral.scheduler.value import TypesServed, WorkerGone
 from corral.store.base import Event, Store
 
 log = logging.getLogger(__name__)
-RESTORED = "restored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +256,7 @@ class Registry:
             if link.registered_at is not None:
                 link.start_s = self._clock.monotonic() - link.registered_at
                 link.registered_at = None
-            self._cluster.scheduler.apply(serving.ready(link))
+            self._cluster.scheduler.apply(serving.ready(self._cluster, link))
             self._dispatching.kick()
 
     async def retire(
@@ -336,6 +335,7 @@ class Registry:
         if worker.incarnation is not None and beat.pid != worker.pid:
             # The process that registered is not the one the agent has: it is dead.
             await self.retire(link, beat.state)
+        link.is_stale = worker.incarnation is None and beat.incarnation is not None
         if worker.incarnation is None or beat.pid != worker.pid:
             self.set_serving(link, _not_serving(beat.state), beat.error)
             return sorted(beat.held)
@@ -378,14 +378,6 @@ class Registry:
             if not is_ours:
                 link.drops.add((task_id, attempt))
         return sorted(link.drops)
-
-    def restore_order(self, link: WorkerLink, task: Task) -> None:
-        """After a restart: this worker holds the attempt, unless its beats say no."""
-        order = link.orders.get(RESTORED)
-        if order is None:
-            now = self._clock.monotonic()
-            order = link.orders[RESTORED] = OpenOrder(RESTORED, now, set())
-        order.left.add(task.id)
 
     async def _tell(
         self, kind: str, title: str, node_id: str, severity: str = "info"

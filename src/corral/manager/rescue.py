@@ -7,6 +7,7 @@ store is.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 
 from corral.core.node import NodeState
@@ -20,11 +21,13 @@ from corral.manager.liveness import Liveness
 from corral.manager.registry import Registry
 from corral.manager.secret import node_password
 from corral.manager.settling import Settling
-from corral.manager.state import Cluster
+from corral.manager.state import Cluster, OpenOrder, WorkerLink
 from corral.scheduler.value import TasksGone, TasksQueued
 from corral.store.base import Store
 
 log = logging.getLogger(__name__)
+_OPEN = 2
+"""As many orders a slot may have: one at work, one ahead."""
 
 
 class Rescue:
@@ -56,6 +59,17 @@ class Rescue:
         if self._cluster.is_dirty:
             await self.reconcile()
         self._watch_registrations()
+        await self._wake_stale()
+
+    async def _wake_stale(self) -> None:
+        """Who outlived the loss of its node asks what changed, and so begins anew.
+
+        One that is at work finds out by itself, with its next report.
+        """
+        stale = [w.id for w in self._cluster.workers.values() if w.is_stale]
+        if stale:
+            with contextlib.suppress(EngineUnavailable):
+                await self._engine.ring(stale)
 
     def _watch_registrations(self) -> None:
         """A worker that should be there but never registers is shown as broken."""
@@ -193,9 +207,19 @@ class Rescue:
         link = self._cluster.link_of(task)
         if link is None or link.worker.incarnation != task.incarnation:
             return False
-        self._registry.restore_order(link, task)
+        self._restore(link, task)
         self._cluster.taken(task)
         return True
+
+    def _restore(self, link: WorkerLink, task: Task) -> None:
+        """This worker holds the attempt, unless its beats say no."""
+        # Which came together nobody knows: apart, none looks as if it took no slot.
+        if len(link.orders) < _OPEN * link.worker.spec.concurrency:
+            order = OpenOrder(f"restored {task.id}", self._clock.monotonic(), set())
+            self._cluster.open_order(link, order)
+        else:
+            order = min(link.orders.values(), key=lambda order: len(order.left))
+        order.left.add(task.id)
 
     def _keep(self, task: Task, seen: float) -> bool:
         """Its node was lost before we began: it may go elsewhere, unless too early."""

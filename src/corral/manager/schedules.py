@@ -24,10 +24,12 @@ from corral.core.schedule import (
     moment_text,
 )
 from corral.core.task import Task, TaskSpec
+from corral.core.trace import Trace
 from corral.errors import Conflict, CorralError, NotFound, UnknownTaskType
 from corral.manager.clock import Clock, new_id, new_task_id
 from corral.manager.cron import Cron
 from corral.manager.schema import check_payload
+from corral.manager.settling import told_of
 from corral.manager.state import Cluster
 from corral.manager.submitting import Answer, Submitting
 from corral.store.base import Store
@@ -74,6 +76,14 @@ class Schedules:
         """Raises NotFound when there is none of that name."""
         if (found := self._rows.get(name)) is None:
             raise NotFound(f"no schedule {name[:128]!r}", schedule=name[:128])
+        return found
+
+    def upcoming(self, schedule: Schedule, most: int) -> list[datetime]:
+        """Its next times; none while it is paused."""
+        at, found = schedule.next_at, list[datetime]()
+        while at is not None and len(found) < most:
+            found.append(at)
+            at = _cron(schedule).after(at)
         return found
 
     async def add(self, schedule: Schedule) -> Schedule:
@@ -123,7 +133,7 @@ class Schedules:
             await self._store.delete_schedule(name)
             self._rows.pop(name, None)
 
-    async def run_now(self, name: str, key: str | None = None) -> Task:
+    async def run_now(self, name: str, trace: Trace, key: str | None = None) -> Task:
         """One run beside the plan; the same key again makes no second one.
 
         Raises:
@@ -134,6 +144,7 @@ class Schedules:
             spec = found.extra_spec(
                 new_task_id(), key or new_task_id(), self._clock.now()
             )
+            spec = _traced(spec, trace)
             if found.overlap is Overlapping.SKIP and self._is_other(name, spec):
                 raise Conflict(
                     f"a run of {name!r} is under way, and its runs may not overlap",
@@ -243,20 +254,30 @@ def _firing(schedule: Schedule, now: datetime, living: set[str]) -> _Firing:
         runs, note = (), f"the run of {last} was left out: one before it still lives"
     elif not runs:
         note = f"runs up to {last} were missed and left out"
-    specs = tuple(schedule.spec(new_task_id(), at, now) for at in runs)
+    specs = tuple(
+        _traced(schedule.spec(new_task_id(), at, now), Trace(new_id("schedule")))
+        for at in runs
+    )
     return _Firing(schedule, due[-1], specs, note)
+
+
+def _traced(spec: TaskSpec, trace: Trace) -> TaskSpec:
+    return replace(spec, labels={**spec.labels, **trace.labels})
 
 
 def _moved(firing: _Firing, answers: Sequence[Answer], now: datetime) -> Schedule:
     """The schedule after its runs, with its next time."""
     schedule, note = firing.schedule, firing.note
     last_at, last_id = schedule.last_at, schedule.last_task_id
-    for answer in answers:
+    for spec, answer in zip(firing.specs, answers, strict=True):
+        told = {"schedule": schedule.name}
         if isinstance(answer, CorralError):
             note = f"its task was refused: {answer.message}"
-            log.warning("schedule %s: %s", schedule.name, note)
+            extra = told | told_of(spec)
+            log.warning("schedule %s: %s", schedule.name, note, extra=extra)
         else:
             last_at, last_id = firing.last, answer.task.id
+            log.info("schedule_fired", extra=told | told_of(answer.task.spec))
     # Never the same time again, even when the clock was set back.
     next_at = _cron(schedule).after(max(now, firing.last))
     return replace(

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from corral.core.gpu_binding import read_wish
 from corral.core.worker import WorkerState
-from corral.manager.state import WorkerLink
-from corral.scheduler.value import WorkerAway, WorkerBroken, WorkerGone, WorkerReady
+from corral.manager.state import Cluster, WorkerLink
+from corral.scheduler.value import (
+    HeldOrder,
+    WorkerAway,
+    WorkerBroken,
+    WorkerGone,
+    WorkerReady,
+)
 
 
-def ready(link: WorkerLink) -> WorkerReady:
+def ready(cluster: Cluster, link: WorkerLink) -> WorkerReady:
     worker = link.worker
     return WorkerReady(
         worker.id,
@@ -21,7 +27,20 @@ def ready(link: WorkerLink) -> WorkerReady:
         others_mb=link.shelf.others_mb,
         gpus=float(read_wish(worker.spec.gpus).count),
         is_telling=True,
+        held=_held(cluster, link),
     )
+
+
+def _held(cluster: Cluster, link: WorkerLink) -> tuple[HeldOrder, ...]:
+    """What it has: after a restart of ours nobody else can say what may be stopped."""
+    found = []
+    for order in link.orders.values():
+        known = sorted(order.left & cluster.tasks.keys())
+        tasks = [cluster.tasks[task_id] for task_id in known]
+        times = [t.assigned_at.timestamp() for t in tasks if t.assigned_at is not None]
+        waiting = tuple(map(cluster.waiting, tasks))
+        found.append(HeldOrder(waiting, min(times, default=0.0)))
+    return tuple(sorted(found, key=lambda order: order.since))
 
 
 def room_mb(link: WorkerLink) -> float | None:

@@ -51,6 +51,8 @@ class Settling:
         """Told of every member of a gang that has ended or waits again."""
         self.on_result: Callable[[Task, str | None], None] = lambda task, result: None
         """Told of every task that has completed and whose result is to be kept."""
+        self.on_asked_end: Callable[[Task, State], None] = lambda task, state: None
+        """Told of every task with such a result that has ended or waits again."""
         self._writes: GroupCommit[Sequence[Settlement], set[str]] = GroupCommit(
             self._commit
         )
@@ -89,6 +91,10 @@ class Settling:
         ]
         return await self._writes.put(rows) if rows else set()
 
+    async def finish(self, rows: Sequence[Settlement]) -> set[str]:
+        """End tasks that need no worker; ids that changed."""
+        return await self._writes.put(rows) if rows else set()
+
     async def _commit(self, batch: Sequence[Sequence[Settlement]]) -> list[set[str]]:
         flat = [s for rows in batch for s in rows]
         try:
@@ -122,7 +128,8 @@ class Settling:
             if row.state is State.QUEUED:
                 again.append(self._back(task, row, worked_s))
             else:
-                if CACHE in task.spec.labels and row.state is State.COMPLETED:
+                is_kept = CACHE in task.spec.labels and task.worker_id is not None
+                if is_kept and row.state is State.COMPLETED:
                     self.on_result(task, row.result)
                 doomed |= self._end(task, row.state, worked_s)
         self._cluster.meters.settle(settled)
@@ -139,6 +146,8 @@ class Settling:
 
     def _back(self, task: Task, row: Settlement, worked_s: float) -> Task:
         self._cluster.close_attempt(task, worked_s)
+        if CACHE in task.spec.labels:
+            self.on_asked_end(task, row.state)
         spec = task.spec
         if row.run_after is not None:
             spec = replace(spec, run_after=row.run_after)
@@ -173,6 +182,8 @@ class Settling:
         else:
             doomed = dict.fromkeys(scheduler.dependents(task.id), task.id)
         self._cluster.end(task.id)
+        if CACHE in task.spec.labels:
+            self.on_asked_end(task, state)
         return doomed
 
     async def _doom(self, doomed: Mapping[str, str]) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from corral.core.job import ONLY_ON
-from corral.core.result_cache import CACHE
+from corral.core.result_cache import CACHE, SAME, same_as
 from corral.core.task import State, Task, TaskSpec
 from corral.errors import (
     BadRequest,
@@ -25,6 +25,7 @@ from corral.manager.clock import Clock
 from corral.manager.commit import GroupCommit
 from corral.manager.dispatching import Dispatching, Ready
 from corral.manager.explaining import expected_s
+from corral.manager.merging import Merging
 from corral.manager.schema import check_payload
 from corral.manager.secrets_vault import Vault
 from corral.manager.settling import FOLLOWED_S, Settling, told_of
@@ -71,6 +72,7 @@ class Submitting:
         self._clock = clock
         self._vault = vault
         self._caching = caching
+        self._merging = Merging(cluster, caching, settling, dispatching, clock)
         self.check_model: Callable[[TaskSpec], None] = lambda spec: None
         self._writes: GroupCommit[list[_Entry], None] = GroupCommit(self._commit)
 
@@ -78,8 +80,11 @@ class Submitting:
         """Accept each task or say why not; one answer per spec, in order."""
         entries = await self._check(specs)
         checked = [e for e in entries if e.answer is None]
-        await self._answer_known(checked)
-        await self._writes.put(checked)
+        marked = await self._answer_known(checked)
+        try:
+            await self._writes.put(checked)
+        finally:
+            self._merging.stored(marked)
         # What they depend on may have ended before, or since it was looked for.
         needs = {need for e in checked if _is_new(e.answer) for need in e.needs}
         if needs:
@@ -105,14 +110,18 @@ class Submitting:
             entries.append(entry)
         return entries
 
-    async def _answer_known(self, entries: list[_Entry]) -> None:
-        """Those whose result is known from before are stored as they ended."""
-        marked = [e.task for e in entries if CACHE in e.task.spec.labels]
+    async def _answer_known(self, entries: list[_Entry]) -> list[Task]:
+        """Those whose result is known from before are stored as they ended; of the
+        rest, those that ask what another is at wait for it. All that might have been.
+        """
+        marked = [e for e in entries if CACHE in e.task.spec.labels]
         if not marked:
-            return
-        known = await self._caching.answer(marked)
-        for entry in entries:
-            entry.task = known.get(entry.task.id, entry.task)
+            return []
+        known = await self._caching.answer([e.task for e in marked])
+        for entry in marked:
+            task = known.get(entry.task.id)
+            entry.task = task or self._merging.join(entry.task)
+        return [e.task for e in marked]
 
     async def _look_up(self, specs: Sequence[TaskSpec]) -> dict[str, State]:
         """States of dependencies that are neither live nor part of this submit."""
@@ -217,7 +226,10 @@ class Submitting:
         waiting = []
         for entry in entries:
             task = self._cluster.tasks[entry.task.id] = entry.task
-            waiting.append(self._cluster.waiting(task, entry.needs))
+            needs = entry.needs
+            if SAME in task.spec.labels:
+                needs |= {same_as(task.spec.labels[SAME])}
+            waiting.append(self._cluster.waiting(task, needs))
         self._cluster.scheduler.apply(TasksQueued(tuple(waiting)))
         new = {e.task.id for e in entries}
         direct: list[PlannedOrder] = []

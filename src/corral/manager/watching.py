@@ -6,10 +6,10 @@ Only while somebody listens; what comes and goes between two looks is not seen.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from corral.core.notice import public
 from corral.core.worker import REST_STATE, WorkerState
@@ -20,6 +20,7 @@ from corral.manager.ring import Change, Fact
 from corral.manager.state import Cluster, NodeLink, WorkerLink
 from corral.manager.tap import Tap
 
+V = TypeVar("V")
 LOOK_S = 0.25
 _FIGURES_S = 0.5
 
@@ -94,7 +95,10 @@ class Watching:
                 key: _worker(link, before.workers.get(key))
                 for key, link in cluster.workers.items()
             },
-            {key: _node(link) for key, link in cluster.nodes.items()},
+            {
+                key: _node(link, before.nodes.get(key))
+                for key, link in cluster.nodes.items()
+            },
             dict(cluster.progress),
         )
 
@@ -163,16 +167,24 @@ def _worker(link: WorkerLink, known: _Worker | None) -> _Worker:
     return _Worker(row.spec.name, row.node_id, row.state, row.error, frozenset(held))
 
 
-def _node(link: NodeLink) -> _Node:
-    return _Node(link.node.hostname, str(link.node.state), bool(link.holds))
+def _node(link: NodeLink, known: _Node | None) -> _Node:
+    made = _Node(link.node.hostname, str(link.node.state), bool(link.holds))
+    return known if known == made else made
+
+
+def _differing(old: Mapping[str, V], new: Mapping[str, V]) -> list[str]:
+    """What is there, or was: hardly ever much, of thousands that stayed the same."""
+    found = [key for key, value in new.items() if old.get(key) is not value]
+    if len(old) + len(found) > len(new):
+        found += [key for key in old if key not in new]
+    return found
 
 
 def _workers(before: _Picture, seen: _Picture, now: datetime) -> Iterator[Fact]:
-    for key in before.workers.keys() | seen.workers.keys():
+    for key in _differing(before.workers, seen.workers):
         old, new = before.workers.get(key), seen.workers.get(key)
         row = new or old
-        if old is new or row is None:
-            continue
+        assert row is not None
         who = {"worker_id": key, "name": row.name, "node_id": row.node_id}
         place = (row.node_id, key)
         had = old.models if old else frozenset()
@@ -206,11 +218,10 @@ def _status(old: _Worker | None, new: _Worker | None) -> dict[str, Any]:
 
 
 def _nodes(before: _Picture, seen: _Picture, now: datetime) -> Iterator[Fact]:
-    for key in before.nodes.keys() | seen.nodes.keys():
+    for key in _differing(before.nodes, seen.nodes):
         old, new = before.nodes.get(key), seen.nodes.get(key)
         row = new or old
-        if old == new or row is None:
-            continue
+        assert row is not None
         data = {
             "node_id": key,
             "hostname": row.hostname,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import httpx
 
 from corral.core.retry import RetryPolicy
+from corral.core.trace import NO_TRACE, Trace
 from corral.errors import InvalidField
 from corral.manager.spent import read_away
 from corral.manager.target import GatewayConfig, pin
@@ -39,6 +40,7 @@ class Facts:
     event: str
     delivery: str
     number: int = 1
+    trace: Trace = NO_TRACE
 
 
 class Courier:
@@ -104,6 +106,7 @@ class Courier:
             ("x-corral-delivery", facts.delivery),
             ("x-corral-try", str(facts.number)),
             ("x-corral-signature", f"sha256={signature(self._config.secret, body)}"),
+            *facts.trace.headers.items(),
         ]
 
     def _open(self) -> httpx.AsyncHTTPTransport:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from corral.scheduler.estimate import Estimates
 from corral.scheduler.explanation import Placement, Terms
 from corral.scheduler.fleet import Worker
 from corral.scheduler.recent import Recent
 from corral.scheduler.smith import Cost
-from corral.scheduler.value import Waiting
+from corral.scheduler.value import Waiting, WorkerReady
 
 _KEPT = 10_000
 _MOST_OPEN = 15
@@ -60,6 +61,19 @@ class Decision:
             dropped = ", ".join(f"'{name}'" for name in self.cost.unload)
             words += f" and drops {dropped} for it" if dropped else ""
         return words
+
+
+def carried(ready: WorkerReady, known: Estimates) -> tuple[Decision, ...]:
+    """Orders that a worker has from before; whoever gave them knew why."""
+    where = (ready.worker_id, ready.node_id)
+    found = []
+    for place, order in enumerate(ready.held):
+        each_s = [known.run_s(t.job_type, t.model, t.units) for t in order.tasks]
+        cost = Cost(0.0, max(each_s, default=0.0), 0.0, count=len(each_s))
+        found.append(
+            Decision(order.since, *where, order.tasks, cost, None, 0.0, place, ())
+        )
+    return tuple(found[-_MOST_OPEN:])
 
 
 class Decisions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from corral.core.result_cache import awaited_in
 from corral.scheduler.decision import Decisions
 from corral.scheduler.explanation import FREE, Candidate, Change, Explanation
 from corral.scheduler.family import Family
@@ -70,6 +71,9 @@ class Explaining:
 
     def _why_nowhere(self, task: Waiting, now: float) -> Reason | None:
         """What keeps it from every worker."""
+        if (other := awaited_in(task.needs)) is not None:
+            words = f"waits for the answer of task {other}, which asks the same"
+            return Reason("same_question", words, {"task_id": other})
         if task.needs:
             return Reason(
                 "dependencies",

@@ -17,6 +17,9 @@ def own_change(reason: Reason, out: Mapping[str, Use]) -> Change:
     `out` is what counts against shares now, by task.
     """
     details = reason.details
+    if reason.reason == "same_question":
+        words = f"is answered when task {details['task_id']} has completed"
+        return Change("wait", words, details)
     if reason.reason == "dependencies":
         named = ", ".join(details["depends_on"])
         words = f"starts when task(s) {named} have completed"

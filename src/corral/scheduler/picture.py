@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from corral.core.job_type import QueueOrder
 from corral.core.model import MODEL_TASK
+from corral.scheduler.decision import carried
 from corral.scheduler.delay import Delays
 from corral.scheduler.estimate import Estimates
 from corral.scheduler.family import Family
@@ -144,6 +145,8 @@ class Picture:
         self._remove(event.worker_id)
         match event:
             case WorkerReady():
+                given = carried(event, self.known)
+                ends = (o.at + len(o.tasks) * o.cost.run_s for o in given)
                 self._add(
                     Worker(
                         event.worker_id,
@@ -157,6 +160,8 @@ class Picture:
                         others_mb=event.others_mb,
                         told=event.models if event.is_telling else None,
                         gpus=event.gpus,
+                        given=given,
+                        free_at=max(ends, default=0.0),
                     )
                 )
             case WorkerBroken(worker_id):

@@ -63,8 +63,7 @@ class Preemption:
     def _victim(self, family: Family, task: Waiting, now: float) -> Decision | None:
         best: tuple[tuple[int, float, str], Decision] | None = None
         for worker in self._workers(family):
-            needs_s = self._needs_s(worker, task)
-            if worker.has_room or worker.residual_s(now) <= needs_s:
+            if worker.has_room or self._is_soon_free(worker, task, now):
                 # It has room, or will have sooner than a stop would help.
                 if worker.worker_id not in self._asked:
                     return None
@@ -76,6 +75,17 @@ class Preemption:
                 if best is None or rank < best[0]:
                     best = rank, decision
         return best[1] if best is not None else None
+
+    def _is_soon_free(self, worker: Worker, task: Waiting, now: float) -> bool:
+        """Will it have room by itself before the critical task could be through?
+
+        Of what never ran before nobody knows when it ends: that is not waited for.
+        """
+        open_orders = worker.given[-worker.open_orders :] if worker.open_orders else ()
+        kinds = [(t.job_type, t.model, t.units) for o in open_orders for t in o.tasks]
+        if not all(self._known.run(*kind) for kind in kinds):
+            return False
+        return worker.residual_s(now) <= self._needs_s(worker, task)
 
     def _lesser(self, worker: Worker) -> Decision | None:
         """An order of a worker that may be stopped."""

@@ -35,8 +35,17 @@ class DependencyMet:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldOrder:
+    """Attempts a worker was given together before the scheduler knew of it."""
+
+    tasks: tuple[Waiting, ...]
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerReady:
-    """A worker incarnation can take orders; `open_orders` it already has.
+    """A worker incarnation can take orders; `open_orders` it already has, and `held`
+    says what is in them, the oldest first.
 
     `memory_mb` is what models may take of its card; None where nobody knows. Of the
     rest, `others_mb` is used by others. `gpus` is how many cards it has for itself.
@@ -55,6 +64,7 @@ class WorkerReady:
     others_mb: float = 0.0
     gpus: float = 0.0
     is_telling: bool = False
+    held: tuple[HeldOrder, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

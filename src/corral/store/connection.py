@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from time import perf_counter
 from typing import Any
 
 import asyncpg
@@ -57,7 +58,22 @@ def driver_url(url: str) -> str:
     return re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", url)
 
 
-class Lane:
+class Timed:
+    """Tells `on_done` the seconds of each use of a connection, waiting left out."""
+
+    on_done: Callable[[float], None] | None = None
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = perf_counter()
+        try:
+            yield
+        finally:
+            if self.on_done is not None:
+                self.on_done(perf_counter() - began)
+
+
+class Lane(Timed):
     """One connection for one kind of writer, made anew after it was lost.
 
     A pool would send a reset query after every statement; callers of a lane queue for
@@ -89,22 +105,26 @@ class Lane:
                 connects again.
         """
         async with self._lock:
-            for last in (False,) * (_TRIES - 1) + (True,):
-                connection = await self._connected()
-                try:
-                    return await connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
-                except DRIVER_ERRORS as error:
-                    if is_rolled_back(error) and not last:
-                        continue
-                    if is_unsent(error) and not last:
-                        self._drop()
-                        continue
-                    ours = translate(error)
-                    if ours is None:
-                        raise
-                    if isinstance(ours, StoreUnavailable):
-                        self._drop()
-                    raise ours from error
+            with self._timed():
+                return await self._fetch(statement, arguments)
+
+    async def _fetch(self, statement: str, arguments: Sequence[Any]) -> Sequence[Any]:
+        for last in (False,) * (_TRIES - 1) + (True,):
+            connection = await self._connected()
+            try:
+                return await connection.fetch(statement, *arguments)  # type: ignore[no-any-return]
+            except DRIVER_ERRORS as error:
+                if is_rolled_back(error) and not last:
+                    continue
+                if is_unsent(error) and not last:
+                    self._drop()
+                    continue
+                ours = translate(error)
+                if ours is None:
+                    raise
+                if isinstance(ours, StoreUnavailable):
+                    self._drop()
+                raise ours from error
         raise AssertionError("unreachable")
 
     async def _connected(self) -> Any:
@@ -128,7 +148,7 @@ async def connect(url: str, settings: dict[str, str]) -> Any:
     )
 
 
-class Pool:
+class Pool(Timed):
     """The cold side: Core statements on a few shared connections."""
 
     def __init__(self, url: str, size: int) -> None:
@@ -159,8 +179,9 @@ class Pool:
             async with self._engine.connect() as connection:
                 if options:
                     await connection.execution_options(**options)
-                async with connection.begin():
-                    yield connection
+                with self._timed():
+                    async with connection.begin():
+                        yield connection
 
     async def fetch(
         self, statement: Executable, rows: Sequence[dict[str, Any]] | None = None
@@ -168,8 +189,9 @@ class Pool:
         """Run one statement, for each of `rows` where given; what it returned."""
         with translated():
             async with self._single.connect() as connection:
-                result = await connection.execute(statement, rows)
-                return result.all() if result.returns_rows else ()
+                with self._timed():
+                    result = await connection.execute(statement, rows)
+                    return result.all() if result.returns_rows else ()
 
     async def mappings(self, query: Executable) -> Sequence[Mapping[str, Any]]:
         """The rows of a query by column name."""

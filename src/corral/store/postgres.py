@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
 from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
@@ -66,6 +68,15 @@ class PostgresStore(
         self._placements = Lane(url)
         self._reports = Lane(url)
         self._lookups = Lane(url)
+
+    def measure(self, tell: Callable[[str, float], None]) -> None:
+        """Have `tell` called with the seconds of each statement, and which
+        connection had it: that of a writer of the hot path, or the pool.
+        """
+        names = ("submits", "placements", "reports", "lookups")
+        for name, lane in zip(names, self._lanes(), strict=True):
+            lane.on_done = partial(tell, name)
+        self._pool.on_done = partial(tell, "pool")
 
     async def open(self) -> None:
         """Connect and bring the schema up to date.

@@ -42,6 +42,7 @@ class SleepWorker(Worker):
         }
 
     def working_memory_mb(self) -> float | None:
+        """What the last task took beside its model, as its payload said."""
         return self._took_mb or None
 
     def load_model(self, name: str) -> None:

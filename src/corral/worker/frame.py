@@ -30,6 +30,7 @@ class Item(Struct, omit_defaults=True):
     request_id: str = ""
     traceparent: str = ""
     profile: str = ""
+    edition: str = ""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -71,7 +72,8 @@ class Held(Struct, omit_defaults=True):
 
     The rest is what its class says of it, if it does: the kind of device and the
     precision it is in, how many of its layers are on which device, and the most a
-    batch of so many calls took beside it, in MB.
+    batch of so many calls took beside it, in MB. `edition` is what of the catalogue
+    was loaded.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Held(Struct, omit_defaults=True):
     precision: str | None = None
     layers: dict[str, int] = {}
     peaks: dict[int, float] = {}
+    edition: str = ""
 
 
 class Frame(Struct, tag_field="op", omit_defaults=True, kw_only=True):

@@ -84,5 +84,8 @@ def _union(models: Iterable[Held]) -> list[HeldBy]:
         if (other := found.get(model.name)) is not None:
             newest = max(model.loaded_at, other.loaded_at)
             told |= {"copies": other.copies + 1, "loaded_at": newest}
+            if model.edition != other.edition:
+                # Each will be told apart when it is next used.
+                told["edition"] = ""
         found[model.name] = HeldBy(**told)
     return [found[name] for name in sorted(found)]

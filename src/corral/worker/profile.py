@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from corral.core.profile import TORCH
+from corral.core.profile import MEMORY, TORCH
 
 TEXT = "profile.txt"
 _ROWS = 60
+_FRAMES = 12
 MOST_BYTES = 64 << 20
 
 
@@ -104,9 +105,55 @@ class _Torch:
         return {TEXT: str(text).encode(), "trace.json.gz": packed}
 
 
+class _Memory:
+    """tracemalloc: what the call has taken and still holds, by the line that took it.
+
+    Python's own memory alone: not that of cards, nor what libraries take by themselves.
+    """
+
+    def __init__(self) -> None:
+        import tracemalloc
+
+        self._tracer = tracemalloc
+        self._is_mine = not tracemalloc.is_tracing()
+
+    def start(self) -> None:
+        if self._is_mine:
+            self._tracer.start(_FRAMES)
+        self._tracer.reset_peak()
+        self._before = self._tracer.take_snapshot()
+        self._began = self._tracer.get_traced_memory()[0]
+
+    def stop(self) -> None:
+        held, peak = self._tracer.get_traced_memory()
+        found = self._tracer.take_snapshot()
+        if self._is_mine:
+            self._tracer.stop()
+        self._held, self._peak = held - self._began, peak - self._began
+        ours = self._tracer.Filter(False, self._tracer.__file__)
+        snapshots = [s.filter_traces([ours]) for s in (found, self._before)]
+        self._rows = snapshots[0].compare_to(snapshots[1], "lineno")
+
+    def report(self) -> dict[str, bytes]:
+        sizes = f"{_mb(self._peak)} at most, {_mb(self._held)} still held at its end"
+        rows = [row for row in self._rows if row.size_diff][:_ROWS]
+        lines = [
+            f"{_mb(row.size_diff):>12} {row.count_diff:+9} {row.traceback}"
+            for row in rows
+        ]
+        head = ["", f"{'held':>12} {'objects':>9} line"]
+        return {TEXT: "\n".join([sizes, *head, *lines, ""]).encode()}
+
+
+def _mb(size: float) -> str:
+    return f"{size / 1e6:.3f} MB"
+
+
 def _choose(kind: str) -> tuple[_Profiler, str]:
     """The best that is installed here, and a word when that is another."""
     said = ""
+    if kind == MEMORY:
+        return _Memory(), said
     if kind == TORCH:
         # Not loaded for this alone: that takes seconds, and memory for good.
         if "torch" in sys.modules:

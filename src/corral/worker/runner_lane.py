@@ -119,6 +119,7 @@ class RunnerLane:
         if len(done) < len(items):
             self._run_each(items, done, flush_each=batch.solo)
         self._words[CURRENT] = NONE
+        running.show(())
         self._emit.end()
         self._look()
 
@@ -147,7 +148,8 @@ class RunnerLane:
             if is_measured:
                 does = partial(self._measure, does)
             has_models = item.model or self._unload
-            prepare = partial(self._have, item.model) if has_models else None
+            have = partial(self._have, item.model, item.edition)
+            prepare = have if has_models else None
             outcome, size = invoke.run_one(does, item, prepare)
             if prepare is not None:
                 shelf.leave()
@@ -187,7 +189,7 @@ class RunnerLane:
             emit.output.flush()
             emit.send(Done([outcome], is_early=True))
 
-        have = partial(self._have, model)
+        have = partial(self._have, model, items[0].edition)
         settled = invoke.run_whole(self._worker, items, have, tell)
         self._shelf.leave()
         emit.close_task()
@@ -195,14 +197,14 @@ class RunnerLane:
             emit.add(outcome, invoke.size_of(outcome))
         return set(range(len(items))) if settled else done
 
-    def _have(self, model: str | None) -> float:
+    def _have(self, model: str | None, edition: str) -> float:
         """Drop what the order says, and have this model; the seconds its load took.
 
         Inside a task: what the hooks of a class raise fails it.
         """
         unload, self._unload = self._unload, []
         self._shelf.drop([name for name in unload if name != model])
-        return self._shelf.need(model) if model else 0.0
+        return self._shelf.need(model, edition) if model else 0.0
 
     def _measure(self, does: Callable[[Any], Any], payload: Any) -> Any:
         # Here, where its model is loaded already.
@@ -255,7 +257,7 @@ class RunnerLane:
             at_hand.set([context])
         else:
             self._worker.context = context
-            running.show(context)
+            running.show([context])
 
     def _show_all(self, items: list[Item]) -> None:
         """Let user code see which batch it is at."""
@@ -265,6 +267,7 @@ class RunnerLane:
             at_hand.set(contexts)
         else:
             self._worker.contexts = contexts
+            running.show(contexts)
 
     def progress(self, task_id: str, attempt: int, fraction: float, text: str) -> None:
         share = min(max(fraction, 0.0), 1.0) if fraction == fraction else 0.0

@@ -39,24 +39,30 @@ class SharedShelf(Shelf):
         """What this thread does with models is told its own lane."""
         self._lane.tell = tell
 
-    def need(self, name: str) -> float:
+    def need(self, name: str, edition: str = "") -> float:
         with self._changed:
-            if name in self._held and name not in self._leaving:
+            if self._has(name, edition) and name not in self._leaving:
                 self._use(name)
                 return 0.0
         try:
-            self._wait(lambda: name not in self._leaving, name)
-            with self._move(name):
-                if name in self._held:
-                    self._use(name)
-                    return 0.0
-                self._make_room(name)
-                self._tell(Loading(name))
-                took_s = self._load(name)
-                self._use(name)
-                return took_s
+            while True:
+                self._wait(lambda: name not in self._leaving, name)
+                with self._move(name):
+                    if self._has(name, edition) or name not in self._held:
+                        return self._take_up(name, edition)
+                # Of another edition: it goes when no lane uses it any more.
+                self.drop([name])
         finally:
             self._say()
+
+    def _take_up(self, name: str, edition: str) -> float:
+        took_s = 0.0
+        if name not in self._held:
+            self._make_room(name)
+            self._tell(Loading(name))
+            took_s = self._load(name, edition)
+        self._use(name)
+        return took_s
 
     def leave(self) -> None:
         with self._changed:

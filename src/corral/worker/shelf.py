@@ -42,21 +42,28 @@ class Shelf:
         self._held: OrderedDict[str, Held] = OrderedDict()
         self.wear = Wear()
 
-    def need(self, name: str) -> float:
+    def need(self, name: str, edition: str = "") -> float:
         """Have `name` loaded; the seconds its load took, 0 when it was there.
 
-        What the hooks raise fails the task that needs it.
+        One of another edition is loaded anew. What the hooks raise fails the task that
+        needs it.
         """
-        if name in self._held:
+        if self._has(name, edition):
             self._held.move_to_end(name)
             return 0.0
         self._tell(Loading(name))
         try:
+            if name in self._held:
+                self._drop(name)
             while len(self._held) >= self._room:
                 self._drop(next(iter(self._held)))
-            return self._load(name)
+            return self._load(name, edition)
         finally:
             self._say()
+
+    def _has(self, name: str, edition: str) -> bool:
+        held = self._held.get(name)
+        return held is not None and edition in ("", held.edition)
 
     @property
     def names(self) -> list[str]:
@@ -104,7 +111,7 @@ class Shelf:
             self._held.update(seen)
             self._say()
 
-    def _load(self, name: str) -> float:
+    def _load(self, name: str, edition: str = "") -> float:
         before = self.wear.loading()
         began_at, began = time.time(), time.perf_counter()
         self._call("load_model", name)
@@ -113,7 +120,7 @@ class Shelf:
         size_mb = float(told) if told is not None else None
         self._memory.take(name, size_mb)
         self.wear.loaded(name, before, size_mb)
-        held = Held(name, size_mb, took_s, began_at + took_s)
+        held = Held(name, size_mb, took_s, began_at + took_s, edition=edition)
         self._held[name] = self._with_facts(held)
         return took_s
 

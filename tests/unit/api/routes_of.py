@@ -15,6 +15,8 @@ OPEN = {("GET", "/health"), ("GET", "/ui/session")}
 SCOPES = {
     ("POST", "/tasks"): Scope.SUBMIT,
     ("POST", "/tasks/batch"): Scope.SUBMIT,
+    ("POST", "/tasks/cancel"): Scope.SUBMIT,
+    ("POST", "/tasks/requeue"): Scope.SUBMIT,
     ("DELETE", "/tasks/{task_id}"): Scope.SUBMIT,
     ("POST", "/tasks/{task_id}/cancel"): Scope.SUBMIT,
     ("POST", "/tasks/{task_id}/requeue"): Scope.SUBMIT,

@@ -178,18 +178,26 @@ async def test_a_model_with_another_revision_is_asked_anew(tmp_path: Path) -> No
         await added(world, "tiny", "tiny")
         worker = await keeping(world)
         said(await worker.report(models={"number": 1, "held": [], "sizes": {}}))
-        by_name: Json = {"parameters": {**SUM, "model": "tiny"}}
-        sources_of = [
-            await ran(world, worker, model_name="tiny"),
-            await ran(world, worker, **by_name),
-        ]
-        await known(world, sources_of[0], model_name="tiny")
-        await known(world, sources_of[1], **by_name)
+        first = await ran(world, worker, model_name="tiny")
+        await known(world, first, model_name="tiny")
         write(folder, {"config.json": b"{}"})
         await added(world, "tiny", "tiny")
         again = await ran(world, worker, 5, model_name="tiny")
-        await ran(world, worker, **by_name)
         assert (await known(world, again, model_name="tiny"))["result"] == 5
+
+
+async def test_a_model_that_only_the_input_names_has_no_revision_to_answer_under(
+    tmp_path: Path,
+) -> None:
+    write(tmp_path / "models" / "tiny")
+    async with running(sources(tmp_path)) as world:
+        worker = await keeping(world)
+        by_name: Json = {"parameters": {**SUM, "model": "tiny"}}
+        first = await ran(world, worker, **by_name)
+        await known(world, first, **by_name)
+        await added(world, "tiny", "tiny")
+        for _ in range(2):
+            await ran(world, worker, **by_name)
 
 
 async def test_an_answer_of_a_revision_that_went_meanwhile_is_not_kept(

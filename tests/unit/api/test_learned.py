@@ -136,7 +136,7 @@ async def test_the_memory_tasks_take_beside_their_model_is_learned(
     assert told["memory_runs"] == 3
 
 
-@pytest.mark.spec("C13", "C15")
+@pytest.mark.spec("C13", "C15", "D16")
 async def test_a_worker_s_status_has_every_part_of_the_registry(world: World) -> None:
     worker = await drawer(world)
     await draw(world, worker, "m")

@@ -142,6 +142,9 @@ async def test_an_agent_learns_why_a_task_waits_and_cancels_it(world: World) -> 
     told = await good(world.read, "get_task", task_id=task_id)
     assert told["waiting"]["reason"] == "no_worker"
     assert (told["priority"], told["parameters"]) == (10, [1])
+    told = await good(world.read, "explain_task", task_id=task_id)
+    assert told["task_id"] == task_id
+    assert "rare" in told["headline"]
     told = await good(world.read, "list_tasks", status="queued", task_type="rare")
     assert [t["task_id"] for t in told["tasks"]] == [task_id]
     await good(world.submit, "cancel_task", task_id=task_id)

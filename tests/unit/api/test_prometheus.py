@@ -82,7 +82,31 @@ async def test_tries_that_failed_and_lost_workers_are_retries(world: World) -> N
     worker = await world.worker()
     await world.submit.submit(retries=1)
     await worker.fail(worker.take_one())
-    assert (await figures(world))["corral_task_retries_total"] == {'reason="failed"': 1}
+    await world.step(5, worker.node)
+    await worker.begin(worker.take_one())
+    await worker.node.beat(worker.word(state="lost", pid=None))
+    assert (await figures(world))["corral_task_retries_total"] == {
+        'reason="failed"': 1,
+        'reason="lost"': 1,
+    }
+
+
+async def test_how_long_tasks_waited_is_told_by_type(world: World) -> None:
+    worker = await world.worker("echo", "sum")
+    await world.submit.submit("sum")
+    await world.submit.submit("echo")
+    world.clock.step(7)
+    for _ in range(2):
+        began = world.clock.now().timestamp()
+        item = worker.take_one()
+        await worker.report(outcomes=[outcome(item, started_at=began)])
+    found = await figures(world)
+    for kind in ("sum", "echo"):
+        of_kind = f'task_type="{kind}"'
+        assert found["corral_task_wait_seconds_count"][of_kind] == 1
+        assert found["corral_task_wait_seconds_sum"][of_kind] == 7
+        assert found["corral_task_wait_seconds_bucket"][f'{of_kind},le="5"'] == 0
+        assert found["corral_task_wait_seconds_bucket"][f'{of_kind},le="10"'] == 1
 
 
 @pytest.mark.spec("C39")
@@ -99,14 +123,21 @@ async def test_what_waits_is_told_by_type(world: World) -> None:
 async def test_a_card_shows_its_figures_under_its_node_and_number(world: World) -> None:
     node = await world.node()
     await node.beat(
-        sample=SAMPLE, gpus=[card("GPU-0", temperature_c=40.0), card("GPU-1", index=1)]
+        sample=SAMPLE,
+        gpus=[
+            card("GPU-0", temperature_c=40.0, utilization_percent=75.0, power_w=210.0),
+            card("GPU-1", index=1),
+        ],
     )
     found = await figures(world)
     (first, second) = found["corral_gpu_memory_bytes"]
     assert f'node="{node.id}"' in first
     assert 'gpu="0"' in first
     assert 'gpu="1"' in second
-    assert list(found["corral_gpu_temperature_celsius"]) == [first]
+    assert found["corral_gpu_temperature_celsius"] == {first: 40}
+    assert found["corral_gpu_utilization_ratio"][first] == 0.75
+    assert found["corral_gpu_power_watts"][first] == 210
+    assert found["corral_gpu_memory_used_bytes"].keys() == {first, second}
     assert found["corral_gpu_healthy"][second] == 1
     (cpu,) = found["corral_node_cpu_ratio"].values()
     assert cpu == 0.25

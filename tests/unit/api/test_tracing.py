@@ -94,14 +94,6 @@ async def test_nobody_sets_the_id_as_a_label(world: World) -> None:
     fault(await world.submit.post("/tasks", task), 422, "invalid_field")
 
 
-async def test_what_a_schedule_submits_came_with_no_request(world: World) -> None:
-    await world.worker()
-    schedule = {"name": "hourly", "cron": "0 * * * *", "task": ECHO}
-    said(await world.operate.post("/schedules", schedule))
-    ran = said(await world.operate.post("/schedules/hourly/run"))
-    assert (await world.read.task(ran["task_id"]))["request_id"] is None
-
-
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
     """What the manager would write, at its most talkative."""
@@ -115,6 +107,44 @@ def lines() -> Iterator[io.StringIO]:
     yield stream
     log.setLevel(level)
     log.removeHandler(handler)
+
+
+@pytest.mark.spec("C44")
+async def test_each_run_of_a_schedule_has_an_id_that_its_task_and_lines_share(
+    world: World, lines: io.StringIO
+) -> None:
+    worker = await world.worker()
+    schedule = {"name": "hourly", "cron": "0 * * * *", "task": ECHO}
+    made = {"X-Request-ID": "who-made-it"}
+    said(await world.operate.post("/schedules", schedule, headers=made))
+    ids = []
+    for _ in range(2):
+        world.clock.step(3600)
+        await world.manager.schedules.fire()
+        item = worker.take_one()
+        task = await world.read.task(item["task_id"])
+        assert item["request_id"] == task["request_id"]
+        ids.append(task["request_id"])
+        await worker.finish(item)
+    assert len({*ids, "who-made-it"}) == 3
+    said_of = [json.loads(line) for line in lines.getvalue().splitlines()]
+    for name in ids:
+        events = [e["event"] for e in said_of if e.get("request_id") == name]
+        for event in ("task_submitted", "schedule_fired", "task_ended"):
+            assert events.count(event) == 1, events
+    fired = [e["schedule"] for e in said_of if e["event"] == "schedule_fired"]
+    assert fired == ["hourly", "hourly"]
+
+
+async def test_a_run_beside_the_plan_came_with_the_request_that_asked_for_it(
+    world: World,
+) -> None:
+    await world.worker()
+    schedule = {"name": "hourly", "cron": "0 * * * *", "task": ECHO}
+    said(await world.operate.post("/schedules", schedule))
+    asked = {"X-Request-ID": "now-please", "traceparent": PARENT}
+    ran = said(await world.operate.post("/schedules/hourly/run", headers=asked))
+    assert (await world.read.task(ran["task_id"]))["request_id"] == "now-please"
 
 
 async def test_lines_about_tasks_of_one_commit_have_each_its_own_id(

@@ -20,6 +20,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CORRAL_HOME", str(tmp_path))
 
 
+@pytest.mark.spec("B13")
 def test_settings_name_queues_tasks_and_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CELERY_BROKER_URL", "redis://:secret@broker/0")
     monkeypatch.setenv("CELERY_RESULT_BACKEND", "rediss://results/1")

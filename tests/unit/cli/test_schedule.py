@@ -81,7 +81,8 @@ def test_schedules_are_listed_and_shown_with_their_tasks(
     corral: Corral, manager: StandIn
 ) -> None:
     manager.on("GET /schedules", {"schedules": [NIGHTLY]})
-    manager.on("GET /schedules/nightly", NIGHTLY)
+    days = [f"2026-01-0{day}T02:00:00Z" for day in (2, 3)]
+    manager.on("GET /schedules/nightly", NIGHTLY | {"upcoming": days})
     labels = {"schedule": "nightly", "schedule.at": "2026-01-01T02:00Z"}
     page = {"tasks": [task_out("t9", labels=labels)], "next_cursor": None}
     manager.on("GET /tasks", page)
@@ -91,6 +92,7 @@ def test_schedules_are_listed_and_shown_with_their_tasks(
     shown = corral("schedule", "show", "nightly").out
     assert "At 03:00 every day" in shown
     assert "2026-01-01T02:00Z" in shown
+    assert "2026-01-03" in shown
     assert manager.asked("GET /tasks")[0].query["label"] == "schedule:nightly"
     assert json.loads(corral("schedule", "list", "--json").out)[0]["name"] == "nightly"
     told = json.loads(corral("schedule", "show", "nightly", "--json").out)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from textual import events
 from textual.pilot import Pilot
-from textual.widgets import RichLog, Static
+from textual.widgets import Input, RichLog, Static
 
 from corral.cli.top import gauge, picture
 from corral.cli.top.app import Top
@@ -153,6 +154,17 @@ async def test_a_filter_holds_for_all_lists(app: Top) -> None:
         await until(pilot, "labels", lambda: column(app, "tasks", 0) == [FIRST])
 
 
+async def test_what_is_typed_at_once_after_the_slash_is_the_filter(app: Top) -> None:
+    async with app.run_test(size=LARGE) as pilot:
+        await until(pilot, "rows", lambda: column(app, "tasks", 0))
+        # As a terminal sends what was typed or pasted: all in one go.
+        for key, said in (("slash", "/"), *((c, c) for c in "llama"), ("slash", "/")):
+            app.post_message(events.Key(key, said))
+        box = app.query_one("#filter", Input)
+        await until(pilot, "all of it", lambda: box.value == "llama/")
+        assert len(app.screen_stack) == 1, "the l opened no log"
+
+
 async def test_keys_sort_turn_and_leave_out_what_ended(app: Top) -> None:
     async with app.run_test(size=SMALL) as pilot:
         await until(pilot, "rows", lambda: column(app, "tasks", 0))
@@ -236,6 +248,28 @@ async def test_a_manager_that_is_away_keeps_the_last_picture(
         await until(pilot, "back", lambda: lost not in text(app, "#trouble"))
         # A manager that has just started has heard of no card yet.
         assert set(column(app, "gpus", 2)) == {"-"}
+
+
+async def test_a_node_that_is_lost_and_comes_back_is_shown_so_while_it_runs(
+    app: Top, told: StandIn
+) -> None:
+    first, second, third = top_cluster.NODES
+    lost = {**second, "status": "offline", "last_heartbeat": top_cluster.ago(30)}
+    async with app.run_test(size=LARGE) as pilot:
+        await until(pilot, "rows", lambda: column(app, "tasks", 0))
+        assert column(app, "nodes", 1) == ["online", "online", "offline"]
+        told.on("GET /nodes", {"nodes": [first, lost, third]})
+        states = ["online", "offline", "offline"]
+        await until(pilot, "lost", lambda: column(app, "nodes", 1) == states)
+        # Figures of its cards are no longer true; its tasks stay to be seen.
+        assert column(app, "gpus", 3)[2:4] == ["-", "-"]
+        assert len(column(app, "tasks", 0)) == 8
+        told.on("GET /nodes", {"nodes": [first, second, {**third, "status": "online"}]})
+        await until(pilot, "back", lambda: set(column(app, "nodes", 1)) == {"online"})
+        assert "54 %" in column(app, "gpus", 3)[2]
+        # One that has left is gone.
+        told.on("GET /nodes", {"nodes": [first]})
+        await until(pilot, "left", lambda: column(app, "nodes", 0) == ["gpu-1"])
 
 
 async def test_a_key_that_is_revoked_ends_it(app: Top, told: StandIn) -> None:

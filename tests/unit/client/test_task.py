@@ -27,6 +27,27 @@ def test_submit_sends_type_parameters_and_options(
     assert manager.seen[0].headers["authorization"] == "Bearer corral_k_s"
 
 
+async def test_requests_carry_the_ids_that_the_environment_tells(
+    manager: StandIn,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manager.on("GET /tasks/t1", task_out())
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    client.get_task("t1")
+    monkeypatch.setenv("CORRAL_REQUEST_ID", "order-1")
+    monkeypatch.setenv("TRACEPARENT", parent)
+    client.get_task("t1")
+    async with AsyncClient(manager.url, "corral_k_s") as waiting:
+        await waiting.get_task("t1")
+    monkeypatch.setenv("CORRAL_REQUEST_ID", "no good\nid")
+    monkeypatch.setenv("TRACEPARENT", "nonsense")
+    client.get_task("t1")
+    names = ("x-request-id", "traceparent")
+    told = [tuple(map(seen.headers.get, names)) for seen in manager.seen]
+    assert told == [(None, None), *[("order-1", parent)] * 2, (None, None)]
+
+
 @pytest.mark.parametrize(
     "bad", [math.nan, [math.inf], {"a": {"b": -math.inf}}, "\ud800", {1, object()}]
 )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from corral.core.catalogue import READING, READY, CatalogueModel, ModelFile
+from corral.core.catalogue import FAILED, READING, READY, CatalogueModel, ModelFile
 from corral.core.job_type import JobType
 from corral.core.result_cache import (
     MOST_INPUT,
@@ -27,10 +28,12 @@ def ask(
     payload: str,
     kind: JobType = KIND,
     model: CatalogueModel | None = MODEL,
+    needs: str | None = None,
     **spec: Any,
 ) -> Question | None:
     known = {} if model is None else {model.name: model}
-    return question_of(kind, TaskSpec("t", kind.name, payload, **spec), known)
+    task = TaskSpec("t", kind.name, payload, model=needs, **spec)
+    return question_of(kind, task, known)
 
 
 def key(payload: str, **more: Any) -> str:
@@ -73,19 +76,26 @@ def test_what_would_answer_it_makes_a_difference() -> None:
         {"model": None},
         {"kind": JobType("add", target="app/x", cache_ttl_s=60)},
     ]
-    payload = '{"model": "tiny"}'
-    keys = {key(payload), *(key(payload, **other) for other in others)}
+    wants = partial(key, "1", needs="tiny")
+    keys = {wants(), *(wants(**other) for other in others)}
     assert len(keys) == 1 + len(others)
 
 
-def test_while_the_files_of_its_model_are_read_nothing_is_known() -> None:
-    reading = replace(MODEL, status=READING)
-    assert ask('{"model_name": "tiny"}', model=reading) is None
-    assert ask('{"model_name": "another"}', model=reading) is not None
+@pytest.mark.parametrize("status", [READING, FAILED])
+def test_while_the_files_of_its_model_are_not_known_nothing_is(status: str) -> None:
+    model = replace(MODEL, status=status)
+    assert ask("1", model=model, needs="tiny") is None
+    assert ask("1", model=model, needs="another") is not None
+
+
+@pytest.mark.parametrize("field", ["model", "model_name"])
+def test_of_a_model_that_only_the_input_names_no_revision_is_known(field: str) -> None:
+    assert ask(f'{{"{field}": "tiny"}}') is None
+    assert ask(f'{{"{field}": "another"}}') is not None
 
 
 def test_what_a_label_says_is_read_again() -> None:
-    for payload in ('{"model": "tiny"}', "1"):
-        question = ask(payload)
+    for needs in ("tiny", None):
+        question = ask("1", needs=needs)
         assert question is not None
         assert read_label(question.label) == question

@@ -65,6 +65,28 @@ async def test_a_task_that_kills_three_workers_is_poison(world: World) -> None:
     assert worker.take() == []
 
 
+async def test_an_idle_worker_whose_node_was_lost_and_came_back_is_told_to_begin_anew(
+    world: World,
+) -> None:
+    worker = await world.worker("echo")
+    await world.step(30)
+    assert (await world.read.ask("/nodes"))["nodes"][0]["status"] == "offline"
+    world.engine.rung.clear()
+    # It has nothing to report, so that nobody tells it by way of an answer.
+    await worker.node.beat(worker.word())
+    await world.step(2, worker.node)
+    assert worker.id in world.engine.rung
+    fault(await worker.report(), 409, "conflict")
+    await worker.register(pid=4001)
+    said(await worker.report(state="ready"))
+    await worker.node.beat(worker.word())
+    world.engine.rung.clear()
+    await world.step(2, worker.node)
+    assert world.engine.rung == []
+    task_id = await world.submit.submit()
+    assert worker.take_one()["task_id"] == task_id
+
+
 async def test_a_restarted_worker_takes_new_orders_only(world: World) -> None:
     worker = await world.worker("echo")
     task_id = await world.submit.submit()

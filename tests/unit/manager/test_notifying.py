@@ -67,6 +67,8 @@ async def test_the_end_of_a_task_is_told_signed(
     assert call.headers["x-corral-event"] == "task.ended"
     assert call.headers["x-corral-delivery"] == f"{task_id}:1"
     assert call.headers["content-type"] == "application/json"
+    request_id = (await world.read.task(task_id))["request_id"]
+    assert call.headers["x-request-id"] == request_id
     assert call.headers["host"] == receiver.url.removeprefix("http://")
     assert call.query == {"token": "x"}
     told = call.json
@@ -77,6 +79,7 @@ async def test_the_end_of_a_task_is_told_signed(
     assert (task["task_type"], task["run"]) == ("echo", 1)
     assert task["result"] == {"answer": 42}
     assert task["labels"] == {"team": "blue"}
+    assert task["request_id"] == request_id
     assert await owed(world) == 0
     await tell(world)
     assert len(receiver.seen) == 1

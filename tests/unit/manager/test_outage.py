@@ -69,6 +69,7 @@ async def test_many_orders_planned_when_redis_goes_away_all_come_back(
         ("POST", "/join-tokens"),
     ],
 )
+@pytest.mark.spec("A8")
 async def test_a_store_that_is_away_is_answered_with_503_and_when_to_come_back(
     world: World, method: str, path: str
 ) -> None:
@@ -80,6 +81,7 @@ async def test_a_store_that_is_away_is_answered_with_503_and_when_to_come_back(
     assert int(answer.headers["retry-after"]) >= 1
 
 
+@pytest.mark.spec("A8")
 async def test_a_task_refused_for_want_of_a_store_leaves_no_trace(world: World) -> None:
     worker = await world.worker("echo")
     world.store.is_down = True

@@ -7,8 +7,11 @@ from contextlib import AsyncExitStack
 import pytest
 
 from corral.engine.inline import InlineDispatcher
+from corral.manager.config import ManagerConfig
+from corral.scheduler.scheduler import Policy
 from corral.store.memory import MemoryStore
 from tests.unit.api.world import (
+    SECRET,
     Caller,
     FakeWorker,
     StepClock,
@@ -29,12 +32,15 @@ class Lives:
         self.store = MemoryStore()
         self.clock = StepClock()
         self.engine = InlineDispatcher()
+        self.config = ManagerConfig(SECRET)
 
     async def next(self) -> World:
         """End the manager there is, and start another."""
         await self.stack.aclose()
         self.engine.sent.clear()
-        made = running(inner=self.store, clock=self.clock, engine=self.engine)
+        made = running(
+            inner=self.store, clock=self.clock, engine=self.engine, config=self.config
+        )
         return await self.stack.enter_async_context(made)
 
 
@@ -101,6 +107,46 @@ async def test_a_worker_with_work_from_before_gets_no_more_than_its_slots(
     follow(worker, world)
     await worker.node.beat(worker.word(item, state="busy"))
     assert worker.take() == []
+
+
+async def test_each_task_from_before_takes_a_slot_of_its_own(lives: Lives) -> None:
+    world = await lives.next()
+    worker = await world.worker("echo", concurrency=3)
+    for _ in range(2):
+        await world.submit.submit()
+    items = worker.take()
+    world = await lives.next()
+    follow(worker, world)
+    await worker.node.beat(worker.word(*items, state="busy"))
+    third, fourth = [await world.submit.submit() for _ in range(2)]
+    assert worker.take_one()["task_id"] == third
+    assert (await world.read.task(fourth))["waiting"]["reason"] == "workers_busy"
+    await worker.finish(items[0])
+    assert worker.take_one()["task_id"] == fourth
+
+
+async def test_a_critical_task_takes_the_place_of_one_from_before(
+    lives: Lives,
+) -> None:
+    lives.config = ManagerConfig(SECRET, policy=Policy(preempts=True))
+    world = await lives.next()
+    worker = await world.worker("echo", concurrency=2)
+    for _ in range(2):
+        await world.submit.submit(preemptible=True)
+    items = worker.take()
+    for item in items:
+        await worker.begin(item)
+    world = await lives.next()
+    follow(worker, world)
+    await worker.node.beat(worker.word(*items, state="busy"))
+    urgent = await world.submit.submit(priority="critical")
+    await quiet()
+    told = await worker.node.beat(worker.word(*items, state="busy"))
+    (dropped,) = told["drop"]
+    assert dropped[0] in {item["task_id"] for item in items}
+    (again,) = [i for i in worker.take() if i["task_id"] == urgent]
+    assert again["attempt"] == 1
+    assert (await world.read.task(dropped[0]))["attempt"] == 2
 
 
 async def test_a_task_whose_worker_is_gone_meanwhile_runs_again(lives: Lives) -> None:

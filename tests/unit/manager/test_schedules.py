@@ -50,6 +50,19 @@ async def test_a_run_is_submitted_when_it_is_due_and_not_again(world: World) -> 
     assert task["labels"] == {"schedule": "s", "schedule.at": "2026-01-01T00:05Z"}
 
 
+async def test_one_schedule_tells_its_next_times(world: World) -> None:
+    await add(world, "0 3 * * *", timezone="Europe/Berlin")
+    shown = await world.read.ask("/schedules/s")
+    days = [f"2026-01-0{day}T02:00:00Z" for day in range(1, 6)]
+    assert shown["upcoming"] == days
+    assert shown["next_at"] == days[0]
+    await world.operate.tell("/schedules/s/pause")
+    assert (await world.read.ask("/schedules/s"))["upcoming"] == []
+    # A list of ten thousand has no use for them.
+    (row,) = (await world.read.ask("/schedules"))["schedules"]
+    assert "upcoming" not in row
+
+
 async def test_the_loop_rests_until_a_run_is_due_and_wakes_for_a_new_one(
     world: World,
 ) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from corral.scheduler.scheduler import Policy, Scheduler
 from corral.scheduler.value import (
+    HeldOrder,
     OrderClosed,
     Stop,
     TasksQueued,
@@ -54,6 +55,26 @@ def test_the_least_of_those_that_allow_it_is_stopped_and_the_critical_starts() -
     (order,) = scheduler.plan(NOW).orders
     assert (order.worker_id, order.tasks) == (stop.worker_id, (CRITICAL,))
     assert stopped(scheduler) == ()
+
+
+def test_what_never_ran_before_is_not_waited_for() -> None:
+    scheduler = Scheduler(Policy(order_max_tasks=1, preempts=True))
+    scheduler.apply(WorkerReady("w0", "n", BOTH))
+    scheduler.apply(TasksQueued((task("t0", 1),)))
+    assert len(scheduler.plan(NOW).orders) == 1
+    scheduler.apply(TasksQueued((CRITICAL,)))
+    assert [stop.task_id for stop in stopped(scheduler)] == ["t0"]
+
+
+def test_what_a_worker_had_before_it_was_known_here_can_be_stopped() -> None:
+    scheduler = Scheduler(Policy(order_max_tasks=1, preempts=True))
+    held = tuple(
+        HeldOrder((task(name, seq),), NOW - 60 * seq)
+        for name, seq in (("t1", 2), ("t0", 1))
+    )
+    scheduler.apply(WorkerReady("w0", "n", BOTH, 2, 2, held=held))
+    scheduler.apply(TasksQueued((CRITICAL,)))
+    assert [stop.task_id for stop in stopped(scheduler)] == ["t0"], "the youngest"
 
 
 def test_of_equal_ones_the_last_to_start_loses_least() -> None:

@@ -285,6 +285,17 @@ class Secretive(Worker):
         return sorted(name for name in os.environ if name.startswith("CORRAL_"))
 
 
+class Hoarder(Worker):
+    """Keeps so many bytes, and has twice as many more for a moment."""
+
+    kept = b""
+
+    def run(self, payload: Any) -> int:
+        passing = bytes(payload) * 2
+        self.kept += passing[:payload]
+        return len(self.kept)
+
+
 not_a_class = 5
 
 

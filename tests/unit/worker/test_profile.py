@@ -53,6 +53,24 @@ def test_a_task_that_fails_leaves_its_report_too(bench: MakeBench) -> None:
     assert "SleepWorker.run" in left[0].files["profile.txt"].decode()
 
 
+@pytest.mark.spec("D16")
+def test_a_memory_profile_says_which_line_holds_what(bench: MakeBench) -> None:
+    hoarder = "tests.unit.worker.sample_workers:Hoarder"
+    tasks = [item(5_000_000, profile="memory"), item(100)]
+    outcomes, left = run(bench(hoarder), *tasks)
+    assert [value(o) for o in outcomes] == [5_000_000, 5_000_100]
+    (report,) = left
+    assert list(report.files) == ["profile.txt"]
+    peak, _, _, first, *_ = report.files["profile.txt"].decode().splitlines()
+    most_mb, held_mb = (float(part.split()[0]) for part in peak.split(","))
+    assert 10 < most_mb < 20, "it had as much again for a moment"
+    assert 5 <= held_mb < 10
+    size, _, count, where = first.split(maxsplit=3)
+    assert float(size) >= 5
+    assert int(count) >= 1
+    assert "sample_workers.py:" in where
+
+
 def test_who_is_profiled_runs_alone(bench: MakeBench) -> None:
     outcomes, left = run(bench("Batcher"), item("a", profile="python"), item("b"))
     assert [value(o) for o in outcomes] == [["a", 1], ["b", 1]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from corral.agent.probe.simulated import SimulatedProbe
 from corral.worker import Worker
 from corral.worker.frame import Frame, Loading, Models
 from corral.worker.gpu_memory import GpuMemory
+from corral.worker.shared_shelf import SharedShelf
 from corral.worker.shelf import Shelf
 
 
@@ -33,6 +35,39 @@ def test_a_model_is_loaded_once_and_the_least_used_makes_room() -> None:
     for name in ("a", "b", "a", "c", "a", "b"):
         shelf.need(name)
     assert worker.calls == ["+a", "+b", "-b", "+c", "-c", "+b"]
+
+
+def test_another_edition_takes_the_place_of_the_one_in_memory() -> None:
+    worker, told = Holder(), list[Frame]()
+    shelf = Shelf(worker, tell=told.append)
+    for edition in ("first", "first", "", "second", "second"):
+        shelf.need("a", edition)
+    assert worker.calls == ["+a", "-a", "+a"]
+    held = [[m.edition for m in f.held] for f in told if isinstance(f, Models)]
+    assert held == [["first"], ["second"]]
+
+
+def test_lanes_that_share_a_model_are_through_before_another_edition_is_loaded() -> (
+    None
+):
+    worker = Holder()
+    shelf = SharedShelf(worker, None, lambda frame: None)
+    shelf.need("a", "first")
+    waits, has = threading.Event(), threading.Event()
+
+    def other_lane() -> None:
+        shelf.tell_by(lambda frame: waits.set())
+        shelf.need("a", "second")
+        has.set()
+
+    lane = threading.Thread(target=other_lane, daemon=True)
+    lane.start()
+    assert waits.wait(60)
+    assert worker.calls == ["+a"]
+    shelf.leave()
+    assert has.wait(60)
+    lane.join(60)
+    assert worker.calls == ["+a", "-a", "+a"]
 
 
 def test_a_model_that_does_not_load_is_not_held() -> None:

@@ -2,7 +2,7 @@
 
 Whoever uses one writes down how much in the ledger, a folder of the node; what a
 process that is gone wrote no longer counts. `<id>.errors` beside it makes up hardware
-errors, `<id>.gone` takes the card off the bus.
+errors, `<id>.busy` how busy it is in percent, `<id>.gone` takes the card off the bus.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SimulatedProbe:
             memory_total_mb=size_mb,
             memory_used_mb=used,
             memory_free_mb=size_mb - used,
-            utilization_percent=0.0,
+            utilization_percent=_busy(self._file(name, "busy")),
             is_simulated=True,
             errors=_errors(self._file(name, "errors")),
             processes=processes,
@@ -71,6 +71,13 @@ def _holders(folder: Path) -> Iterator[GpuProcess]:
             yield GpuProcess(int(pid), memory_mb=memory_mb)
         else:
             file.unlink(missing_ok=True)
+
+
+def _busy(file: Path) -> float:
+    try:
+        return min(100.0, max(0.0, float(file.read_text(encoding="ascii"))))
+    except (OSError, ValueError):
+        return 0.0
 
 
 def _errors(file: Path) -> dict[str, int]:

@@ -154,8 +154,9 @@ async def _call(
         request.app, raise_app_exceptions=False, client=(who.ip, 0)
     )
     headers = {"x-request-id": who.request_id, "host": request.headers["host"]}
-    if (key := request.headers.get("authorization")) is not None:
-        headers["authorization"] = key
+    for name in ("authorization", "traceparent"):
+        if (given := request.headers.get(name)) is not None:
+            headers[name] = given
     async with httpx.AsyncClient(
         transport=inside, base_url="http://corral", timeout=None
     ) as http:

@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Raw
+from msgspec.structs import asdict
 
 from corral.api import schedule_model as model
 from corral.api.deps import Caller, answer, caller, decode, read
@@ -30,6 +31,7 @@ Reader = Annotated[Caller, Depends(caller(Scope.READ))]
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
 # What one task can have and a row of them cannot.
 _SINGLE = ("task_id", "idempotency_key", "depends_on", "run_after")
+UPCOMING = 5
 _LONGEST_DEADLINE_S = 30 * 86_400.0
 W = TypeVar("W", bound=StrEnum)
 _EXAMPLE = {
@@ -141,10 +143,14 @@ def _shown(row: Schedule) -> model.ScheduleOut:
 
 
 @router.get(
-    "/{name}", summary="One schedule", **described(model.ScheduleOut, errors=(404,))
+    "/{name}",
+    summary="One schedule, with its next times",
+    **described(model.ScheduleShown, errors=(404,)),
 )
 async def get(name: str, who: Reader) -> Response:
-    return answer(_shown(who.manager.schedules.get(name)))
+    found = who.manager.schedules.get(name)
+    upcoming = who.manager.schedules.upcoming(found, UPCOMING)
+    return answer(model.ScheduleShown(**asdict(_shown(found)), upcoming=upcoming))
 
 
 @router.delete(
@@ -189,6 +195,7 @@ async def run_now(name: str, request: Request, who: Operator) -> Response:
     key = request.headers.get("idempotency-key")
     if key is not None:
         check_name(key, "idempotency_key")
-    task = await who.manager.schedules.run_now(name, key)
+    trace = request.scope["corral_trace"]
+    task = await who.manager.schedules.run_now(name, trace, key)
     who.note("schedule.run", name, task_id=task.id)
     return answer(model.ScheduleRun(task.id, status_of(task.state)), 201)

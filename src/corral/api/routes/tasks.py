@@ -128,13 +128,7 @@ async def collect(request: Request, who: Reader) -> Response:
     )
 
 
-@router.get(
-    "",
-    summary="List tasks, newest first",
-    **described(model.TaskListOut, errors=(422,)),
-)
-async def list_tasks(
-    who: Reader,
+async def where(
     status: str | None = None,
     task_type: Word = None,
     worker_id: Word = None,
@@ -143,13 +137,10 @@ async def list_tasks(
     request_id: Word = None,
     model_name: Word = None,
     search: Word = None,
-    results: Annotated[bool, Query(description="false leaves results out")] = True,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
-    offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
-    cursor: Word = None,
-) -> Response:
+) -> TaskFilter:
+    """Which tasks a query means: of those that are listed, or acted upon together."""
     asked = {REQUEST: request_id} if request_id is not None else {}
-    where = TaskFilter(
+    return TaskFilter(
         states=_states(status),
         job_type=task_type,
         worker_id=worker_id,
@@ -158,6 +149,24 @@ async def list_tasks(
         model=model_name,
         text=search,
     )
+
+
+Where = Annotated[TaskFilter, Depends(where)]
+
+
+@router.get(
+    "",
+    summary="List tasks, newest first",
+    **described(model.TaskListOut, errors=(422,)),
+)
+async def list_tasks(
+    who: Reader,
+    where: Where,
+    results: Annotated[bool, Query(description="false leaves results out")] = True,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
+    cursor: Word = None,
+) -> Response:
     page = await who.manager.store.list_tasks(where, limit, offset, cursor)
     return answer(
         model.TaskListOut(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import events
+from textual.actions import SkipAction
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Container
@@ -41,7 +42,8 @@ class Top(App[CorralError | None]):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "Help", key_display="?"),
-        Binding("slash", "filter", "Filter", key_display="/"),
+        # Before any widget has it, so that the keys after it go where they should.
+        Binding("slash", "filter", "Filter", key_display="/", priority=True),
         Binding("s", "sort", "Sort"),
         Binding("r", "reverse", "Turn"),
         Binding("x", "explain", "Explain"),
@@ -50,7 +52,7 @@ class Top(App[CorralError | None]):
         Binding("e", "ended", "Ended"),
         Binding("tab", "next", "Next", priority=True),
         Binding("q", "quit", "Quit"),
-        # Before any widget has it, so that the key after it goes where it should.
+        # For the same reason.
         Binding("enter", "enter", show=False, priority=True),
         Binding("escape", "unfilter", show=False),
         *(
@@ -193,6 +195,8 @@ class Top(App[CorralError | None]):
             self.action_explain()
 
     def action_filter(self) -> None:
+        if self.focused is self._filter or len(self.screen_stack) > 1:
+            raise SkipAction
         self._filter.display = True
         self.screen.set_focus(self._filter)
 

@@ -51,8 +51,12 @@ function App() {
   </${Fragment}>`;
 }
 
+const LINK = /^#link=([\w-]+)$/;
+// A link that is opened where a page of ours is already: only its end is new.
+addEventListener("hashchange", () => LINK.test(location.hash) && location.reload());
+
 async function begin() {
-  const link = /^#link=([\w-]+)$/.exec(location.hash)?.[1];
+  const link = LINK.exec(location.hash)?.[1];
   if (location.hash) history.replaceState(null, "", location.pathname + location.search);
   try {
     if (link) await signIn({ link });

@@ -17,6 +17,7 @@ export const ROUTES = [
   { path: "/queues", title: "Queues", nav: ["Work", "queue"], load: page("queues") },
   { path: "/dead-letters", title: "Dead letters", nav: ["Work", "dead"], load: page("dead") },
   { path: "/schedules", title: "Schedules", nav: ["Work", "clock"], load: page("schedules") },
+  { path: "/schedules/:id", title: "Schedule", load: page("schedule") },
   { path: "/models", title: "Models", nav: ["Work", "model"], load: page("models") },
   { path: "/models/:id", title: "Model", load: page("model") },
   { path: "/usage", title: "Usage", nav: ["More", "meter"], load: page("usage") },

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from corral.core.peer import mark_of
+from corral.core.peer import edition_of, mark_of
 from corral.core.tree import fault_of
 from corral.errors import CorralError
 
@@ -60,6 +60,11 @@ class Bill(msgspec.Struct, omit_defaults=True):
         """The same for the same files."""
         return mark_of((file.sha256, file.name) for file in self.files)
 
+    @property
+    def edition(self) -> str:
+        """The same for what is loaded in the same way."""
+        return edition_of(self.mark, self.type, self.dtype, self.trust_remote_code)
+
 
 class Note(msgspec.Struct, omit_defaults=True):
     """A model that is here; `is_ours` when we fetched it, and may remove it."""
@@ -70,6 +75,9 @@ class Note(msgspec.Struct, omit_defaults=True):
 
     def is_of(self, bill: Bill) -> bool:
         """Is it what the catalogue has now?"""
+        return self.bill.edition == bill.edition
+
+    def has_files_of(self, bill: Bill) -> bool:
         return self.bill.mark == bill.mark
 
     def is_whole(self) -> bool:

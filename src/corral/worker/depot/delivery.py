@@ -66,15 +66,17 @@ class Delivery:
                 self._bring(batch, name, [item], given, is_all=True)
         models = dict.fromkeys(item.model for item in batch.items if item.model)
         for name in models:
-            if not self._is_held(name):
-                items = [item for item in batch.items if item.model == name]
+            items = [item for item in batch.items if item.model == name]
+            if not self._is_held(name, items[0].edition):
                 self._bring(batch, name, items, given)
         return given
 
-    def _is_held(self, model: str) -> bool:
-        """Whoever has it in memory needs no files."""
-        runners = list(self._runners())
-        return bool(runners) and all(model in runner.models for runner in runners)
+    def _is_held(self, model: str, edition: str) -> bool:
+        """Whoever has it in memory needs no files, unless they are others by now."""
+        held = [runner.models.get(model) for runner in self._runners()]
+        return bool(held) and all(
+            one is not None and edition in ("", one.edition) for one in held
+        )
 
     def _bring(
         self,
@@ -96,7 +98,8 @@ class Delivery:
             self._tell(Notes(started=started, progress=progress))
 
         try:
-            brought = self._stockroom.bring(name, tell, check)
+            edition = items[0].edition
+            brought = self._stockroom.bring(name, tell, check, edition)
         except Stopped:
             self._take_out(batch, items, given, lambda item: _ended(batch, item))
             return
@@ -110,6 +113,9 @@ class Delivery:
             self._take_out(batch, items, given, lambda item: _failed(item, fault))
             return
         given.held.append(brought)
+        for item in items:
+            # What is here is what will be loaded, whatever the catalogue has.
+            item.edition = brought.note.bill.edition if brought.note else ""
         if is_all:
             self._take_out(batch, items, given, lambda item: _done(item, name, brought))
 

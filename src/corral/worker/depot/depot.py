@@ -84,6 +84,10 @@ class Depot:
         """Use a folder that is not ours."""
         self._write(Note(without_urls(bill), str(folder), is_ours=False))
 
+    def renew(self, note: Note, bill: Bill) -> None:
+        """The files are the same; what is said of them is not."""
+        self._write(Note(without_urls(bill), note.folder, note.is_ours))
+
     def settle(self, bill: Bill) -> None:
         """What is staged becomes the model, in the place of an older one."""
         home, trash = self.home(bill.name), self._trash()

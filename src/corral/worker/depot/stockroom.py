@@ -109,6 +109,7 @@ class Stockroom:
         name: str,
         tell: Tell = lambda share, text: None,
         check: Callable[[], object] = lambda: None,
+        edition: str = "",
     ) -> Brought:
         """Have a model's files here, if the catalogue has it.
 
@@ -116,6 +117,7 @@ class Stockroom:
             name: its name in the catalogue.
             tell: is told how far it is.
             check: called in between; what it raises ends the wait, not the model.
+            edition: what the catalogue has of it by now, where somebody said so.
 
         Raises:
             Unfetched: they cannot be had.
@@ -124,7 +126,7 @@ class Stockroom:
         if not NAME.fullmatch(name):
             return Brought()
         try:
-            bill = self._bill(name, tell, check)
+            bill = self._bill(name, tell, check, edition)
         except Away as error:
             return self._what_is_here(name, error.message)
         if bill is None:
@@ -143,9 +145,12 @@ class Stockroom:
             lock.release()
             self._have(bill, tell, check)
 
-    def _bill(self, name: str, tell: Tell, check: Callable[[], object]) -> Bill | None:
+    def _bill(
+        self, name: str, tell: Tell, check: Callable[[], object], edition: str
+    ) -> Bill | None:
         asked_at, known = self._asked.get(name, (-ASKED_S, None))
-        if time.monotonic() - asked_at < ASKED_S:
+        is_news = edition and (known is None or known.edition != edition)
+        if time.monotonic() - asked_at < ASKED_S and not is_news:
             return known
         while True:
             try:
@@ -175,7 +180,8 @@ class Stockroom:
         lock = self._depot.lock(bill.name, shared=False, check=check)
         try:
             note = self._depot.note(bill.name)
-            if note is not None and note.is_of(bill) and note.is_whole():
+            if note is not None and note.has_files_of(bill) and note.is_whole():
+                self._depot.renew(note, bill)
                 return
             if not self._find(bill, note, check):
                 self._fetch(bill, note, tell, check)

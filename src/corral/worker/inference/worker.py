@@ -17,6 +17,7 @@ from corral.worker.base import Context, Failure, Worker
 from corral.worker.inference import batching, request
 from corral.worker.inference.answer import foreign_answer
 from corral.worker.inference.call import Call, Loaded, Sent, Voice, sent_in
+from corral.worker.inference.chain import filled
 from corral.worker.inference.fault import Refused
 from corral.worker.inference.kind import Ask, Kind, ask_of, is_health_check
 from corral.worker.inference.line import Answer, Line, Means
@@ -114,6 +115,7 @@ class InferenceWorker(Worker):
         return self._stock.use(name).size_mb
 
     def model_facts(self, name: str) -> Mapping[str, Any]:
+        """Where a model is and in which precision, and what its batches take."""
         return self._stock.facts(name)
 
     def model_sizes(self) -> Mapping[str, float]:
@@ -202,6 +204,7 @@ class InferenceWorker(Worker):
         if ask.kind is not loaded.kind:
             text = f"model {model} is made to {loaded.kind}, not to {ask.kind}"
             raise Refused(text, "unsupported_type")
+        payload = filled(payload, context.inputs)
         asked, sent = request.read_request(ask, payload), Sent()
         if isinstance(asked, request.Generate) and asked.stream:
             sent = sent_in(context.emitted)

@@ -28,6 +28,7 @@ class Dialect:
 
     repetition: str = "repetition_penalty"
     sends_top_k: bool = False
+    sends_min_p: bool = False
     truncates: bool = False
     resume: str = "again"
 
@@ -56,7 +57,13 @@ PROGRAMS: Mapping[str, Program] = {
             "llama-server", "-m", "{file}", "--host", "127.0.0.1", "--port", "{port}",
             "--alias", "{name}",
         ),
-        Dialect("repeat_penalty", sends_top_k=True, resume="prefill"),
+        Dialect(
+            "repeat_penalty",
+            sends_top_k=True,
+            sends_min_p=True,
+            # With the assistant's message alone it says that once more.
+            resume="continue_final_message",
+        ),
         "put llama-server of llama.cpp on the PATH",
     ),
 }  # fmt: skip

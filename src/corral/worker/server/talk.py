@@ -156,6 +156,8 @@ def _body(model: str, writing: Writing, dialect: Dialect) -> dict[str, Any]:
         body["seed"] = asked.seed
     if asked.top_k or dialect.sends_top_k:
         body["top_k"] = asked.top_k or -1
+    if dialect.sends_min_p:
+        body["min_p"] = 0.0
     if asked.repetition_penalty != 1.0:
         body[dialect.repetition] = asked.repetition_penalty
     if asked.messages is None:

@@ -14,6 +14,7 @@ from typing import Any
 from corral.worker.base import Context, Failure, Worker, at_hand
 from corral.worker.inference import request
 from corral.worker.inference.answer import foreign_answer
+from corral.worker.inference.chain import filled
 from corral.worker.inference.fault import Refused, Unusable
 from corral.worker.inference.kind import Ask, Kind, ask_of, is_health_check
 from corral.worker.inference.place import Resolver
@@ -126,7 +127,7 @@ class ServerWorker(Worker):
             raise Unusable(f"model {model} is not served", "unknown_model")
         ask = ask_of(context.job_type) or Ask(fleet.spec.kind)
         began = time.perf_counter()
-        asked = request.read_request(ask, payload)
+        asked = request.read_request(ask, filled(payload, context.inputs))
         answer = _do(fleet, asked, ask, context)
         if not ask.is_foreign:
             return answer

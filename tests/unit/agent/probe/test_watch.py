@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from corral.agent.probe.child import ProbeChild
+from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.probe.watch import GpuPolicy, GpuWatch
 from corral.core.gpu import Gpu
 from corral.worker.gpu_memory import hold
@@ -172,6 +173,16 @@ def test_memory_somebody_takes_is_news_before_the_next_sample(
         assert [(row.pid, row.is_ours) for row in held.processes] == [
             (os.getpid(), True)
         ]
+
+
+def test_a_simulated_card_is_as_busy_as_its_file_says(tmp_path: Path) -> None:
+    probe = SimulatedProbe("24GB", "n", tmp_path)
+    (card,) = probe.read().gpus
+    assert card.utilization_percent == 0.0
+    for text, busy in (("71", 71.0), ("300", 100.0), ("half wri", 0.0)):
+        (tmp_path / f"{card.id}.busy").write_text(text, encoding="ascii")
+        (card,) = probe.read().gpus
+        assert card.utilization_percent == busy
 
 
 def test_a_hanging_probe_is_ended_and_met_anew(machine: Machine) -> None:

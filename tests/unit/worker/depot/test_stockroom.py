@@ -333,3 +333,33 @@ def test_workers_learn_from_the_catalogue_what_an_administrator_said(
     assert (
         not DepotResolver(tmp_path / "models", told).resolve("tiny").trust_remote_code
     )
+
+
+def test_what_the_order_says_is_new_is_asked_for_at_once(
+    opened: Open, server: FileServer, tmp_path: Path
+) -> None:
+    room = opened()
+    first = room.bring("tiny")
+    first.release()
+    assert first.note is not None
+    server.add("tiny", {**FILES, "config.json": b"[]"}, revision="r2", type="llm")
+    same = room.bring("tiny", edition=first.note.bill.edition)
+    same.release()
+    assert same.note == first.note, "nobody was asked"
+    other = room.bring("tiny", edition="another")
+    other.release()
+    assert (tmp_path / "models" / "tiny" / "config.json").read_bytes() == b"[]"
+
+
+def test_the_same_files_read_otherwise_are_not_fetched_again(
+    opened: Open, server: FileServer, tmp_path: Path
+) -> None:
+    opened().bring("tiny").release()
+    told = {"revision": "r1", "type": "llm", "dtype": "float32"}
+    server.add("tiny", FILES, **told)
+    brought = opened().bring("tiny")
+    brought.release()
+    assert brought.note is not None
+    assert brought.note.bill.dtype == "float32"
+    assert server.asked[FILE] == 1
+    assert DepotResolver(tmp_path / "models", {}).resolve("tiny").dtype == "float32"

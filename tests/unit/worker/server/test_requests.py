@@ -213,7 +213,13 @@ def test_llama_server_is_started_with_the_file_of_a_model(
     assert state["argv"][:2] == ["-m", str(file)]
     assert desk.worker.model_sizes() == {"counter": 1.0}
     desk.ask({"prompt": "x", "max_tokens": 1, "repetition_penalty": 1.5})
-    assert last_body(desk)["repeat_penalty"] == 1.5
+    body = last_body(desk)
+    assert (body["repeat_penalty"], body["top_k"], body["min_p"]) == (1.5, -1, 0.0)
+    said = [{"text": "w0 "}]
+    desk.ask({"messages": CHAT, "stream": True, "max_tokens": 2}, emitted=said)
+    body = last_body(desk)
+    assert body["messages"][-1] == {"role": "assistant", "content": "w0 "}
+    assert body["continue_final_message"] is True
     assert desk.worker.model_memory_mb("counter") is None
 
 

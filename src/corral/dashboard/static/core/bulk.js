@@ -1,4 +1,5 @@
 // Many requests, a few at a time, and one word on how they went.
+import { post } from "./api.js";
 import { toast } from "../parts/toast.js";
 
 const AT_ONCE = 8;
@@ -23,11 +24,33 @@ export async function each(ids, act) {
 
 export const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 
+// What all of them came to, told in a corner.
+function tell(went, refused, message, word, done) {
+  if (went) toast(`${plural(went, word)} ${done}`);
+  if (refused) toast(`${plural(refused, word)} not ${done}: ${message}`, "bad");
+  if (!went && !refused) toast(`There was nothing left to be ${done}`);
+}
+
+// Everything a query finds, by the manager itself, which does a page at a time.
+export async function everyTold(path, query, word, done) {
+  let [went, refused, message, cursor] = [0, 0, "", undefined];
+  try {
+    do {
+      const told = await post(path, {}, { query: { ...query, cursor } });
+      went += told.done;
+      refused += told.refused;
+      message ||= told.errors[0]?.message ?? "";
+      cursor = told.next_cursor;
+    } while (cursor);
+  } catch (error) {
+    toast(error.message, "bad");
+  }
+  tell(went, refused, message, word, done);
+}
+
 // The same, told in a corner: `done` reads like "cancelled".
 export async function eachTold(ids, act, word, done) {
   const refused = await each(ids, act);
-  const went = ids.length - refused.length;
-  if (went) toast(`${plural(went, word)} ${done}`);
-  if (refused.length) toast(`${plural(refused.length, word)} not ${done}: ${refused[0].error.message}`, "bad");
+  tell(ids.length - refused.length, refused.length, refused[0]?.error.message, word, done);
   return refused;
 }

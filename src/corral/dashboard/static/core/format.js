@@ -41,6 +41,12 @@ export function duration(seconds) {
   return pair(Math.floor(whole / 86_400), "d", Math.floor((whole % 86_400) / 3600), "h");
 }
 
+// The same in one unit, where there is little room.
+export function span(seconds) {
+  const [value, unit] = seconds < 60 ? [seconds, "s"] : seconds < 3600 ? [seconds / 60, "min"] : seconds < 86_400 ? [seconds / 3600, "h"] : [seconds / 86_400, "d"];
+  return `${Number(value.toFixed(1))} ${unit}`;
+}
+
 // A moment in full, in the reader's own zone.
 export const moment = (at) => (at ? MOMENT.format(new Date(at)) : NONE);
 

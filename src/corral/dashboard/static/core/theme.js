@@ -25,6 +25,16 @@ export function choose(word) {
 system.addEventListener("change", look);
 look();
 
+// How wide the screen is, where style alone cannot do it: a phone's, or not the widest.
+function watched(query) {
+  const media = matchMedia(query);
+  const found = signal(media.matches);
+  media.addEventListener("change", () => (found.value = media.matches));
+  return found;
+}
+export const isNarrow = watched("(max-width: 820px)");
+export const isModest = watched("(max-width: 1440px)");
+
 // A colour of style/base.css as it is now, for what is drawn on a canvas.
 export const colour = (name) =>
   getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

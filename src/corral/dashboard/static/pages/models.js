@@ -15,6 +15,7 @@ import { Command } from "../parts/copy.js";
 import { act } from "../parts/toast.js";
 import { confirm } from "../parts/dialog.js";
 import { openForm, RowActions } from "../parts/tile.js";
+import { Host } from "../parts/host.js";
 import { openLoad } from "../parts/load.js";
 
 const EVENTS = ["model_loaded", "model_unloaded", "model_changed", "worker_status_changed"];
@@ -53,10 +54,10 @@ export const pin = async (model, worker, isPinned, reload) =>
 export const pull = (model, reload) => act(post(`/models/${part(model)}/pull`, {}), `Nodes fetch ${model}; see its tasks`).then((isDone) => isDone && reload());
 
 const placedColumns = (reload) => [
-  { name: "model", title: "Model", cell: (row) => html`<${Link} to=${`/models/${part(row.name)}`}>${row.name}</${Link}>`, sort: (row) => row.name },
+  { name: "model", title: "Model", isMain: true, under: (row) => row.worker_name, cell: (row) => html`<${Link} to=${`/models/${part(row.name)}`}>${row.name}</${Link}>`, sort: (row) => row.name },
   { name: "status", title: "State", cell: (row) => html`<${Badge} state=${row.status} />${row.pinned && html` <${Chip} title="never dropped">pinned</${Chip}>`}`, sort: (row) => row.status },
-  { name: "worker", title: "Worker", cell: (row) => html`<${Link} to=${`/workers/${part(row.worker_id)}`}>${row.worker_name}</${Link}>`, sort: (row) => row.worker_name },
-  { name: "node", title: "Node", isExtra: true, cell: (row) => html`<${Link} to=${`/nodes/${part(row.node_id)}`} class="mono">${row.node_id}</${Link}>`, sort: (row) => row.node_id },
+  { name: "worker", title: "Worker", isExtra: true, cell: (row) => html`<${Link} to=${`/workers/${part(row.worker_id)}`}>${row.worker_name}</${Link}>`, sort: (row) => row.worker_name },
+  { name: "node", title: "Node", isExtra: true, cell: (row) => html`<${Host} id=${row.node_id} />`, sort: (row) => row.node_id },
   { name: "memory", title: "Memory", isExtra: true, isNumber: true, cell: (row) => megabytes(row.memory_usage), sort: (row) => row.memory_usage },
   { name: "load", title: "Loaded in", isExtra: true, isNumber: true, cell: (row) => duration(row.load_time), sort: (row) => row.load_time },
   { name: "used", title: "Used", isExtra: true, cell: (row) => html`<${Ago} at=${row.last_used} />`, sort: (row) => -Date.parse(row.last_used ?? 0) },

@@ -1,7 +1,7 @@
 // One machine: what it is, how it did, what runs there; held back and let go.
 import { html, useMemo } from "../core/dom.js";
 import { may, part, post } from "../core/api.js";
-import { duration, megabytes, moment, percent, rate, words } from "../core/format.js";
+import { count, duration, megabytes, moment, percent, rate, words } from "../core/format.js";
 import { useData } from "../core/live.js";
 import { Badge, Chip, Labels } from "../parts/badge.js";
 import { Bar } from "../parts/bar.js";
@@ -75,8 +75,8 @@ const GpuCard = ({ node, gpu, times, series, reload }) => {
     { label: "memory", values: share(series.memory_used_mb.average, gpu.memory_total_mb), colour: "c4" },
   ], [series]);
   const heat = useMemo(() => [
-    { label: "°C", values: series.temperature_c.average, colour: "c2" },
-    { label: "W", values: series.power_w.average, colour: "c7" },
+    { label: "temperature, °C", values: series.temperature_c.average, colour: "c2" },
+    { label: "power, W", values: series.power_w.average, colour: "c7" },
   ], [series]);
   const hasHeat = heat.some((one) => one.values.some((value) => value !== null));
   const release = async () =>
@@ -86,7 +86,7 @@ const GpuCard = ({ node, gpu, times, series, reload }) => {
       ${gpu.quarantine && may("operate") ? html`<button class="small" onClick=${release}>Offer again</button>` : ""}${gpu.is_offered ? "" : html`<${Chip}>not offered</${Chip}>`}`}>
     <${Bar} label="Memory of GPU ${gpu.index}" share=${gpu.memory_total_mb ? gpu.memory_used_mb / gpu.memory_total_mb : null} text="${megabytes(gpu.memory_used_mb)} / ${megabytes(gpu.memory_total_mb)}" plain />
     <${Plot} title="Use and memory of GPU ${gpu.index}" times=${times} series=${lines} format=${percent} range=${[0, 100]} height=${130} />
-    ${hasHeat && html`<${Plot} title="Temperature and power of GPU ${gpu.index}" times=${times} series=${heat} height=${110} />`}
+    ${hasHeat && html`<${Plot} title="Temperature and power of GPU ${gpu.index}" times=${times} series=${heat} format=${(value) => count(Math.round(value))} height=${110} />`}
   </${Card}>`;
 };
 

@@ -25,16 +25,16 @@ const gpuShort = (gpus) => {
 };
 
 const COLUMNS = [
-  { name: "hostname", title: "Name", cell: (row) => html`<b>${row.hostname}</b>${row.node_type === "master" ? html` <${Chip}>manager</${Chip}>` : ""}`, sort: (row) => row.hostname },
+  { name: "hostname", title: "Name", cell: (row) => html`<b>${row.hostname}</b>${row.node_type === "master" ? html` <${Chip}>manager</${Chip}>` : ""}`, under: (row) => (row.gpus.length ? gpuWords(row.gpus) : "no GPU"), isMain: true, sort: (row) => row.hostname },
   { name: "status", title: "State", cell: (row) => html`<${Badge} state=${nodeState(row)} title=${row.holds.map((hold) => hold.reason).join(", ")} />`, sort: nodeState },
-  { name: "gpus", title: "GPUs", cell: (row) => (row.gpus.length ? html`<span title=${gpuWords(row.gpus)}>${gpuShort(row.gpus)}</span>` : html`<span class="hint">none</span>`), sort: (row) => row.gpus.length, isExtra: true },
+  { name: "gpus", title: "GPUs", cell: (row) => (row.gpus.length ? html`<span title=${gpuWords(row.gpus)}>${gpuShort(row.gpus)}</span>` : html`<span class="hint">none</span>`), sort: (row) => row.gpus.length, isExtra: true, isElastic: true },
   { name: "cpu", title: "CPU", cell: (row) => html`<${Bar} share=${share(row.cpu_percent)} label="CPU" plain />`, sort: (row) => row.cpu_percent },
   { name: "memory", title: "Memory", cell: (row) => html`<${Bar} share=${share(row.memory_percent)} label="Memory" />`, sort: (row) => row.memory_percent, isExtra: true },
   { name: "disk", title: "Disk", cell: (row) => html`<${Bar} share=${share(row.disk_percent)} label="Disk" />`, sort: (row) => row.disk_percent, isExtra: true },
   { name: "workers", title: "Workers", isNumber: true, cell: (row) => row.workers, sort: (row) => row.workers, isExtra: true },
   { name: "tasks", title: "Tasks", isNumber: true, cell: (row) => row.running_tasks, sort: (row) => row.running_tasks, isExtra: true },
-  { name: "labels", title: "Labels", cell: (row) => html`<${Labels} labels=${row.labels} />`, isExtra: true },
-  { name: "heard", title: "Last heard", cell: (row) => html`<${Ago} at=${row.last_heartbeat} />`, sort: (row) => row.last_heartbeat, isExtra: true },
+  { name: "labels", title: "Labels", cell: (row) => html`<${Labels} labels=${row.labels} />`, isExtra: true, isRoomy: true },
+  { name: "heard", title: "Heard", cell: (row) => html`<${Ago} at=${row.last_heartbeat} />`, sort: (row) => row.last_heartbeat, isExtra: true },
 ];
 
 export default function Nodes() {

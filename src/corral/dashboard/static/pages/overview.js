@@ -1,6 +1,6 @@
 // The cluster at one look: is it well, what waits and runs, how it went.
 import { html, useMemo } from "../core/dom.js";
-import { count, duration, megabytes, percent, short } from "../core/format.js";
+import { count, duration, megabytes, percent, short, span } from "../core/format.js";
 import { summary, useData } from "../core/live.js";
 import { Badge } from "../parts/badge.js";
 import { Heat } from "../parts/heat.js";
@@ -32,7 +32,7 @@ const NO_GPU = html`<${Empty} title="No GPU in this cluster" hint="Join a machin
 
 const LATE_S = 75;
 
-function History({ told }) {
+function History({ told, now }) {
   const { tasks, series } = told;
   const times = useMemo(() => epochs(told.times), [told]);
   const steps = useMemo(() => epochs(tasks.times), [told]);
@@ -55,7 +55,7 @@ function History({ told }) {
     },
   ], [told]);
   // The last step is not over: what waits now stands in for its most.
-  const queued = summary.value?.queued_tasks ?? null;
+  const queued = summary.value?.queued_tasks ?? now ?? null;
   const waiting = useMemo(() => {
     const last = Math.max(tasks.waiting.at(-1) ?? 0, queued ?? 0);
     return [{ label: "waiting", values: [...tasks.waiting.slice(0, -1), queued === null ? tasks.waiting.at(-1) : last], colour: "c4" }];
@@ -71,12 +71,12 @@ function History({ told }) {
   ], [told]);
   const m = told.metrics;
   return html`
-    <${Card} title="Queue"><${Plot} title="Tasks that wait" times=${steps} series=${waiting} format=${short} isArea /></${Card}>
-    <${Card} title="Throughput" aside="${count(m.total_tasks)} ended"><${Plot} title="Tasks a minute" times=${steps} series=${through} format=${rate} /></${Card}>
-    <${Card} title="Latency" aside=${m.average_response_time === null ? "" : `${duration(m.average_response_time)} on average`}><${Plot} title="Time from submit to end" times=${steps} series=${latency} format=${duration} /></${Card}>
-    <${Card} title="Errors" aside=${m.success_rate === null ? "" : `${percent(100 * m.success_rate, 1)} succeeded`}><${Plot} title="Share of tasks that failed" times=${steps} series=${errors} format=${percent} range=${[0, 100]} isArea /></${Card}>
-    <${Card} title="Use"><${Plot} title="Use of GPUs and processors" times=${times} series=${use} format=${percent} range=${[0, 100]} /></${Card}>
-    <${Card} title="Memory"><${Plot} title="Memory in use" times=${times} series=${memory} format=${megabytes} isBinary /></${Card}>
+    <${Card} title="Queue"><${Plot} title="Tasks that wait" times=${steps} series=${waiting} format=${short} isArea height=${140} /></${Card}>
+    <${Card} title="Throughput" aside="${count(m.total_tasks)} ended"><${Plot} title="Tasks a minute" times=${steps} series=${through} format=${rate} height=${140} /></${Card}>
+    <${Card} title="Latency" aside=${m.average_response_time === null ? "" : `${duration(m.average_response_time)} on average`}><${Plot} title="Time from submit to end" times=${steps} series=${latency} format=${duration} axis=${span} height=${140} /></${Card}>
+    <${Card} title="Errors" aside=${m.success_rate === null ? "" : `${percent(100 * m.success_rate, 1)} succeeded`}><${Plot} title="Share of tasks that failed" times=${steps} series=${errors} format=${percent} range=${[0, 100]} isArea height=${140} /></${Card}>
+    <${Card} title="Use"><${Plot} title="Use of GPUs and processors" times=${times} series=${use} format=${percent} range=${[0, 100]} height=${140} /></${Card}>
+    <${Card} title="Memory"><${Plot} title="Memory in use" times=${times} series=${memory} format=${megabytes} isBinary height=${140} /></${Card}>
   `;
 }
 
@@ -101,11 +101,11 @@ export default function Overview({ query }) {
         <${Loaded} from=${nodes}>${() => (withGpus.length ? html`<${Heat} nodes=${withGpus} />` : NO_GPU)}</${Loaded}>
       </${Card}>
     </div>
+      <div class="thirds"><${Loaded} from=${metrics}>${(told) => html`<${History} told=${told} now=${status.data?.queued_tasks} />`}</${Loaded}></div>
       <${Card} title="Running now" aside=${running.data ? `${count(running.data.total)} in all` : ""}>
         <${Loaded} from=${running}>${(found) => html`<${TaskTable} label="Running tasks" tasks=${found.tasks}
           empty=${html`<${Empty} title="Nothing runs now" hint="Submit a task here or at a command line:" command=${"corral run echo '{\"message\": \"hi\"}'"} />`} />`}</${Loaded}>
       </${Card}>
-      <div class="cards"><${Loaded} from=${metrics}>${(told) => html`<${History} told=${told} />`}</${Loaded}></div>
     </div>
   </${Page}>`;
 }

@@ -94,7 +94,7 @@ function Shares() {
     { name: "name", title: "Whose", cell: (row) => row.name, sort: (row) => row.name },
     { name: "weight", title: "Weight", isNumber: true, cell: (row) => row.weight ?? NONE, sort: (row) => row.weight },
     { name: "running", title: "Running", isNumber: true, cell: (row) => (row.max_running === null ? count(row.running) : `${count(row.running)} of ${count(row.max_running)}`), sort: (row) => row.running },
-    { name: "waiting", title: "Waiting", isNumber: true, cell: (row) => count(row.waiting), sort: (row) => row.waiting },
+    { name: "waiting", title: "Waiting", isNumber: true, isExtra: true, cell: (row) => count(row.waiting), sort: (row) => row.waiting },
     { name: "gpu", title: "GPU today", isNumber: true, isExtra: true, cell: (row) => `${duration(row.gpu_seconds_today)}${row.gpu_seconds_per_day === null ? "" : ` of ${duration(row.gpu_seconds_per_day)}`}` },
     may("admin") && { name: "act", title: html`<span class="hidden-text">Actions</span>`, isNumber: true, cell: (row) => html`<${RowActions} of=${row.name} actions=${[["Change", async () => (await openShare(row)) && shares.reload()], ["Remove", () => remove(row), "grave"]]} />` },
   ].filter(Boolean);

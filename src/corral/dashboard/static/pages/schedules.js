@@ -51,32 +51,41 @@ const openCreate = (types) =>
       </div>`,
   });
 
-const columnsOf = (reload) => {
-  const doIt = async (promise, done) => (await act(promise, done)) && reload();
-  const remove = async (row) =>
-    (await confirm({ title: `Delete the schedule ${row.name}?`, text: "Tasks it has submitted stay.", action: "Delete", isGrave: true })) && doIt(del(`/schedules/${part(row.name)}`), `${row.name} is gone`);
-  const run = async (row) => {
-    try {
-      const made = await post(`/schedules/${part(row.name)}/run`);
-      toast("It runs now, beside the plan");
-      go(`/tasks/${part(made.task_id)}`);
-    } catch (error) {
-      toast(error.message, "bad");
-    }
-  };
+async function run(row) {
+  try {
+    const made = await post(`/schedules/${part(row.name)}/run`);
+    toast("It runs now, beside the plan");
+    go(`/tasks/${part(made.task_id)}`);
+  } catch (error) {
+    toast(error.message, "bad");
+  }
+}
+
+// [[word, act, look]] of one schedule; `gone` is called when it was deleted.
+export function actionsOf(row, reload, gone = reload) {
+  const path = `/schedules/${part(row.name)}`;
+  const remove = async () =>
+    (await confirm({ title: `Delete the schedule ${row.name}?`, text: "Tasks it has submitted stay.", action: "Delete", isGrave: true })) && (await act(del(path), `${row.name} is gone`)) && gone();
+  const turn = (verb, done) => async () => (await act(post(`${path}/${verb}`), `${row.name} ${done}`)) && reload();
   return [
-    { name: "name", title: "Name", cell: (row) => html`<${Link} to=${`/tasks?label=schedule=${part(row.name)}`}>${row.name}</${Link}>`, sort: (row) => row.name },
-    { name: "state", title: "State", isExtra: true, cell: (row) => html`<${Badge} state=${row.status} look=${row.status === "paused" ? "warn" : "good"} />`, sort: (row) => row.status },
+    ["Run now", () => run(row)],
+    row.status === "paused" ? ["Resume", turn("resume", "goes on")] : ["Pause", turn("pause", "is paused")],
+    ["Delete", remove, "grave"],
+  ];
+}
+
+export const ScheduleState = ({ row }) => html`<${Badge} state=${row.status} look=${row.status === "paused" ? "warn" : "good"} />`;
+
+const columnsOf = (rows, reload) => {
+  return [
+    { name: "name", title: "Name", isMain: true, under: (row) => row.explained, cell: (row) => html`<${Link} to=${`/schedules/${part(row.name)}`} tabindex="-1">${row.name}</${Link}>`, sort: (row) => row.name },
+    { name: "state", title: "State", isExtra: true, cell: (row) => html`<${ScheduleState} row=${row} />`, sort: (row) => row.status },
     { name: "next", title: "Next", cell: (row) => (row.status === "paused" ? "paused" : html`<${Ago} at=${row.next_at} />`), sort: (row) => (row.status === "paused" ? null : Date.parse(row.next_at ?? 0)) },
-    { name: "when", title: "When", cell: (row) => html`<span class="clip" title=${`${row.explained}: ${row.cron} (${row.timezone})`}>${row.explained}</span>` },
+    { name: "when", title: "When", isExtra: true, cell: (row) => html`<span class="clip" title=${`${row.explained}: ${row.cron} (${row.timezone})`}>${row.explained}</span>` },
     { name: "task", title: "Task", isExtra: true, cell: (row) => row.task.task_type, sort: (row) => row.task.task_type },
     { name: "last", title: "Last", isExtra: true, cell: (row) => (row.last_task_id ? html`<${Link} to=${`/tasks/${part(row.last_task_id)}`}>${row.last_at ? html`<${Ago} at=${row.last_at} />` : "by hand"}</${Link}>` : NONE) },
-    { name: "note", title: "Note", isExtra: true, cell: (row) => row.note ?? "" },
-    may("operate") && { name: "act", title: html`<span class="hidden-text">Actions</span>`, isNumber: true, cell: (row) => html`<${RowActions} of=${row.name} actions=${[
-      ["Run now", () => run(row)],
-      row.status === "paused" ? ["Resume", () => doIt(post(`/schedules/${part(row.name)}/resume`), `${row.name} goes on`)] : ["Pause", () => doIt(post(`/schedules/${part(row.name)}/pause`), `${row.name} is paused`)],
-      ["Delete", () => remove(row), "grave"],
-    ]} />` },
+    rows.some((row) => row.note) && { name: "note", title: "Note", isExtra: true, cell: (row) => html`<span class="clip" title=${row.note}>${row.note ?? ""}</span>` },
+    may("operate") && { name: "act", title: html`<span class="hidden-text">Actions</span>`, isNumber: true, cell: (row) => html`<${RowActions} of=${row.name} actions=${actionsOf(row, reload)} />` },
   ].filter(Boolean);
 };
 
@@ -88,7 +97,7 @@ export default function Schedules() {
   };
   return html`<${Page} title="Schedules" actions=${may("operate") && html`<button class="main" onClick=${() => act(create())}>Create a schedule</button>`}>
     <${Card} title="Tasks that come again">
-      <${Loaded} from=${schedules}>${(data) => html`<${Table} label="Schedules" rows=${data.schedules} id=${(row) => row.name} columns=${columnsOf(schedules.reload)} sort="next"
+      <${Loaded} from=${schedules}>${(data) => html`<${Table} label="Schedules" rows=${data.schedules} id=${(row) => row.name} columns=${columnsOf(data.schedules, schedules.reload)} sort="next" to=${(row) => `/schedules/${part(row.name)}`}
         empty=${html`<${Empty} title="No schedules yet" hint="Submit a task at the times of a cron line:"><${Command}>${`corral schedule add "0 3 * * *" echo '{"message": "good morning"}' --name nightly`}</${Command}></${Empty}>`} />`}</${Loaded}>
     </${Card}>
   </${Page}>`;

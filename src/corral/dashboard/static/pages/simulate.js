@@ -78,8 +78,8 @@ export default function Simulate() {
   const [isRunning, setRunning] = useState(false);
   // Made once: what was chosen stays chosen when an answer comes.
   const fields = useMemo(() => html`
-          <div class="two">
-            <${Select} name="workload" label="Workload" options=${[["recent", "what this cluster did"], ["synthetic", "5,000 made-up tasks, 60 models"]]} value="recent" />
+          <div class="three">
+            <${Select} name="workload" label="Workload" options=${[["recent", "what this cluster did"], ["synthetic", "5,000 made-up tasks"]]} value="recent" />
             <${Select} name="since_s" label="Of the last" options=${[[3600, "hour"], [21_600, "6 hours"], [86_400, "24 hours"], [604_800, "7 days"]]} value="3600" hint="as far as it is remembered" />
             <${Field} name="add" label="With these workers added" placeholder="2x24GB" hint="how many, and memory for models" />
             <${Field} name="workers" label="On these workers instead" placeholder="6x24GB,1x80GB@2" hint="@2 is twice as fast" />

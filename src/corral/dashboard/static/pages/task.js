@@ -13,7 +13,7 @@ import { Table } from "../parts/table.js";
 import { Ago } from "../parts/time.js";
 import { Loaded } from "../parts/state.js";
 import { Command, Copy, Json, pretty } from "../parts/copy.js";
-import { Log } from "../parts/log.js";
+import { Log, useEnd } from "../parts/log.js";
 import { Timeline } from "../parts/timeline.js";
 import { act } from "../parts/toast.js";
 import { confirm } from "../parts/dialog.js";
@@ -81,11 +81,12 @@ const spoken = (piece) => (typeof piece.value === "string" ? piece.value : piece
 
 function Output({ id, again }) {
   const told = useOutput(id, again);
+  const end = useEnd(told.pieces.length);
   if (!told.pieces.length) return null;
   const text = told.pieces.map(spoken).join("");
   return html`<${Card} title="Streamed output" aside=${html`${!told.done && html`<${Badge} state="running">live</${Badge}>`}<${Copy} text=${text} />`} wide>
     ${told.skipped > 0 && html`<p class="hint">${count(told.skipped)} earlier pieces are no longer there.</p>`}
-    <pre class="stream" tabindex="0" role="log" aria-label="Streamed output" aria-live="off">${text}</pre>
+    <pre class="stream" ...${end} tabindex="0" role="log" aria-label="Streamed output" aria-live="off">${text}</pre>
   </${Card}>`;
 }
 
@@ -117,7 +118,7 @@ function Fields({ task }) {
     ["Ran for", task.duration === null ? null : duration(task.duration)],
     ["Owner", task.owner],
     ["Priority", priority(task.priority)],
-    ["Attempts", `${task.attempt}${task.retries ? `, ${task.retries} retries allowed` : ""}`],
+    ["Attempts", `${task.attempt}${task.retries ? `, ${task.retries} ${task.retries === 1 ? "retry" : "retries"} allowed` : ""}`],
     ["Time limit", task.timeout && duration(task.timeout)],
     ["Not before", task.run_after && html`<${Ago} at=${task.run_after} />`],
     ["Deadline", task.deadline && html`<${Ago} at=${task.deadline} />`],
@@ -179,7 +180,7 @@ export default function TaskPage({ params: { id } }) {
     matches: ({ data }) => data.tasks.some((task) => task.task_id === id) || data.more > 0,
   });
   const task = found.data;
-  return html`<${Page} title=${task ? `${task.task_type} ${brief(id, 18)}` : "Task"} back=${["/tasks", "Tasks"]}
+  return html`<${Page} title=${task?.task_type ?? "Task"} tab=${task ? `${task.task_type} ${brief(id, 18)}` : "Task"} back=${["/tasks", "Tasks"]}
     lead=${task && html`<span class="row"><${Badge} state=${task.status} /><span class="mono">${id}</span><${Copy} text=${id} label="Copy id" /></span>`}
     actions=${task && html`<${Actions} task=${task} reload=${found.reload} />`}>
     <${Loaded} from=${found}>${(data) => html`<${Task} task=${data} id=${id} reload=${found.reload} />`}</${Loaded}>

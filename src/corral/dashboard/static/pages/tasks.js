@@ -1,9 +1,9 @@
 // Tasks: find them, see them change, and act on many at once.
 import { html, useEffect, useRef, useState } from "../core/dom.js";
-import { may, part, post, del } from "../core/api.js";
+import { get, may, part, post, del } from "../core/api.js";
 import { useData } from "../core/live.js";
 import { useTasks, isEnded } from "../core/tasks.js";
-import { eachTold, plural } from "../core/bulk.js";
+import { eachTold, everyTold, plural } from "../core/bulk.js";
 import { Link, setQuery } from "../core/router.js";
 import { brief, count, duration, NONE } from "../core/format.js";
 import { Card, Page } from "../parts/page.js";
@@ -13,6 +13,7 @@ import { Ago, Since } from "../parts/time.js";
 import { Empty, Fault, Skeleton } from "../parts/state.js";
 import { Command } from "../parts/copy.js";
 import { confirm } from "../parts/dialog.js";
+import { toast } from "../parts/toast.js";
 
 const STATES = [
   ["", "Any state"], ["queued", "Queued"], ["running", "Running"], ["completed", "Completed"],
@@ -20,14 +21,16 @@ const STATES = [
 ];
 const FILTERS = ["status", "type", "model", "worker", "label", "search"];
 
+const took = (row) => (row.status === "running" ? html`<${Since} at=${row.started_at} />` : duration(row.duration));
+
 const COLUMNS = [
   { name: "status", title: "State", cell: (row) => html`<${Badge} state=${row.status} />` },
-  { name: "type", title: "Type", cell: (row) => row.task_type },
+  { name: "type", title: "Type", isMain: true, cell: (row) => row.task_type, under: (row) => (row.error ? row.error.message : [row.model_name, ...Object.entries(row.labels).map(([key, value]) => `${key}=${value}`)].filter(Boolean).join(" · ") || row.task_id) },
   { name: "task", title: "Task", isExtra: true, cell: (row) => html`<${Link} to=${`/tasks/${part(row.task_id)}`} class="mono" title=${row.task_id} tabindex="-1">${brief(row.task_id, 18)}</${Link}>` },
   { name: "model", title: "Model", isExtra: true, cell: (row) => row.model_name ?? NONE },
   { name: "worker", title: "Worker", isExtra: true, cell: (row) => (row.worker_id ? html`<${Link} to=${`/workers/${part(row.worker_id)}`} class="mono" tabindex="-1">${brief(row.worker_id, 12)}</${Link}>` : NONE) },
-  { name: "created", title: "Submitted", cell: (row) => html`<${Ago} at=${row.created_at} />` },
-  { name: "took", title: "Took", isNumber: true, cell: (row) => (row.status === "running" ? html`<${Since} at=${row.started_at} />` : duration(row.duration)) },
+  { name: "created", title: "Submitted", cell: (row) => html`<${Ago} at=${row.created_at} />`, under: (row) => (row.started_at ? html`${row.status === "running" ? "for" : "took"} ${took(row)}` : "") },
+  { name: "took", title: "Took", isNumber: true, isExtra: true, cell: took },
   { name: "note", title: "Note", isExtra: true, cell: (row) => (row.error ? html`<span class=${row.status === "cancelled" ? "hint" : "soft-bad"} title=${row.error.message}>${row.error.message}</span>` : html`<${Labels} labels=${row.labels} />`) },
 ];
 
@@ -96,6 +99,35 @@ function Chosen({ rows, chosen, setChosen, reload }) {
   `;
 }
 
+const LIVE = ["queued", "running"];
+const FAILED = ["failed", "error", "timed_out"];
+const wanted = (status, able, unsaid) => (status ? status.split(",").filter(able) : unsaid).join(",");
+
+// Acts on every task the filters find, seen or not; first it says how many those are.
+function Matching({ asked, reload }) {
+  const live = wanted(asked.status, (state) => LIVE.includes(state), LIVE);
+  const ended = wanted(asked.status, isEnded, FAILED);
+  const all = async (path, status, ask, done) => {
+    const query = { ...asked, status };
+    const { total } = await get("/tasks", { ...query, limit: 1, results: false });
+    if (!total) return toast(`None of them ${path.endsWith("cancel") ? "waits or runs" : "has failed"}`);
+    if (!(await confirm(ask(plural(total, "task"))))) return;
+    await everyTold(path, query, "task", done);
+    reload();
+  };
+  const cancel = () => all("/tasks/cancel", live, (many) => ({
+    title: `Cancel ${many} that match?`, text: "All that the filters find and that wait or run, also those further down. What runs is stopped where it runs.", action: `Cancel ${many}`, isGrave: true,
+  }), "cancelled");
+  const again = () => all("/tasks/requeue", ended, (many) => ({
+    title: `Run ${many} again?`, text: `All that the filters find and that ${asked.status ? "have ended so" : "failed"}, also those further down. Each runs anew under its own id, with the same input.`, action: `Run ${many} again`,
+  }), "queued again");
+  const safe = (doing) => () => doing().catch((error) => toast(error.message, "bad"));
+  return html`
+    ${live && html`<button class="small grave" onClick=${safe(cancel)}>Cancel all…</button>`}
+    ${ended && html`<button class="small" onClick=${safe(again)}>Run all again…</button>`}
+  `;
+}
+
 export default function Tasks({ query }) {
   const [chosen, setChosen] = useState(new Set());
   const frame = useRef();
@@ -107,10 +139,8 @@ export default function Tasks({ query }) {
   };
   const label = labelOf(query.label);
   const isBadLabel = Boolean(label) && !label.includes(":");
-  const list = useTasks(
-    { status: query.status, task_type: query.type, model_name: query.model, worker_id: query.worker, label: isBadLabel ? undefined : label, search: query.search },
-    isCalm,
-  );
+  const asked = { status: query.status, task_type: query.type, model_name: query.model, worker_id: query.worker, label: isBadLabel ? undefined : label, search: query.search };
+  const list = useTasks(asked, isCalm);
   const { rows, total, fresh, error, isLoading } = list;
   const isFiltered = FILTERS.some((name) => query[name]);
   const empty = isFiltered
@@ -119,11 +149,12 @@ export default function Tasks({ query }) {
   const aside = chosen.size
     ? html`<${Chosen} rows=${rows} chosen=${chosen} setChosen=${setChosen} reload=${list.reload} />`
     : html`${fresh > 0 && html`<button class="small main" onClick=${() => { frame.current?.querySelector(".table-box")?.scrollTo(0, 0); list.reload(); }}>Show ${plural(fresh, "new task")}</button>`}
-        <span role="status">${total === null ? "" : plural(total, "task")}</span>`;
+        <span role="status">${total === null ? "" : plural(total, "task")}</span>
+        ${isFiltered && !isBadLabel && total > 0 && may("submit") && html`<${Matching} asked=${asked} reload=${list.reload} />`}`;
   return html`<${Page} title="Tasks" actions=${may("submit") && html`<${Link} to="/submit" class="button main">Submit a task</${Link}>`}>
     <${Filters} query=${query} />
     ${isBadLabel && html`<p class="hint">A label reads key=value.</p>`}
-    <${Card} title="All tasks, newest first" aside=${aside}>
+    <${Card} title=${isFiltered ? "Tasks that match, newest first" : "All tasks, newest first"} aside=${aside}>
       ${error && html`<${Fault} error=${error} retry=${list.reload} />`}
       <div ref=${frame} onPointerEnter=${() => (isOver.current = true)} onPointerLeave=${() => (isOver.current = false)}>
         ${isLoading && !rows.length

@@ -3,9 +3,9 @@ import { html } from "../core/dom.js";
 import { may, part, post } from "../core/api.js";
 import { count, duration, megabytes, percent } from "../core/format.js";
 import { useData } from "../core/live.js";
-import { Link } from "../core/router.js";
 import { Badge, Chip } from "../parts/badge.js";
 import { confirm } from "../parts/dialog.js";
+import { Host } from "../parts/host.js";
 import { Card, Facts, Figure, Page } from "../parts/page.js";
 import { TaskTable } from "../parts/running.js";
 import { Empty, Loaded } from "../parts/state.js";
@@ -27,7 +27,7 @@ async function restart(worker, reload) {
 
 const About = ({ worker }) => html`<${Card} title="About" wide><${Facts} rows=${[
   ["Id", html`<span class="mono">${worker.worker_id}</span>`],
-  ["Node", html`<${Link} to="/nodes/${part(worker.node_id)}">${worker.node_id}</${Link}>`],
+  ["Node", html`<${Host} id=${worker.node_id} />`],
   ["Class", html`<span class="mono">${worker.worker_class}</span>`],
   ["Worker type", worker.worker_type],
   ["Job types", worker.job_types.map((type) => html`<${Chip} key=${type}>${type}</${Chip}> `)],

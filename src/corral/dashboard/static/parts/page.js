@@ -2,11 +2,12 @@
 import { html, useEffect } from "../core/dom.js";
 import { Link } from "../core/router.js";
 
+// `tab` is the window's title where it says more than the page's own.
 // <${Page} title="Nodes" actions=${html`<button>..</button>`} back=${["/nodes", "Nodes"]}>
-export function Page({ title, lead, actions, back, children }) {
+export function Page({ title, tab = title, lead, actions, back, children }) {
   useEffect(() => {
-    document.title = `${title} · Corral`;
-  }, [title]);
+    document.title = `${tab} · Corral`;
+  }, [tab]);
   return html`
     <header class="page-head">
       <div>

@@ -3,6 +3,7 @@
 //   <${Plot} title="CPU" times=${[epoch seconds]} series=${[{label, values, colour: "c1"}]}
 //     format=${percent} range=${[0, 100]} height=${180} isArea />
 //
+// `axis` formats what stands at the axis, where `format` is too long for it.
 // `isStacked` draws bars on one another, for amounts that add up; `isBinary` has lines at
 // powers of two, for bytes.
 // A value that is null is a gap. Below it stands what each line is and has, at the pointer
@@ -20,13 +21,11 @@ const lastKnown = (values) => {
   return null;
 };
 
-// When a new day or year begins is told below the time.
-const DAY = "\n{D} {MMM}";
-const YEAR = "\n{D} {MMM} {YYYY}";
+// One line: the full moment stands below the plot, at the pointer.
 const TIMES = [
-  [86_400, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1],
-  [60, "{HH}:{mm}", YEAR, null, DAY, null, null, null, 1],
-  [1, "{HH}:{mm}:{ss}", YEAR, null, DAY, null, null, null, 1],
+  [86_400, "{D} {MMM}", null, null, null, null, null, null, 1],
+  [60, "{HH}:{mm}", null, null, null, null, null, null, 1],
+  [1, "{HH}:{mm}:{ss}", null, null, null, null, null, null, 1],
 ];
 
 const stepOf = (times) => (times.length > 1 ? times[1] - times[0] : 3600);
@@ -41,7 +40,7 @@ function drawn(times, series, isStacked) {
 
 const POWERS = Array.from({ length: 50 }, (_, i) => 2 ** i);
 
-function options({ series, format, range, height, isArea, isStacked, isBinary }, onPoint) {
+function options({ series, axis: told, range, height, isArea, isStacked, isBinary }, onPoint) {
   const line = colour("line");
   const faint = colour("faint");
   const axis = { stroke: faint, grid: { stroke: line, width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
@@ -57,8 +56,8 @@ function options({ series, format, range, height, isArea, isStacked, isBinary },
       y: { range: (_, low, high) => (range ? range : [Math.min(0, low ?? 0), (high ?? 0) > 0 ? high * 1.1 : 1]) },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 64, size: 40, values: TIMES },
-      { ...axis, size: 58, space: 34, incrs: isBinary ? POWERS : undefined, values: (_, ticks) => ticks.map((tick) => format(tick)) },
+      { ...axis, grid: { show: false }, space: 58, size: 26, values: TIMES },
+      { ...axis, size: 58, space: 34, incrs: isBinary ? POWERS : undefined, values: (_, ticks) => ticks.map((tick) => told(tick)) },
     ],
     series: [
       {},
@@ -81,7 +80,7 @@ function options({ series, format, range, height, isArea, isStacked, isBinary },
   };
 }
 
-export function Plot({ title, times, series, format = count, range, height = 170, isArea = false, isStacked = false, isBinary = false }) {
+export function Plot({ title, times, series, format = count, axis = format, range, height = 170, isArea = false, isStacked = false, isBinary = false }) {
   const box = useRef();
   const made = useRef();
   const [at, setAt] = useState(null);
@@ -89,7 +88,7 @@ export function Plot({ title, times, series, format = count, range, height = 170
 
   useEffect(() => {
     const frame = box.current;
-    const plot = new uPlot(options({ series, format, range, height, isArea, isStacked, isBinary }, setAt), drawn(times, series, isStacked), frame);
+    const plot = new uPlot(options({ series, axis, range, height, isArea, isStacked, isBinary }, setAt), drawn(times, series, isStacked), frame);
     made.current = plot;
     const fit = () => frame.clientWidth && plot.setSize({ width: frame.clientWidth, height });
     const watch = new ResizeObserver(fit);

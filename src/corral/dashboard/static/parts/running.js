@@ -8,8 +8,8 @@ import { Table } from "./table.js";
 import { Ago, Since } from "./time.js";
 
 const COLUMNS = [
-  { name: "id", title: "Task", cell: (row) => html`<${Link} to="/tasks/${part(row.task_id)}" class="mono">${brief(row.task_id, 13)}</${Link}>` },
-  { name: "type", title: "Type", cell: (row) => row.task_type, sort: (row) => row.task_type },
+  { name: "id", title: "Task", cell: (row) => html`<${Link} to="/tasks/${part(row.task_id)}" class="mono">${brief(row.task_id, 13)}</${Link}>`, isExtra: true },
+  { name: "type", title: "Type", isMain: true, cell: (row) => row.task_type, under: (row) => Object.entries(row.labels).map(([key, value]) => `${key}=${value}`).join(" · ") || row.task_id, sort: (row) => row.task_type },
   { name: "status", title: "State", cell: (row) => html`<${Badge} state=${row.status} />` },
   { name: "labels", title: "Labels", isExtra: true, cell: (row) => html`<${Labels} labels=${row.labels} />` },
   { name: "began", title: "Began", isExtra: true, cell: (row) => html`<${Ago} at=${row.started_at} />` },

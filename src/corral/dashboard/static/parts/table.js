@@ -4,6 +4,9 @@
 //     columns=${[
 //       {name: "hostname", title: "Name", cell: (row) => ..., sort: (row) => row.hostname},
 //       {name: "cpu", title: "CPU", cell: ..., isNumber: true, isExtra: true},  // not on phones
+//       {name: "type", title: "Type", cell: ..., under: (row) => ...},  // a second line there
+//       {name: "labels", title: "Labels", cell: ..., isRoomy: true},  // on wide screens alone
+//       {name: "what", title: "What", cell: ..., isElastic: true},  // gets what others leave
 //     ]}
 //     to=${(row) => `/nodes/${row.node_id}`}      Enter or a click opens it
 //     selected=${set} onSelect=${(set) => ...}    with boxes to choose rows
@@ -15,8 +18,10 @@
 // chooses, Shift+Space chooses up to here.
 import { html, useState, useRef, useEffect, useMemo, useLayoutEffect } from "../core/dom.js";
 import { go } from "../core/router.js";
+import { isModest, isNarrow } from "../core/theme.js";
 
-const ROW = 38;
+const ONE_LINE = 38;
+const TWO_LINES = 56;
 const AROUND = 12;
 const FEW = 60;
 
@@ -34,7 +39,7 @@ function sorted(rows, columns, order) {
   return [...rows].sort((a, b) => way * compare(keys.get(a), keys.get(b)));
 }
 
-export function Table({ label, rows, id, columns, to, selected, onSelect, sort = "", onEnd, total, empty, height = 640 }) {
+export function Table({ label, rows, id, columns: all, to, selected, onSelect, sort = "", onEnd, total, empty, height = 640 }) {
   const [order, setOrder] = useState(sort);
   const [view, setView] = useState({ top: 0, height });
   const [current, setCurrent] = useState(0);
@@ -49,7 +54,10 @@ export function Table({ label, rows, id, columns, to, selected, onSelect, sort =
     found.focus({ preventScroll: isLong });
   };
   useLayoutEffect(settle);
-  const shown = useMemo(() => sorted(rows, columns, order), [rows, order, columns.length]);
+  const columns = all.filter((one) => !(one.isExtra && isNarrow.value) && !(one.isRoomy && isModest.value));
+  const isTwo = isNarrow.value && columns.some((column) => column.under);
+  const ROW = isTwo ? TWO_LINES : ONE_LINE;
+  const shown = useMemo(() => sorted(rows, all, order), [rows, order, all.length]);
   const isLong = shown.length > FEW;
   const first = isLong ? Math.max(0, Math.floor(view.top / ROW) - AROUND) : 0;
   const last = isLong ? Math.min(shown.length, Math.ceil((view.top + view.height) / ROW) + AROUND) : shown.length;
@@ -117,7 +125,7 @@ export function Table({ label, rows, id, columns, to, selected, onSelect, sort =
   return html`
     <div class="table-box ${isLong ? "long" : ""}" ref=${box} tabindex=${isLong ? "0" : undefined} role=${isLong ? "region" : undefined} aria-label=${isLong ? label : undefined}
       onScroll=${isLong ? (event) => setView({ top: event.target.scrollTop, height: event.target.clientHeight }) : undefined}>
-      <table aria-label=${label} aria-rowcount=${(total ?? shown.length) + 1} onKeyDown=${onKey} onClick=${onClick} class=${to ? "opens" : ""}>
+      <table aria-label=${label} aria-rowcount=${(total ?? shown.length) + 1} onKeyDown=${onKey} onClick=${onClick} class="${to ? "opens" : ""} ${isTwo ? "two-lines" : ""}">
         <thead>
           <tr aria-rowindex="1">
             ${onSelect && html`<th class="pick" scope="col"><input type="checkbox" aria-label="Choose all" checked=${isAll}
@@ -136,7 +144,7 @@ export function Table({ label, rows, id, columns, to, selected, onSelect, sort =
               aria-selected=${isPicked} class=${isPicked ? "picked" : ""} onFocus=${() => setCurrent(place)}>
               ${onSelect && html`<td class="pick"><input type="checkbox" tabindex="-1" aria-label="Choose ${key}" checked=${isPicked}
                 onClick=${(event) => pick(place, event.shiftKey)} /></td>`}
-              ${columns.map((column) => html`<td key=${column.name} class=${classOf(column)}>${column.cell(row)}</td>`)}
+              ${columns.map((column) => html`<td key=${column.name} class=${classOf(column)}>${column.cell(row)}${isTwo && column.under ? html`<div class="under">${column.under(row)}</div>` : ""}</td>`)}
             </tr>`;
           })}
           ${last < shown.length && html`<tr class="space" aria-hidden="true"><td colspan=${space} style=${{ height: `${(shown.length - last) * ROW}px` }}></td></tr>`}
@@ -147,4 +155,4 @@ export function Table({ label, rows, id, columns, to, selected, onSelect, sort =
 }
 
 const classOf = (column) =>
-  [column.isNumber && "number", column.isExtra && "extra", column.isWide && "wide"].filter(Boolean).join(" ");
+  [column.isNumber && "number", column.isWide && "wide", column.isMain && "first", column.isElastic && "elastic"].filter(Boolean).join(" ");
