@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections.abc import Generator
 from typing import Any
 
@@ -74,3 +75,9 @@ def pytest_make_collect_report() -> Generator[
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if wrong := unknown_marks(items):
         raise pytest.UsageError("\n".join(wrong))
+
+
+def pytest_sessionfinish() -> None:
+    # Most runs start no cluster, and should not import what one needs.
+    if (cluster := sys.modules.get("tests.acceptance.cluster")) is not None:
+        cluster.forget_database()

@@ -79,12 +79,18 @@ def clean_environment(**extra: str) -> dict[str, str]:
 @cache
 def _empty_database() -> Folder:
     """A database as `corral up` makes it, made once by each process that runs tests."""
-    place = Path(tempfile.mkdtemp(prefix="corral-empty-"))
-    atexit.register(shutil.rmtree, place, ignore_errors=True)
-    made = Folder(place)
+    made = Folder(Path(tempfile.mkdtemp(prefix="corral-empty-")))
+    atexit.register(shutil.rmtree, made.home, ignore_errors=True)
     made.make()
     open_postgres(made)
     return made
+
+
+def forget_database() -> None:
+    """For who leaves without what `atexit` was told, as processes of xdist do."""
+    if _empty_database.cache_info().currsize:
+        shutil.rmtree(_empty_database().home, ignore_errors=True)
+        _empty_database.cache_clear()
 
 
 def _give_database(home: Path) -> None:
