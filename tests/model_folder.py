@@ -19,7 +19,7 @@ def import_libraries() -> None:
 # Writers that are not the plain one. The last two take 37 MB each, and their time.
 _LARGE = {"width": 512, "layers": 4, "longest": 4096, "is_endless": True}
 _WRITERS: dict[str, dict[str, Any]] = {
-    "novelist": {"longest": 1 << 17},
+    "novelist": {"longest": 1 << 17, "is_endless": True},
     "other-writer": {"seed": 7},
     "poet": {**_LARGE, "seed": 8},
     "scribe": {**_LARGE, "seed": 9},

@@ -129,6 +129,29 @@ def test_interrupted_run_leaves_the_task_and_says_how_to_stop_it(
     assert terminal.wait_for(b"corral cancel t1")
 
 
+def test_a_pull_shows_how_much_of_a_model_is_there(
+    manager: StandIn, environment: dict[str, str], terminal: Terminal
+) -> None:
+    shown = threading.Event()
+    progress = {"fraction": 0.4, "text": "4 of 10 MB"}
+
+    def look(seen: Seen) -> Answer:
+        is_done = shown.is_set()
+        return Answer(
+            task_out() if is_done else task_out(status="running", progress=progress)
+        )
+
+    pulls = [{"node_id": "n1", "worker_id": "w1", "task_id": "t1"}]
+    manager.on("POST /models/llama/pull", {"model_name": "llama", "pulls": pulls})
+    manager.on("GET /tasks/t1", look)
+    process = _start(environment, terminal, "models", "pull", "llama")
+    assert terminal.wait_for(b"fetching llama")
+    assert terminal.wait_for(b"40/100")
+    shown.set()
+    out, _ = process.communicate(timeout=60)
+    assert (process.returncode, out) == (0, "n1 fetched llama\n")
+
+
 def _stuck(writer: Writer, pieces: Sequence[str], **more: Any) -> threading.Event:
     """The next task writes this and no more, until it is cancelled: then it is set."""
     cancelled = threading.Event()
