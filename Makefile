@@ -20,8 +20,9 @@ TORCH := torch==2.13.0
 # Recorded traces for bench-scheduler and bench-live; empty: ../shared/data.
 TRACES ?=
 # Debian packages that some tests use: network namespaces, containers, sandboxes,
-# Prometheus, a terminal.
-DEBIAN_PACKAGES := iproute2 podman runc busybox-static bubblewrap prometheus tmux
+# Prometheus, a terminal, a browser.
+DEBIAN_PACKAGES := iproute2 podman runc busybox-static bubblewrap prometheus tmux \
+	chromium
 
 # Who makes the environment may be at it, too. RUNLEVEL=1: no package starts a service.
 APT_INSTALL := apt-get install -y -qq -o DPkg::Lock::Timeout=300
@@ -30,16 +31,16 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
 QUICK_TESTS := tests/test_house.py tests/unit tests/contract
 # Long ones that show what shorter tests touch, too: `make proofs`, before a release.
-PROOFS := tests/acceptance/test_dashboard.py tests/acceptance/test_dashboard_tasks.py \
-	tests/acceptance/test_examples.py tests/acceptance/test_script_chaos.py \
+PROOFS := tests/acceptance/test_examples.py tests/acceptance/test_script_chaos.py \
 	tests/integration/test_embedded_pythons.py tests/load/test_api_endpoints.py
 # Two Podmans with storages of their own do not get on: one process has them all.
 BOXES := $(filter-out $(PROOFS), \
 	$(shell grep -l 'tests.containers import' tests/*/test_*.py))
 BOX_LOG := $(VENV)/boxes.log
 # The longest first: what is begun last should be over soon.
-LONG := $(addprefix tests/acceptance/test_,inference.py schedules.py \
-	faces.py script_files.py job_api.py startup.py faults.py demo.py celery_ingress.py)
+LONG := $(addprefix tests/acceptance/test_,inference.py dashboard_tasks.py dashboard.py \
+	schedules.py faces.py script_files.py job_api.py startup.py faults.py demo.py \
+	celery_ingress.py)
 # Needs what its own target compiles.
 LLAMA_TEST := tests/acceptance/test_llama.py
 SLOW_TESTS := $(LONG) $(filter-out $(LONG) $(BOXES) $(PROOFS) $(LLAMA_TEST), \
@@ -119,8 +120,7 @@ test: ## what check does, then the tests on real clusters
 	[ $$box = 0 ] || tools/again.sh $(CACHE)/boxes $(PYTEST) $(BOXES)
 
 .PHONY: proofs
-proofs: setup-dev ## dashboard, examples, chaos among scripts, other Pythons, load (4 min)
-	@$(MAKE) system DEBIAN_PACKAGES="$(DEBIAN_PACKAGES) chromium"
+proofs: setup-dev system ## examples, chaos among scripts, other Pythons, load (2 min)
 	@CORRAL_STRICT=1 $(PYTEST) $(PROOFS)
 
 .PHONY: bench

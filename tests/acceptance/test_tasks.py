@@ -67,6 +67,22 @@ def test_cancelling_a_running_task_frees_its_runner_within_two_seconds(
     assert any(seconds() < 2.0 for _ in range(5))
 
 
+def test_all_that_match_are_cancelled_and_run_again(shared: Cluster) -> None:
+    herds = ("stray", "stray", "stray", "own")
+    *tasks, other = (
+        shared.client.submit("echo", {}, labels={"herd": herd}, run_after=3600)
+        for herd in herds
+    )
+    told = shared.corral("cancel", "--label", "herd=stray", "--type", "echo")
+    assert (told.code, told.out) == (0, "cancelled 3 tasks\n")
+    assert {shared.client.get_task(t).status for t in tasks} == {"cancelled"}
+    assert shared.client.get_task(other).status == "queued"
+    again = shared.client.requeue_tasks(label="herd:stray", status="cancelled")
+    assert (again.done, again.refused) == (3, 0)
+    shared.client.cancel_tasks(label="herd:stray")
+    shared.client.cancel(other)
+
+
 def test_cancelling_an_ended_task_is_refused(shared: Cluster) -> None:
     task_id = shared.client.submit("echo", {"message": "x"}).task_id
     shared.client.wait(task_id)

@@ -205,7 +205,7 @@ def read_labels(
     for pair in pairs:
         key, separator, value = pair.partition("=" if "=" in pair else ":")
         if not key or not separator:
-            _refuse(f"{pair!r} is not KEY=VALUE", option)
+            refuse(f"{pair!r} is not KEY=VALUE", option)
         labels[key] = value
     return labels
 
@@ -227,7 +227,7 @@ def read_json(text: str | None, name: str = "JSON") -> Any:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            _refuse(f"cannot read {path}: {error}", name)
+            refuse(f"cannot read {path}: {error}", name)
     return parse_json(text, name)
 
 
@@ -235,14 +235,15 @@ def parse_json(text: str, name: str, place: str = "") -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        _refuse(f"{place}this is not JSON: {error}", name)
+        refuse(f"{place}this is not JSON: {error}", name)
 
 
 def _no_constant(word: str) -> NoReturn:
     raise ValueError(f"{word} is not allowed")
 
 
-def _refuse(message: str, name: str) -> NoReturn:
+def refuse(message: str, name: str) -> NoReturn:
+    """End with what is wrong with an argument or option."""
     raise typer.BadParameter(message, param_hint=name)
 
 
@@ -255,8 +256,15 @@ def read_ids(ids: list[str]) -> list[str]:
 
 def read_some(ids: list[str] | None, array_id: str | None) -> list[str]:
     """The ids given; either some are, or an array."""
-    if bool(ids) == (array_id is not None):
-        _refuse("name tasks, or an array with --array", "ID...")
+    return read_chosen(
+        ids, is_other=array_id is not None, other="an array with --array"
+    )
+
+
+def read_chosen(ids: list[str] | None, *, is_other: bool, other: str) -> list[str]:
+    """The ids given; either some are, or the tasks were named otherwise."""
+    if bool(ids) == is_other:
+        refuse(f"name tasks, or {other}", "ID...")
     return read_ids(ids or [])
 
 

@@ -88,6 +88,7 @@ class Root(LazyGroup):
             "corral.cli.exec:run_beside", "Run a command beside a script.", _WORK
         ),
         "cancel": Entry("corral.cli.cancel:cancel", "Stop tasks.", _WORK),
+        "requeue": Entry("corral.cli.requeue:requeue", "Run ended tasks again.", _WORK),
         "dlq": Entry("corral.cli.dlq:app", "Tasks that failed for good.", _WORK),
         "schedule": Entry(
             "corral.cli.schedule:app", "Submit tasks by the clock.", _WORK

@@ -10,11 +10,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from corral.client.bulk import TaskQuery
     from corral.client.face import AsyncClient, Client
     from corral.client.persistence import Patience
     from corral.client.task import TaskOptions, result_of
     from corral.client.value import (
         Batch,
+        Bulk,
         ClusterStatus,
         Collected,
         JobTypeInfo,
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AsyncClient",
     "Batch",
+    "Bulk",
     "Client",
     "ClusterStatus",
     "Collected",
@@ -44,6 +47,7 @@ __all__ = [
     "TaskDetail",
     "TaskInfo",
     "TaskOptions",
+    "TaskQuery",
     "WorkerInfo",
     "result_of",
 ]
@@ -55,6 +59,7 @@ _HOME_OF = {
     "Client": "corral.client.face",
     "Patience": "corral.client.persistence",
     "TaskOptions": "corral.client.task",
+    "TaskQuery": "corral.client.bulk",
     "result_of": "corral.client.task",
 }
 

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
@@ -15,12 +15,20 @@ from corral.client.exchange import Flow, Items, Request, Stream, get
 from corral.client.fault import class_of, decode
 from corral.client.payload import encode
 from corral.client.task import POLL_S, TaskRef, id_of
-from corral.client.value import Batch, Collected, Refusal, TaskInfo
+from corral.client.value import (
+    Batch,
+    Bulk,
+    BulkError,
+    Collected,
+    Refusal,
+    TaskInfo,
+)
 from corral.errors import BadRequest, CorralError, TaskNotFound, TooLarge
 
 BATCH_TASKS = 2_000
 BATCH_BYTES = 16 * 1024 * 1024 - 1024
 COLLECT_TASKS = 1_000
+NAMED_ERRORS = 10
 _LIVELY_S = 0.5
 
 TaskLike: TypeAlias = Mapping[str, Any] | tuple[str, Any]
@@ -198,35 +206,43 @@ class _TaskPage(msgspec.Struct):
     next_cursor: str | None = None
 
 
+class _BulkPage(msgspec.Struct):
+    done: int
+    refused: int
+    errors: list[BulkError]
+    next_cursor: str | None = None
+
+
+class TaskQuery(TypedDict, total=False):
+    """Which tasks are meant: those that are like all of what is said.
+
+    `status` may be several, with commas. A `label` reads `key:value`; `search` is
+    looked for in ids, types and errors. `dead` asks for dead letters only, or for all
+    but them, `request_id` for those that came with one request.
+    """
+
+    status: str | None
+    task_type: str | None
+    model_name: str | None
+    worker_id: str | None
+    label: str | None
+    search: str | None
+    dead: bool | None
+    request_id: str | None
+
+
 def list_tasks(
-    *,
-    status: str | None = None,
-    task_type: str | None = None,
-    worker_id: str | None = None,
-    label: str | None = None,
-    dead: bool | None = None,
-    request_id: str | None = None,
-    limit: int | None = None,
+    *, limit: int | None = None, **query: Unpack[TaskQuery]
 ) -> Stream[TaskInfo]:
     """Tasks, newest first; pages are fetched as the caller goes on.
 
-    A `label` reads `key:value`. `dead` asks for dead letters only, or for all but
-    them, `request_id` for those that came with one request. Without a `limit` the
-    stream ends with the oldest task.
+    Without a `limit` the stream ends with the oldest task.
     """
     left = limit
     cursor: str | None = None
     while left is None or left > 0:
         response = yield get(
-            "/tasks",
-            status=status,
-            task_type=task_type,
-            worker_id=worker_id,
-            label=label,
-            dead=None if dead is None else str(dead).lower(),
-            request_id=request_id,
-            limit=min(left or 200, 200),
-            cursor=cursor,
+            "/tasks", limit=min(left or 200, 200), cursor=cursor, **_words(query)
         )
         page = decode(response, _TaskPage)
         yield Items(page.tasks[:left])
@@ -235,3 +251,34 @@ def list_tasks(
             left -= len(page.tasks)
         if cursor is None or not page.tasks:
             return
+
+
+def cancel_tasks(**query: Unpack[TaskQuery]) -> Flow[Bulk]:
+    """Stop all tasks like this that wait or run; something must be said of them."""
+    return (yield from _all("/tasks/cancel", query))
+
+
+def requeue_tasks(**query: Unpack[TaskQuery]) -> Flow[Bulk]:
+    """Run all ended tasks like this again; without a `status`, those that failed."""
+    return (yield from _all("/tasks/requeue", query))
+
+
+def _all(path: str, query: TaskQuery) -> Flow[Bulk]:
+    cursor: str | None = None
+    done, refused, errors = 0, 0, list[BulkError]()
+    while True:
+        given = get(path, cursor=cursor, **_words(query)).query
+        # Sent twice it finds nothing that it could do twice.
+        response = yield Request("POST", path, given, is_repeatable=True)
+        page = decode(response, _BulkPage)
+        done, refused = done + page.done, refused + page.refused
+        errors += page.errors
+        cursor = page.next_cursor
+        if cursor is None:
+            return Bulk(done=done, refused=refused, errors=errors[:NAMED_ERRORS])
+
+
+def _words(query: TaskQuery) -> dict[str, Any]:
+    """As the wire has them."""
+    dead = query.get("dead")
+    return {**query, "dead": None if dead is None else str(dead).lower()}

@@ -68,6 +68,8 @@ class Calls:
     collect = Endpoint(bulk.collect)
     wait_many = Endpoint(bulk.wait_many)
     list_tasks = StreamEndpoint(bulk.list_tasks)
+    cancel_tasks = Endpoint(bulk.cancel_tasks)
+    requeue_tasks = Endpoint(bulk.requeue_tasks)
 
     nodes = Endpoint(cluster.nodes)
     node = Endpoint(cluster.node)

@@ -82,6 +82,22 @@ class Batch(Value, frozen=True, kw_only=True):
     errors: list[Refusal] = []
 
 
+class BulkError(Value, frozen=True, kw_only=True):
+    """A task that something could not be done to."""
+
+    task_id: str
+    code: str
+    message: str
+
+
+class Bulk(Value, frozen=True, kw_only=True):
+    """To how many tasks something was done; `errors` are the first it was not."""
+
+    done: int
+    refused: int = 0
+    errors: list[BulkError] = []
+
+
 class TaskError(Value, frozen=True, kw_only=True):
     kind: str
     message: str = ""

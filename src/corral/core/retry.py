@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from corral.core.job_type import OWN_TYPES
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.task import State, Task, TaskError, advance
+from corral.errors import IllegalTransition
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,16 @@ _TERMINAL_OF = {
 def settle(
     task: Task, outcome: Outcome, now: datetime, policy: RetryPolicy, luck: float
 ) -> Settlement:
-    """Decide what `outcome` makes of `task`."""
+    """Decide what `outcome` makes of `task`.
+
+    Raises:
+        IllegalTransition: it completed what no worker has.
+    """
+    if task.state is State.QUEUED and outcome.kind is OutcomeKind.COMPLETED:
+        # The table allows it for the sake of results of other tasks alone.
+        raise IllegalTransition(
+            f"task {task.id} waits: no worker has it that could complete it"
+        )
     tries, losses = task.tries, task.losses
     state = _TERMINAL_OF.get(outcome.kind, State.QUEUED)
     run_after: datetime | None = None

@@ -208,6 +208,52 @@ def test_cancel_goes_on_after_one_that_had_ended(
     assert corral("cancel", "-", stdin="b\n").code == 0
 
 
+def test_all_that_match_are_cancelled_page_by_page(
+    manager: StandIn, corral: Corral
+) -> None:
+    first = {"done": 1000, "refused": 0, "errors": [], "next_cursor": "more"}
+    error = {"task_id": "a", "code": "conflict", "message": "task a had ended"}
+    last = {"done": 2, "refused": 1, "errors": [error], "next_cursor": None}
+    manager.on("POST /tasks/cancel", first, last)
+    ran = corral("cancel", "--type", "paint", "--label", "team=web", "--model", "oil")
+    assert (ran.code, ran.out) == (1, "cancelled 1002 tasks\n")
+    assert ran.err == "a: task a had ended\n"
+    told = {"task_type": "paint", "label": "team:web", "model_name": "oil"}
+    asked = [seen.query for seen in manager.asked("POST /tasks/cancel")]
+    assert asked == [told, {**told, "cursor": "more"}]
+
+
+def test_ended_tasks_are_run_again_by_id_or_all_that_match(
+    manager: StandIn, corral: Corral
+) -> None:
+    manager.on("POST /tasks/a/requeue", fault("conflict", 409, "task a is running"))
+    manager.on("POST /tasks/b/requeue", task_out("b", status="queued"))
+    page = {"done": 1, "refused": 0, "errors": [], "next_cursor": None}
+    manager.on("POST /tasks/requeue", page)
+    ran = corral("requeue", "a", "b")
+    assert (ran.code, ran.out) == (1, "requeued b\n")
+    assert ran.err == "Error: task a is running\n"
+    assert corral("requeue", "--search", "refused").out == "requeued 1 task\n"
+    assert manager.asked("POST /tasks/requeue")[0].query == {"search": "refused"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cancel",),
+        ("requeue",),
+        ("requeue", "a", "--type", "paint"),
+        ("cancel", "a", "--type", "paint"),
+        ("cancel", "--array", "a-1", "--type", "paint"),
+    ],
+)
+def test_who_says_too_little_or_two_things_acts_on_nothing(
+    manager: StandIn, corral: Corral, words: tuple[str, ...]
+) -> None:
+    assert corral(*words).code == 2
+    assert manager.seen == []
+
+
 def test_wait_exits_1_unless_all_completed(manager: StandIn, corral: Corral) -> None:
     good, bad = task_out("a"), task_out("b", status="failed", error=FAILURE)
     manager.on("POST /tasks/collect", {"tasks": [good, bad]}, {"tasks": [good]})

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from corral.core.report import Outcome, OutcomeKind
 from corral.core.retry import RetryPolicy, settle
 from corral.core.task import TRANSITIONS, State, Task, TaskError, TaskSpec
+from corral.errors import IllegalTransition
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = RetryPolicy()
@@ -131,6 +132,12 @@ def test_a_completed_task_carries_its_result() -> None:
     assert (row.state, row.result) == (State.COMPLETED, '{"a":1}')
     assert (row.started_at, row.finished_at) == (began, NOW)
     assert (row.tries, row.dead_letter) == (0, None)
+
+
+def test_no_worker_completes_what_none_has() -> None:
+    task = make(state=State.QUEUED)
+    with pytest.raises(IllegalTransition, match="no worker has it"):
+        settle(task, ended(task, OutcomeKind.COMPLETED), NOW, POLICY, 0.5)
 
 
 @given(
