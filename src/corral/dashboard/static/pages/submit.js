@@ -66,7 +66,7 @@ function Options({ like }) {
         <${Field} name="run_after" label="Start in, seconds" type="number" min="0" step="any" value="" />
         <${Field} name="depends_on" label="After these tasks" value=${(like?.depends_on ?? []).join(" ")} hint="their ids" />
         <${Field} name="node_labels" label="Only on nodes with" multiline rows="2" value=${inPairs(like?.node_labels)} hint="key=value, one a line" />
-        <${Select} name="profile" label="Profile" options=${[["", "no"], ["python", "Python"], ["torch", "PyTorch"]]} value="" hint="the report is one of its files" />
+        <${Select} name="profile" label="Profile" options=${[["", "no"], ["python", "time"], ["torch", "time in PyTorch"], ["memory", "memory"]]} value="" hint="the report is one of its files" />
         <${Field} name="no_cache" type="checkbox" label="Run it even if its answer is kept" />
       </div>
     </details>
