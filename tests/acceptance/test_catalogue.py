@@ -169,6 +169,7 @@ def test_a_model_sent_from_a_folder_is_pulled_to_every_node(
     folder = write(tmp_path / "mine", "from my folder")
     arguments = ("mine", str(folder), "--upload", "--trust-remote-code")
     assert cluster.corral("models", "add", *arguments).code == 0
+    assert cluster.client.catalogue_model("mine").type == "llm"
     pulled = cluster.corral("models", "pull", "mine")
     assert pulled.out.count("fetched mine") == 2, pulled
     told = read(cluster, "mine")

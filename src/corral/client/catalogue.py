@@ -182,6 +182,7 @@ def upload_model(
     from corral.client.transfer import send_tree
     from corral.client.tree import Reader
     from corral.client.walk import all_files
+    from corral.core.architecture import CONFIG, UNKNOWN, type_of_files
     from corral.core.tree import Tree
 
     reader = Reader(Path(folder))
@@ -189,6 +190,10 @@ def upload_model(
         found = sorted(all_files(Path(folder), lambda name: None))
         shown = [n for n in found if not any(p[0] == "." for p in n.split("/"))]
         files = [reader.file(path) for path in shown]
+        if model_type == UNKNOWN:
+            config = Path(folder, CONFIG)
+            told_of = config.read_bytes() if config.is_file() else None
+            model_type = type_of_files(shown, told_of)
     except OSError as error:
         reason = error.strerror or "unreadable"
         raise InvalidField(f"cannot read {folder}: {reason}", field="folder") from error

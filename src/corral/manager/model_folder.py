@@ -11,11 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from corral.core import hub
+from corral.core.architecture import CONFIG
 from corral.core.catalogue import ModelFile
 from corral.errors import InvalidField, NotFound
 
 Advance = Callable[[int, int], object]
 """Called with bytes done, of how many."""
+CONFIG_BYTES = 1 << 20
+"""A configuration that is larger is none."""
 _PIECE = 4 << 20
 
 
@@ -94,6 +97,18 @@ def read_folder(
         what = error.strerror or str(error)
         raise InvalidField(f"{error.filename}: {what}", field="source") from error
     return tuple(files)
+
+
+def read_config(folder: Path, root: Path) -> bytes | None:
+    """What is in a model's configuration, if it has one that lies below `root`."""
+    file = folder / CONFIG
+    try:
+        is_ours = file.resolve().is_relative_to(root.resolve())
+        if is_ours and file.is_file() and file.stat().st_size < CONFIG_BYTES:
+            return file.read_bytes()
+    except OSError:
+        pass
+    return None
 
 
 def hash_file(path: Path, note: Callable[[int], object] = lambda size: None) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 
 import obstore
 from obstore.store import S3Store
 
+from corral.core.architecture import CONFIG, UNKNOWN, type_of_files
 from corral.core.catalogue import (
     FOLDER,
     HUB,
@@ -29,9 +30,11 @@ from corral.core.catalogue import (
 )
 from corral.errors import InvalidField, NotFound, Unavailable
 from corral.manager.model_folder import (
+    CONFIG_BYTES,
     Advance,
     find_folder,
     find_snapshot,
+    read_config,
     read_folder,
 )
 from corral.manager.model_hub import Hub
@@ -66,7 +69,7 @@ class Survey:
 
     files: tuple[ModelFile, ...]
     revision: str
-    model_type: str = "other"
+    model_type: str = UNKNOWN
 
 
 class NotYet(Exception):
@@ -148,7 +151,9 @@ class Sources:
         root = folder.parent.parent if is_snapshot else folder
         files = await asyncio.to_thread(read_folder, folder, advance, root)
         named = folder.name if is_snapshot else revision_of(files)
-        return Survey(files, named)
+        names = [file.name for file in files]
+        config = await asyncio.to_thread(read_config, folder, root)
+        return Survey(files, named, type_of_files(names, config))
 
     async def _survey_service(
         self, model: CatalogueModel, source: Source, advance: Advance
@@ -168,10 +173,10 @@ class Sources:
             if known.status != "downloading":
                 await self._service().download(known)
             raise NotYet(await self._service().share_done(known.id))
-        kind = known.model_type if known else "other"
+        kind = known.model_type if known else UNKNOWN
         if folder is not None:
             found = await self._survey_folder(folder, source, advance)
-            return Survey(found.files, found.revision, kind)
+            return found if kind == UNKNOWN else replace(found, model_type=kind)
         if known is None:
             raise NotFound(f"the model manager has no model {name}")
         if "/" in known.name:
@@ -210,7 +215,13 @@ class Sources:
                     done += len(piece)
                     advance(done, total)
             files.append(ModelFile(name, found[name], digest.hexdigest()))
-        return Survey(tuple(files), revision_of(tuple(files)))
+        config = None
+        if found.get(CONFIG, CONFIG_BYTES) < CONFIG_BYTES:
+            with translated(place):
+                answer = await backend.get_async(CONFIG)
+                config = bytes(await answer.bytes_async())
+        kind = type_of_files(names, config)
+        return Survey(tuple(files), revision_of(tuple(files)), kind)
 
     # how nodes get at it -------------------------------------------------------
     async def urls(self, model: CatalogueModel) -> dict[str, str]:

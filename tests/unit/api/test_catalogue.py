@@ -91,8 +91,12 @@ async def test_a_folder_is_read_with_sizes_and_hashes(
     assert listed["models"][0]["files"] == []
     assert (await world.read.ask("/models", type="tts"))["total"] == 0
     first = told["revision"]
-    write(tmp_path / "models" / "tiny", {"config.json": b"{}"})
-    assert (await added(world, "tiny", "tiny"))["revision"] != first
+    config = b'{"architectures": ["BertForSequenceClassification"]}'
+    write(tmp_path / "models" / "tiny", {"config.json": config})
+    again = await added(world, "tiny", "tiny")
+    assert again["revision"] != first
+    # What nobody said, its configuration says.
+    assert again["type"] == "classifier"
 
 
 async def test_a_hub_model_has_only_the_files_that_are_loaded(

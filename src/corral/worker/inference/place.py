@@ -13,24 +13,12 @@ from typing import Any, Protocol
 
 import msgspec
 
+from corral.core.architecture import CONFIG, PIPELINE, type_of_classes
 from corral.worker.inference import weights
 from corral.worker.inference.fault import Refused, Unusable, one_line
 from corral.worker.inference.kind import Kind, kind_named
 
-_CONFIG = "config.json"
-_PIPELINE = "model_index.json"
 _GRAPH = "model.onnx"
-_ENDINGS = {
-    "ForCausalLM": Kind.GENERATE,
-    "LMHeadModel": Kind.GENERATE,
-    "ForSequenceClassification": Kind.CLASSIFY,
-    "ForTextToSpeech": Kind.SPEAK,
-    "VitsModel": Kind.SPEAK,
-    "BlipForConditionalGeneration": Kind.CAPTION,
-    "ForImageTextToText": Kind.CAPTION,
-    "VisionEncoderDecoderModel": Kind.CAPTION,
-    "ForVision2Seq": Kind.CAPTION,
-}
 
 
 class Definition(msgspec.Struct, forbid_unknown_fields=True):
@@ -127,7 +115,7 @@ def _define(name: str, told: Any) -> Definition:
 def _folders(place: Path) -> list[Path]:
     if not place.is_dir():
         return []
-    marks = (_CONFIG, _PIPELINE, _GRAPH)
+    marks = (CONFIG, PIPELINE, _GRAPH)
     return [d for d in place.iterdir() if weights.any_file(d, marks)]
 
 
@@ -145,15 +133,12 @@ def _kind_of(name: str, folder: Path, told: Definition) -> Kind:
             text = f"model {name} has the unknown type {told.type!r}; known: {known}"
             raise Unusable(text, "unsupported_model")
         return kind
-    if (folder / _PIPELINE).is_file():
+    if (folder / PIPELINE).is_file():
         return Kind.DRAW
-    config = weights.read_json(folder / _CONFIG)
+    config = weights.read_json(folder / CONFIG)
     if not config and not (folder / _GRAPH).is_file():
-        text = f"model {name} has neither {_CONFIG} nor {_PIPELINE} in its folder"
+        text = f"model {name} has neither {CONFIG} nor {PIPELINE} in its folder"
         raise Unusable(text, "unsupported_model")
     made_for = [str(a) for a in config.get("architectures") or []]
-    for ending, kind in _ENDINGS.items():
-        if any(a.endswith(ending) for a in made_for):
-            return kind
     # A model without a head turns text into vectors.
-    return Kind.EMBED
+    return kind_named(type_of_classes(made_for)) or Kind.EMBED
