@@ -42,6 +42,13 @@ def cluster(
         started.stop()
 
 
+@pytest.fixture(autouse=True)
+def leave_nothing(cluster: Cluster) -> Iterator[None]:
+    """A test that fails leaves no script in the way of the next."""
+    yield
+    cluster.client.cancel_tasks(status="queued,running")
+
+
 def start(cluster: Cluster, *where: str, script: str = "sleep 600") -> str:
     """A script that has said that it runs; its task."""
     words = ["--env", "COLOUR=green", "--", "sh", "-c", f"echo up; {script}"]
@@ -90,7 +97,7 @@ def test_output_comes_while_the_command_runs_and_ctrl_c_ends_it(
     assert running.stdout is not None
     assert running.stdout.readline() == "now\n"
     assert running.poll() is None
-    assert alive()
+    until("it sleeps", alive)
     running.send_signal(signal.SIGINT)
     running.communicate(timeout=60)
     assert running.returncode == 130
