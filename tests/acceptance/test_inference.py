@@ -23,6 +23,7 @@ from openai.types.chat import ChatCompletionChunk
 from corral.client.output import Piece
 from corral.client.value import TaskDetail
 from tests.acceptance.cluster import ECHO, Cluster, until
+from tests.acceptance.openai_face import speaking, text_in
 from tests.acceptance.served import (
     cli,
     key,
@@ -106,9 +107,7 @@ def plain(cluster: Cluster) -> Plain:
 
 @pytest.fixture(scope="module")
 def client(cluster: Cluster) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(
-        base_url=f"{cluster.url}/v1", api_key=key(cluster), timeout=120, max_retries=0
-    ) as made:
+    with speaking(cluster) as made:
         yield made
 
 
@@ -127,10 +126,6 @@ def chat(
         stream=True,
         stream_options={"include_usage": True},
     )
-
-
-def text_in(chunk: ChatCompletionChunk) -> str:
-    return (chunk.choices[0].delta.content or "") if chunk.choices else ""
 
 
 @pytest.mark.spec("A28", "B13", "B24", "B26", "C11")

@@ -20,6 +20,7 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 
 from tests.acceptance.cluster import ECHO, ROOT, Cluster, until
+from tests.acceptance.openai_face import speaking, text_in
 from tests.unit.worker.server.conftest import is_running
 
 LLAMA = Path(os.environ.get("LLAMA", "build/llama")).absolute()
@@ -82,11 +83,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def client(cluster: Cluster) -> Iterator[openai.OpenAI]:
-    key = (cluster.home / "admin.key").read_text().strip()
-    with openai.OpenAI(
-        base_url=f"{cluster.url}/v1", api_key=key, timeout=120, max_retries=0
-    ) as made:
-        until("the models are known", lambda: len(list(made.models.list())) == 2)
+    with speaking(cluster, 2) as made:
         yield made
 
 
@@ -112,10 +109,6 @@ def ask(client: openai.OpenAI, count: int) -> openai.Stream[ChatCompletionChunk]
         stream=True,
         stream_options={"include_usage": True},
     )
-
-
-def text_in(chunk: ChatCompletionChunk) -> str:
-    return (chunk.choices[0].delta.content or "") if chunk.choices else ""
 
 
 def test_chats_completions_and_embeddings_come_from_llama_cpp(

@@ -17,6 +17,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from corral.client import AsyncClient
 from tests.acceptance.cluster import Cluster, until
+from tests.acceptance.openai_face import speaking, text_in
 from tests.acceptance.storyteller import HOLD_AT, STORY
 
 WORKER = "tests.acceptance.storyteller:StorytellerWorker=generate,embed"
@@ -35,11 +36,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def client(cluster: Cluster) -> Iterator[openai.OpenAI]:
-    key = (cluster.home / "admin.key").read_text().strip()
-    with openai.OpenAI(
-        base_url=f"{cluster.url}/v1", api_key=key, timeout=120, max_retries=0
-    ) as made:
-        until("the model is known", lambda: [m.id for m in made.models.list()])
+    with speaking(cluster, 1) as made:
         yield made
 
 
@@ -50,10 +47,6 @@ def ask(client: openai.OpenAI, text: str) -> openai.Stream[ChatCompletionChunk]:
         stream=True,
         stream_options={"include_usage": True},
     )
-
-
-def text_in(chunk: ChatCompletionChunk) -> str:
-    return (chunk.choices[0].delta.content or "") if chunk.choices else ""
 
 
 def test_models_chats_completions_and_embeddings(client: openai.OpenAI) -> None:

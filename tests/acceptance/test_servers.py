@@ -16,6 +16,7 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 
 from tests.acceptance.cluster import ECHO, Cluster, until
+from tests.acceptance.openai_face import speaking, text_in
 from tests.unit.worker.server.conftest import SMALL, is_running, state_at
 from tests.unit.worker.server.small_server import HOLD_AT, WORDS
 
@@ -51,11 +52,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def client(cluster: Cluster) -> Iterator[openai.OpenAI]:
-    key = (cluster.home / "admin.key").read_text().strip()
-    with openai.OpenAI(
-        base_url=f"{cluster.url}/v1", api_key=key, timeout=120, max_retries=0
-    ) as made:
-        until("the model is known", lambda: [m.id for m in made.models.list()])
+    with speaking(cluster, 1) as made:
         yield made
 
 
@@ -76,10 +73,6 @@ def ask(client: openai.OpenAI, text: str) -> openai.Stream[ChatCompletionChunk]:
     return client.chat.completions.create(
         model="counter", messages=[{"role": "user", "content": text}], stream=True
     )
-
-
-def text_in(chunk: ChatCompletionChunk) -> str:
-    return (chunk.choices[0].delta.content or "") if chunk.choices else ""
 
 
 def busy(port: int) -> int:

@@ -255,21 +255,21 @@ def list_tasks(
 
 def cancel_tasks(**query: Unpack[TaskQuery]) -> Flow[Bulk]:
     """Stop all tasks like this that wait or run; something must be said of them."""
-    return (yield from _all("/tasks/cancel", query))
+    return (yield from _all("/tasks/cancel", query, is_repeatable=True))
 
 
 def requeue_tasks(**query: Unpack[TaskQuery]) -> Flow[Bulk]:
     """Run all ended tasks like this again; without a `status`, those that failed."""
-    return (yield from _all("/tasks/requeue", query))
+    # Sent again, it would also find what has run and failed once more meanwhile.
+    return (yield from _all("/tasks/requeue", query, is_repeatable=False))
 
 
-def _all(path: str, query: TaskQuery) -> Flow[Bulk]:
+def _all(path: str, query: TaskQuery, *, is_repeatable: bool) -> Flow[Bulk]:
     cursor: str | None = None
     done, refused, errors = 0, 0, list[BulkError]()
     while True:
         given = get(path, cursor=cursor, **_words(query)).query
-        # Sent twice it finds nothing that it could do twice.
-        response = yield Request("POST", path, given, is_repeatable=True)
+        response = yield Request("POST", path, given, is_repeatable=is_repeatable)
         page = decode(response, _BulkPage)
         done, refused = done + page.done, refused + page.refused
         errors += page.errors

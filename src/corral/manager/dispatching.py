@@ -347,6 +347,8 @@ class Dispatching:
             outputs = {t.id: t.result or "null" for t in stored}
         now = self._clock.now()
         tracing = self._cluster.tracing
+        models = {t.spec.model for t in ready.tasks if t.spec.model}
+        editions = {model: self.edition(model) for model in models}
         return tuple(
             OrderItem(
                 task_id=t.id,
@@ -365,7 +367,7 @@ class Dispatching:
                 if tracing is not None
                 else t.spec.labels.get(PARENT, ""),
                 profile=t.spec.labels.get(PROFILE, ""),
-                edition=self.edition(t.spec.model) if t.spec.model else "",
+                edition=editions.get(t.spec.model or "", ""),
             )
             for t in ready.tasks
         )
