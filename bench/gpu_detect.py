@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from bench import result
 from corral.agent.probe.child import ProbeChild
 from corral.agent.probe.watch import GpuPolicy, GpuWatch
-from corral.core.gpu import Gpu
+from corral.core.nodes.gpu import Gpu
 
 READINGS = 50
 TAKEN_MB = 8192

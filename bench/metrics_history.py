@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.corral_side import CorralSide, corral_side
 from bench.meter import BenchError
 from bench.result import write
-from corral.core.metric import GPU_METRICS, HOURS_S, MINUTES_S, NODE_METRICS
+from corral.core.insight.metric import GPU_METRICS, HOURS_S, MINUTES_S, NODE_METRICS
 from corral.store.base import Retention
 from corral.store.postgres import PostgresStore
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from corral.scheduler.packing import Packing
-from corral.scheduler.room import Card, Need, Offer, Room
+from corral.scheduler.place.capacity import Card, Need, Offer, Room
+from corral.scheduler.place.packing import Packing
 
 _KEPT: dict[int, Packing] = {}
 

@@ -17,8 +17,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.result import ROOT
 from bench.scheduler_serving import FLEET, has_slice
-from corral.scheduler import estimate, family, ordering, smith
+from corral.scheduler.decide import cost as smith
+from corral.scheduler.decide import order as ordering
+from corral.scheduler.learn import estimate
 from corral.scheduler.policy import Policy
+from corral.scheduler.world import line as family
 from corral.sim.machine import parse_fleet, speed_of
 from corral.sim.measure import figures
 from corral.sim.synthetic import synthetic

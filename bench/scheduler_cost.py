@@ -14,8 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.value import (
+from corral.scheduler.plan import (
     AttemptEnded,
     ModelKnown,
     OrderClosed,
@@ -26,6 +25,7 @@ from corral.scheduler.value import (
     Waiting,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Policy, Scheduler
 
 SIZES = (100, 1_000, 10_000)
 LOADS = (0.6, 0.95)

@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.meter import BenchError
 from bench.result import ROOT
-from corral.scheduler.packing import Fit, Packing
-from corral.scheduler.room import WHOLE, Card, Need, Offer, Room
+from corral.scheduler.place.capacity import WHOLE, Card, Need, Offer, Room
+from corral.scheduler.place.packing import Fit, Packing
 
 WORKLOADS = ("default", "cpu100", "gpushare40", "gpushare60", "multigpu20")
 SEEDS = (42, 43, 44)

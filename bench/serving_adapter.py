@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.value import (
+from corral.scheduler.plan import (
     ModelKnown,
     OrderClosed,
     TasksQueued,
@@ -14,6 +13,7 @@ from corral.scheduler.value import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Policy, Scheduler
 
 TYPE = "generate"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from corral.core.metric import GPU_METRICS, HOURS_S, MINUTES_S
+from corral.core.insight.metric import GPU_METRICS, HOURS_S, MINUTES_S
 
 DAY_S = 86_400
 DAYS = 7

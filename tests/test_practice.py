@@ -87,8 +87,8 @@ def test_there_are_tests_of_every_kind_and_their_coverage_is_measured(
         assert list((ROOT / "tests" / kind).rglob("test_*.py")), kind
     told = run(
         *("pytest", "-q", "-p", "no:cacheprovider", "--cov=corral.core"),
-        "tests/unit/core/test_version.py",
+        "tests/unit/core/nodes/test_version.py",
         COVERAGE_FILE=str(tmp_path / "coverage"),
     )
-    (row,) = [line for line in told.splitlines() if "corral/core/task.py" in line]
+    (row,) = [line for line in told.splitlines() if "corral/core/tasks/task.py" in line]
     assert "%" in row

@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from corral.client import LogLine
-from corral.core.script import JOB_TYPE
+from corral.core.tasks.script import JOB_TYPE
 from tests.acceptance.cluster import CORRAL, Cluster, until
 
 SCRIPTS = f"corral.worker.script.worker:RunScriptWorker={JOB_TYPE}"

@@ -21,9 +21,9 @@ import asyncpg
 import psutil
 import pytest
 
-from corral.core.report import OutcomeKind
-from corral.core.retry import Settlement
-from corral.core.task import State, Task, TaskSpec
+from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.retry import Settlement
+from corral.core.tasks.task import State, Task, TaskSpec
 from corral.store.base import Placement, Store
 from corral.store.memory import MemoryStore
 from corral.store.objects import open_objects

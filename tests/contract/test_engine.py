@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from corral.core.order import Order, OrderItem
+from corral.core.tasks.order import Order, OrderItem
 from corral.engine.base import Engine
 from corral.engine.dispatch import Dispatcher
 from corral.engine.envelope import signed_order, verify

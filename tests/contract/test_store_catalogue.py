@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from corral.core.catalogue import READY, CatalogueModel, Measure, ModelFile
+from corral.core.models.catalogue import READY, CatalogueModel, Measure, ModelFile
 from corral.store.base import Store
 from tests.contract.conftest import NOW, later
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from corral.core.app import App
-from corral.core.job_type import JobType
-from corral.core.key import Key, Scope
-from corral.core.report import OutcomeKind
-from corral.core.task import State, TaskError
-from corral.core.worker_type import WorkerType
+from corral.core.access.key import Key, Scope
+from corral.core.nodes.app import App
+from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.job_type import JobType
+from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.task import State, TaskError
 from corral.errors import NotLeader
 from corral.store.base import Event, LogChunk, Store, TaskFilter
 from tests.contract.conftest import NOW, Insert, make_task, settlement

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from corral.core.report import OutcomeKind
-from corral.core.task import State
+from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.task import State
 from corral.store.base import AuditRow, Event, LogChunk, Retention, Store
 from corral.store.event import EventFilter
 from tests.contract.conftest import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from corral.core.key import Key, Scope
-from corral.core.learned import LOAD, RUN, SPEED, Learned
+from corral.core.access.key import Key, Scope
+from corral.core.insight.learned import LOAD, RUN, SPEED, Learned
 from corral.store.base import Store
 from tests.contract.conftest import NOW, later
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.gpu import Gpu
-from corral.core.metric import (
+from corral.core.insight.metric import (
     CLUSTER_METRICS,
     GPU_METRICS,
     GPU_SHARE,
@@ -20,9 +19,10 @@ from corral.core.metric import (
     Span,
     TaskTotals,
 )
-from corral.core.node import Sample
-from corral.core.report import OutcomeKind
-from corral.core.task import State
+from corral.core.nodes.gpu import Gpu
+from corral.core.nodes.node import Sample
+from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.task import State
 from corral.store.base import Retention, Store
 from tests.contract.conftest import NOW, Insert, assigned, make_task, settlement
 from tests.contract.test_store_registry import sample

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from corral.core.model import KnownModel, Pin
+from corral.core.models.model import KnownModel, Pin
 from corral.store.base import Store
 from tests.contract.conftest import NOW
 

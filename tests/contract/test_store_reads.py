@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from corral.core.report import OutcomeKind
-from corral.core.task import State, Task
+from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.task import State, Task
 from corral.errors import InvalidField
 from corral.store.base import LogChunk, Store, TaskFilter
 from tests.contract.conftest import Insert, assigned, make_task, settlement

@@ -8,13 +8,13 @@ from datetime import datetime
 
 import pytest
 
-from corral.core.app import App
-from corral.core.environment import ContainerEnvironment, GitEnvironment
-from corral.core.job_type import JobType, QueueOrder
-from corral.core.key import Key, Scope
-from corral.core.node import Hold, HoldSource, Node, NodeState, Sample, Window
-from corral.core.worker import Worker, WorkerSpec, WorkerState
-from corral.core.worker_type import WorkerType
+from corral.core.access.key import Key, Scope
+from corral.core.nodes.app import App
+from corral.core.nodes.node import Hold, HoldSource, Node, NodeState, Sample, Window
+from corral.core.nodes.worker import Worker, WorkerSpec, WorkerState
+from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.environment import ContainerEnvironment, GitEnvironment
+from corral.core.tasks.job_type import JobType, QueueOrder
 from corral.store.base import Store
 from tests.contract.conftest import NOW, later
 

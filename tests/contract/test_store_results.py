@@ -7,16 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from corral.core.job_type import JobType
-from corral.core.notice import label_of
-from corral.core.result_cache import (
+from corral.core.tasks.job_type import JobType
+from corral.core.tasks.result_cache import (
     CACHED,
     ROW_BYTES,
     KeptResult,
     KeptTotal,
     answered,
 )
-from corral.core.task import State
+from corral.core.tasks.task import State
+from corral.core.tasks.webhook import label_of
 from corral.store.base import Store
 from tests.contract.conftest import NOW, later, make_task
 

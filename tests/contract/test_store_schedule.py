@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from corral.core.notice import NOTIFY, Notice
-from corral.core.schedule import Missed, Overlapping, Schedule
-from corral.core.task import Overlap, TaskSpec
+from corral.core.tasks.schedule import Missed, Overlapping, Schedule
+from corral.core.tasks.task import Overlap, TaskSpec
+from corral.core.tasks.webhook import NOTIFY, Notice
 from corral.errors import NotLeader
 from corral.store.base import Store
 from tests.contract.conftest import NOW, Insert, later, make_task, settlement

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from corral.core.secret import Secret
+from corral.core.access.secret import Secret
 from corral.store.base import Store
 from tests.contract.conftest import NOW, later
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from corral.core.report import OutcomeKind
-from corral.core.task import Attempt, State, Task, TaskError
+from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.task import Attempt, State, Task, TaskError
 from corral.errors import NotLeader
 from corral.store.base import Store
 from tests.contract.conftest import (

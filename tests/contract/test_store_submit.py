@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from corral.core.task import Overlap, State, Task, TaskSpec
+from corral.core.tasks.task import Overlap, State, Task, TaskSpec
 from corral.errors import NotLeader
 from corral.store.base import Store
 from tests.contract.conftest import NOW, Insert, assigned, later, make_task

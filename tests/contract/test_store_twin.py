@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from corral.core.report import Outcome, OutcomeKind
-from corral.core.retry import RetryPolicy, settle
-from corral.core.task import State, Task, TaskError
+from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.retry import RetryPolicy, settle
+from corral.core.tasks.task import State, Task, TaskError
 from corral.store.base import LogChunk, Placement, Retention, Store, TaskFilter
 from corral.store.memory import MemoryStore
 from corral.store.postgres import PostgresStore

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from corral.core.metric import Span, TaskStep
-from corral.core.need import needs_label, read_needs
-from corral.core.report import OutcomeKind
-from corral.core.task import State
-from corral.core.usage import Usage, UsageBy, UsageSpan
-from corral.core.worker import Worker, WorkerSpec, WorkerState
+from corral.core.insight.metric import Span, TaskStep
+from corral.core.insight.usage import Usage, UsageBy, UsageSpan
+from corral.core.nodes.worker import Worker, WorkerSpec, WorkerState
+from corral.core.tasks.needs import needs_label, read_needs
+from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.task import State
 from corral.store.base import Store
 from tests.contract.conftest import (
     NOW,

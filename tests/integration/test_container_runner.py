@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from corral.core.environment import ContainerEnvironment
+from corral.core.tasks.environment import ContainerEnvironment
 from corral.errors import WorkerError
 from corral.worker.cell import Cells
 from corral.worker.container.engine import Engine

@@ -14,7 +14,7 @@ import pytest
 import uv
 
 from corral.client.archive import pack
-from corral.core.environment import ArchiveEnvironment, GitEnvironment
+from corral.core.tasks.environment import ArchiveEnvironment, GitEnvironment
 from corral.errors import EnvironmentFailed
 from corral.worker.environments.cache import Cache
 from corral.worker.environments.policy import Policy
@@ -71,7 +71,7 @@ def build_wheel(folder, config=None, metadata=None):
 ELSEWHERE = """
 import sys
 from pathlib import Path
-from corral.core.environment import GitEnvironment
+from corral.core.tasks.environment import GitEnvironment
 from corral.worker.environments.cache import Cache
 from corral.worker.environments.prepare import prepare
 from tests.unit.worker.environments.repository import LARGE, LOCAL, refuse

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.core.environment import GitEnvironment
+from corral.core.tasks.environment import GitEnvironment
 from corral.worker.environments.cache import Cache
 from corral.worker.environments.policy import Policy
 from tests.integration.git_server import Seen, make_certificate, serve

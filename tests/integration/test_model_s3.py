@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from corral.core.catalogue import CatalogueModel
+from corral.core.models.catalogue import CatalogueModel
 from corral.errors import NotFound, StoreUnavailable
-from corral.manager.model_source import SourceConfig, Sources
+from corral.manager.models.sources import SourceConfig, Sources
 from corral.worker.depot.bill import BillFile
 from corral.worker.depot.download import HttpWay, Transfer
 from tests.contract.test_objects import BUCKET, S3Server

@@ -17,10 +17,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from corral.core.node import Node
-from corral.core.report import OutcomeKind
-from corral.core.task import State
-from corral.core.worker import Worker, WorkerSpec
+from corral.core.nodes.node import Node
+from corral.core.nodes.worker import Worker, WorkerSpec
+from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.task import State
 from corral.errors import NotLeader, StoreUnavailable
 from corral.store import statement
 from corral.store.base import AuditRow, Event, LogChunk, Retention

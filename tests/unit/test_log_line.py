@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.key import write_key
+from corral.core.access.key import write_key
 from corral.log_line import MASK, LineFormatter, Redaction, bound, said_in
 
 KEY = write_key("0123456789ab", "a" * 43)

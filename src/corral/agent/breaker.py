@@ -14,7 +14,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from corral.agent.word import Word
-from corral.core.breaker import Breaker, BreakerPolicy, BreakerReport, BreakerState
+from corral.core.nodes.breaker import (
+    Breaker,
+    BreakerPolicy,
+    BreakerReport,
+    BreakerState,
+)
 
 LOG = logging.getLogger("corral.agent")
 _KEY_DIGITS = 8

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from corral.agent.probe.watch import GpuPolicy
-from corral.core.breaker import BreakerPolicy
-from corral.core.owner import OwnerPolicy
-from corral.core.worker import WorkerSpec
+from corral.core.nodes.breaker import BreakerPolicy
+from corral.core.nodes.owner import OwnerPolicy
+from corral.core.nodes.worker import WorkerSpec
 
 SUPERVISOR_ARGV = (sys.executable, "-m", "corral.worker.supervisor")
 

@@ -12,9 +12,9 @@ from typing import Any
 from corral.agent.gpu_health import blames_card
 from corral.agent.probe.watch import GpuWatch
 from corral.agent.word import Word
-from corral.core.gpu import Gpu
-from corral.core.gpu_binding import Binding, Want, Wish, bind, read_wish, visible
-from corral.core.worker import WorkerState
+from corral.core.nodes.gpu import Gpu
+from corral.core.nodes.gpu_bind import Binding, Want, Wish, bind, read_wish, visible
+from corral.core.nodes.worker import WorkerState
 from corral.errors import InvalidField
 
 LEDGER = "CORRAL_GPU_LEDGER"

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from corral.core.breaker import Breaker, BreakerPolicy, BreakerState
-from corral.core.gpu import Gpu, GpuHealth, Quarantine
+from corral.core.nodes.breaker import Breaker, BreakerPolicy, BreakerState
+from corral.core.nodes.gpu import Gpu, GpuHealth, Quarantine
 
 LOG = logging.getLogger("corral.agent")
 FILE = "quarantine.json"

@@ -30,7 +30,7 @@ from corral.agent.probe.watch import GpuWatch
 from corral.agent.sample import Sampler, capabilities
 from corral.agent.session import Registered, Session
 from corral.agent.tunnel import Tunnel
-from corral.core.worker import WorkerSpec
+from corral.core.nodes.worker import WorkerSpec
 from corral.errors import CorralError, Unauthenticated, VersionRefused
 
 if TYPE_CHECKING:

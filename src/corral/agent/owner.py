@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from corral.agent.idle import idle_s
-from corral.core.gpu import Gpu
-from corral.core.owner import Owner, OwnerMode, OwnerPolicy, use_seen
+from corral.core.nodes.gpu import Gpu
+from corral.core.nodes.owner import Owner, OwnerMode, OwnerPolicy, use_seen
 
 LOG = logging.getLogger("corral.agent")
 LOOK_S = 2.0

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from corral.agent.process import memory_mb
-from corral.core.breaker import BreakerReport
-from corral.core.worker import WorkerState
+from corral.core.nodes.breaker import BreakerReport
+from corral.core.nodes.worker import WorkerState
 
 _SERVING = frozenset({WorkerState.READY, WorkerState.BUSY})
 

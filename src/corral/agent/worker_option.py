@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from corral.core.gpu_binding import read_wish
-from corral.core.job_type import check_name, job_type_of
-from corral.core.worker import WorkerSpec
+from corral.core.nodes.gpu_bind import read_wish
+from corral.core.nodes.worker import WorkerSpec
+from corral.core.tasks.job_type import check_name, job_type_of
 from corral.errors import InvalidField
 
 # What a machine runs when nobody said otherwise: enough to see the cluster work.

@@ -53,7 +53,7 @@ from corral.api.routes import (
     usage,
     workers,
 )
-from corral.manager.manager import Manager
+from corral.manager.app import Manager
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 ROOMS = (

@@ -11,10 +11,10 @@ from typing import Any, TypeVar
 import msgspec
 from fastapi import Request, Response
 
-from corral.core.key import Key, Scope
+from corral.core.access.key import Key, Scope
 from corral.errors import AuthError, Forbidden, InvalidField, InvalidJson, RateLimited
-from corral.manager.access import Bucket
-from corral.manager.manager import Manager
+from corral.manager.access.keys import Bucket
+from corral.manager.app import Manager
 
 T = TypeVar("T")
 PAGE_HEADER = "x-corral-page"

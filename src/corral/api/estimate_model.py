@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from corral.core.task import Task
-from corral.manager.explaining import expected
-from corral.manager.state import Cluster
+from corral.core.tasks.task import Task
+from corral.manager.cluster.state import Cluster
+from corral.manager.tasks.explain import expected
 
 
 class EstimateOut(Struct):

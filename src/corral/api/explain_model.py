@@ -12,10 +12,10 @@ from msgspec import Struct
 from corral.api.estimate_model import EstimateOut, estimate
 from corral.api.model import AttemptOut, StartOut, WaitingOut
 from corral.api.render import attempt, start_out, status_of
-from corral.core.task import Attempt
-from corral.manager.explaining import Explained
-from corral.manager.state import Cluster
-from corral.scheduler.explanation import Candidate, Change, Placement, Terms
+from corral.core.tasks.task import Attempt
+from corral.manager.cluster.state import Cluster
+from corral.manager.tasks.explain import Explained
+from corral.scheduler.explain.values import Candidate, Change, Placement, Terms
 
 
 class TermsOut(Struct):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from starlette.types import Scope
 
-from corral.manager.tally import Counter, Family, Histogram
+from corral.manager.insight.prometheus import Counter, Family, Histogram
 
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _NOWHERE = "none"

@@ -15,18 +15,18 @@ import msgspec
 from corral.api.deps import wrong_field
 from corral.api.model import BatchIn, TaskIn
 from corral.api.salvage import split_rows
-from corral.core.constraint import labels_for
-from corral.core.gang import gang_label
-from corral.core.job_type import check_name, check_not_own
-from corral.core.model import MODEL_TASK
-from corral.core.need import needs_label, read_needs
-from corral.core.notice import OWN, label_of
-from corral.core.profile import profile_label
-from corral.core.result_cache import no_cache_label
-from corral.core.script import JOB_TYPE as SCRIPT
-from corral.core.script import read_script
-from corral.core.share import labels_of
-from corral.core.task import Overlap, TaskSpec, parse_priority
+from corral.core.models.model import MODEL_TASK
+from corral.core.tasks.gang import gang_label
+from corral.core.tasks.job_type import check_name, check_not_own
+from corral.core.tasks.needs import needs_label, read_needs
+from corral.core.tasks.options import labels_for
+from corral.core.tasks.profile import profile_label
+from corral.core.tasks.result_cache import no_cache_label
+from corral.core.tasks.script import JOB_TYPE as SCRIPT
+from corral.core.tasks.script import read_script
+from corral.core.tasks.share import labels_of
+from corral.core.tasks.task import Overlap, TaskSpec, parse_priority
+from corral.core.tasks.webhook import OWN, label_of
 from corral.errors import CorralError, InvalidField, InvalidJson, TooLarge
 from corral.manager.clock import new_task_id
 

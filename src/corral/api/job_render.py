@@ -7,13 +7,13 @@ from typing import Any
 from msgspec import Raw
 
 from corral.api import job_model as jm
-from corral.core.environment import to_plain
-from corral.core.job import JOB_STATUS, NONEXISTENT, WORKER_STATUS
-from corral.core.task import State, Task
-from corral.core.worker import LAUNCHED
-from corral.core.worker_type import WorkerType
-from corral.manager.state import WorkerLink
-from corral.manager.worker_types import Launch
+from corral.core.nodes.worker import LAUNCHED
+from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.environment import to_plain
+from corral.core.tasks.job_status import JOB_STATUS, NONEXISTENT, WORKER_STATUS
+from corral.core.tasks.task import State, Task
+from corral.manager.cluster.state import WorkerLink
+from corral.manager.workers.types import Launch
 
 NAME, ENTRYPOINT = "job.name", "job.entrypoint"
 

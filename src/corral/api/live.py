@@ -16,14 +16,14 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 from corral.api.deps import bearer, note_denial
-from corral.core import key as keys
-from corral.core.notice import OWN
+from corral.core.access import key as keys
+from corral.core.tasks.webhook import OWN
 from corral.errors import AuthError, Forbidden, InvalidField, Unauthenticated
-from corral.manager.broadcast import Broadcast
-from corral.manager.interest import Detail, Interest
-from corral.manager.listener import Listener, Why
-from corral.manager.manager import Manager
-from corral.manager.ring import told
+from corral.manager.app import Manager
+from corral.manager.events.broadcast import Broadcast
+from corral.manager.events.filter import Detail, Interest
+from corral.manager.events.listener import Listener, Why
+from corral.manager.events.ring import told
 from corral.settings import is_loopback
 
 HEARTBEAT_S = 15.0

@@ -13,8 +13,8 @@ from urllib.parse import quote
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from corral.core.job_type import NAME
-from corral.core.key import Scope
+from corral.core.access.key import Scope
+from corral.core.tasks.job_type import NAME
 
 _FIELD = re.compile(r"{(\w+)}")
 Id = Annotated[str, Meta(pattern=f"^{NAME.pattern}$", description="Its id")]

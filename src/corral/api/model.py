@@ -11,8 +11,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from corral.api.estimate_model import EstimateOut
 from corral.api.hold_model import HoldOut, WindowOut
 from corral.api.shelf_model import LoadedModel
-from corral.core.breaker import BreakerReport
-from corral.core.gpu import Gpu
+from corral.core.nodes.breaker import BreakerReport
+from corral.core.nodes.gpu import Gpu
 
 
 class TaskIn(Struct, forbid_unknown_fields=True):

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from corral.api.node_model import HeldIn, ModelsIn
-from corral.core.model import HeldModel, Worn
+from corral.core.models.model import HeldModel, Worn
 from corral.errors import InvalidField
-from corral.manager.shelf import ModelsWord
+from corral.manager.cluster.held_models import ModelsWord
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from corral.core.breaker import BreakerReport
-from corral.core.gpu import Gpu
+from corral.core.nodes.breaker import BreakerReport
+from corral.core.nodes.gpu import Gpu
 
 
 class JoinIn(Struct):

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from corral.api import openai_model as model
-from corral.core.task import State, Task
+from corral.core.tasks.task import State, Task
 from corral.errors import CorralError, InvalidField, NotFound, TaskFailed
-from corral.manager.streaming import Page
+from corral.manager.output.stream import Page
 
 _TURNED_DOWN = frozenset({"bad_input", "unsupported_type", "bad_payload"})
 _NO_MODEL = frozenset({"unknown_model", "model_not_found"})

@@ -12,7 +12,7 @@ from corral.api.errors import status_of
 from corral.api.openai_answer import Said, Transcript, said_by, usage
 from corral.api.openai_error import fault
 from corral.errors import CorralError, Unavailable
-from corral.manager.streaming import Page, Reader, Streaming
+from corral.manager.output.stream import Page, Reader, Streaming
 
 HEARTBEAT_S = 15.0
 _encode = msgspec.json.Encoder().encode

@@ -28,27 +28,27 @@ from corral.api.model import (
     WorkerOut,
 )
 from corral.api.shelf_model import LoadedModel
-from corral.core.constraint import ANYWHERE, constraint_of
-from corral.core.environment import to_plain
-from corral.core.gang import gang_of
-from corral.core.gpu import Gpu
-from corral.core.need import NOTHING, need_of, plain
-from corral.core.node import Hold, Node, Sample, Window
-from corral.core.notice import public, urls_of
-from corral.core.result_cache import cached_from
-from corral.core.share import PREEMPTIBLE, group_of
-from corral.core.task import Attempt, State, Task, TaskError
-from corral.core.trace import trace_of
-from corral.core.version import fit
-from corral.core.worker import REST_STATE
-from corral.manager import gpus
-from corral.manager.explaining import expected_s, expected_start
-from corral.manager.holding import scheduling
-from corral.manager.manager import Manager
-from corral.manager.state import Cluster, NodeLink, WorkerLink
-from corral.manager.submitting import Accepted
-from corral.manager.windows import next_start
-from corral.scheduler.forecast import Start
+from corral.core.nodes.gpu import Gpu
+from corral.core.nodes.node import Hold, Node, Sample, Window
+from corral.core.nodes.version import fit
+from corral.core.nodes.worker import REST_STATE
+from corral.core.tasks.environment import to_plain
+from corral.core.tasks.gang import gang_of
+from corral.core.tasks.needs import NOTHING, need_of, plain
+from corral.core.tasks.options import ANYWHERE, constraint_of
+from corral.core.tasks.result_cache import cached_from
+from corral.core.tasks.share import PREEMPTIBLE, group_of
+from corral.core.tasks.task import Attempt, State, Task, TaskError
+from corral.core.tasks.trace import trace_of
+from corral.core.tasks.webhook import public, urls_of
+from corral.manager.app import Manager
+from corral.manager.cluster import gpus
+from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
+from corral.manager.nodes.holds import scheduling
+from corral.manager.nodes.windows import next_start
+from corral.manager.tasks.explain import expected_s, expected_start
+from corral.manager.tasks.submit import Accepted
+from corral.scheduler.explain.forecast import Start
 
 
 def status_of(state: State) -> str:

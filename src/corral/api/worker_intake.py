@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from corral.api.node_model import DeclaredWorker
-from corral.core.gpu_binding import read_wish
-from corral.core.job_type import check_name, job_type_of
-from corral.core.worker import LAUNCHED, WorkerSpec, WorkerState
+from corral.core.nodes.gpu_bind import read_wish
+from corral.core.nodes.worker import LAUNCHED, WorkerSpec, WorkerState
+from corral.core.tasks.job_type import check_name, job_type_of
 from corral.errors import InvalidField
 
 MAX_COUNT = 256

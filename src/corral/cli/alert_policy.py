@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from corral.manager.alerting import AlertConfig
-    from corral.manager.broadcast import LiveConfig
+    from corral.manager.alerts.alerts import AlertConfig
+    from corral.manager.events.broadcast import LiveConfig
     from corral.settings import Settings
 
 
 def alert_config(config: Settings) -> AlertConfig:
     """When something is wrong, for how long, and who is told."""
-    from corral.core.health import Thresholds
-    from corral.manager.alerting import AlertConfig
+    from corral.core.insight.health import Thresholds
+    from corral.manager.alerts.alerts import AlertConfig
 
     return AlertConfig(
         Thresholds(
@@ -33,7 +33,7 @@ def alert_config(config: Settings) -> AlertConfig:
 
 def live_config(config: Settings) -> LiveConfig:
     """How many may listen to events, and from which pages."""
-    from corral.manager.broadcast import LiveConfig
+    from corral.manager.events.broadcast import LiveConfig
 
     origins = config.event_origins.split(",")
     return LiveConfig(

@@ -9,7 +9,7 @@ import typer
 from corral.cli import show
 from corral.cli.argument import read_json
 from corral.cli.connect import connect
-from corral.core.job_type import CACHE_S, MOST_BATCHED
+from corral.core.tasks.job_type import CACHE_S, MOST_BATCHED
 
 if TYPE_CHECKING:
     from corral.client.value import JobTypeInfo

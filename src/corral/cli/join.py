@@ -17,7 +17,7 @@ from corral.errors import Unauthenticated
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
-    from corral.core.worker import WorkerSpec
+    from corral.core.nodes.worker import WorkerSpec
     from corral.settings import Settings
 
 

@@ -18,7 +18,7 @@ import typer
 from corral.errors import CorralError
 
 if TYPE_CHECKING:
-    from corral.core.worker import WorkerSpec
+    from corral.core.nodes.worker import WorkerSpec
 
 LOOK_S = 0.5
 ASK_S = 0.3
@@ -80,7 +80,7 @@ def own_token(url: str, homes: list[Path]) -> str:
 
 def given_worker(text: str) -> WorkerSpec:
     """The worker of a node that was started for it alone; `text` is JSON."""
-    from corral.core.worker import WorkerSpec
+    from corral.core.nodes.worker import WorkerSpec
 
     told = json.loads(text)
     return WorkerSpec(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from corral.manager.master import MasterConfig
+    from corral.manager.nodes.master import MasterConfig
     from corral.settings import Settings
 
 _PLACES = (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id"))
@@ -71,7 +71,7 @@ def master_config(config: Settings) -> MasterConfig:
     """This machine as the manager's own node."""
     from corral import __version__
     from corral.agent.sample import Sampler, capabilities
-    from corral.manager.master import MasterConfig
+    from corral.manager.nodes.master import MasterConfig
 
     return MasterConfig(
         machine=machine_id(),

@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from corral.errors import SettingsError
 
 if TYPE_CHECKING:
-    from corral.manager.neighbour import NeighbourConfig
     from corral.manager.otlp import TraceConfig
+    from corral.manager.outbound.task_service import NeighbourConfig
     from corral.settings import Settings
 
 _HEADER = re.compile(r"([\w-]+) *= *([ -~]*)", re.ASCII)
@@ -18,7 +18,7 @@ _HEADER = re.compile(r"([\w-]+) *= *([ -~]*)", re.ASCII)
 
 def neighbour_config(config: Settings) -> NeighbourConfig | None:
     """The task service to tell of tasks, when one is named."""
-    from corral.manager.neighbour import NeighbourConfig
+    from corral.manager.outbound.task_service import NeighbourConfig
 
     if config.task_manager_url is None:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from corral.core.constraint import read_pairs
+from corral.core.tasks.options import read_pairs
 from corral.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from corral.agent.probe.watch import GpuPolicy
-    from corral.core.breaker import BreakerPolicy
-    from corral.core.owner import OwnerPolicy
+    from corral.core.nodes.breaker import BreakerPolicy
+    from corral.core.nodes.owner import OwnerPolicy
     from corral.settings import Settings
 
 _LONGEST_COOLDOWN = 10
@@ -70,7 +70,7 @@ def node_taints(config: Settings) -> tuple[str, ...]:
 def gpu_policy(config: Settings) -> GpuPolicy:
     """Which GPUs of this node are offered, what of them, and which are made up."""
     from corral.agent.probe.watch import GpuPolicy
-    from corral.core.breaker import BreakerPolicy
+    from corral.core.nodes.breaker import BreakerPolicy
 
     return GpuPolicy(
         config.gpu_devices,
@@ -87,7 +87,7 @@ def gpu_policy(config: Settings) -> GpuPolicy:
 
 def breaker_policy(config: Settings) -> BreakerPolicy:
     """After how many failures a kind of worker is left alone, and for how long."""
-    from corral.core.breaker import BreakerPolicy
+    from corral.core.nodes.breaker import BreakerPolicy
 
     return BreakerPolicy(
         config.breaker_failures,
@@ -99,7 +99,7 @@ def breaker_policy(config: Settings) -> BreakerPolicy:
 
 def owner_policy(config: Settings) -> OwnerPolicy:
     """What this node does while its owner uses it."""
-    from corral.core.owner import OwnerMode, OwnerPolicy
+    from corral.core.nodes.owner import OwnerMode, OwnerPolicy
 
     return OwnerPolicy(
         OwnerMode(config.owner_policy),

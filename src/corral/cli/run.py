@@ -11,7 +11,7 @@ from corral.cli import argument, array, progress, script, show, stream
 from corral.cli.connect import connect
 from corral.cli.group import takes
 from corral.cli.wait import await_all
-from corral.core.script import JOB_TYPE
+from corral.core.tasks.script import JOB_TYPE
 
 if TYPE_CHECKING:
     from corral.client import Client, TaskDetail, TaskOptions

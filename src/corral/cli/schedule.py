@@ -10,7 +10,7 @@ from corral.cli import argument, script, show
 from corral.cli.connect import connect
 from corral.cli.group import takes
 from corral.cli.run import is_command, read_task
-from corral.core.script import JOB_TYPE
+from corral.core.tasks.script import JOB_TYPE
 
 if TYPE_CHECKING:
     from corral.client import TaskOptions

@@ -29,9 +29,9 @@ from corral.errors import SettingsError, Unavailable
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
+    from corral.manager.app import Manager
     from corral.manager.config import ManagerConfig
-    from corral.manager.manager import Manager
-    from corral.manager.target import GatewayConfig
+    from corral.manager.outbound.address import GatewayConfig
     from corral.settings import Settings
 
 manager = typer.Typer(add_completion=False)
@@ -154,9 +154,9 @@ async def _leave_when_deposed(boss: Manager, server: object) -> None:
 
 async def _open(config: Settings, files: Files) -> Manager:
     """Connect to the stores, waiting for them a while, and start the manager."""
-    from corral.core.key import Scope
+    from corral.core.access.key import Scope
     from corral.engine.dispatch import Dispatcher
-    from corral.manager.manager import Manager
+    from corral.manager.app import Manager
     from corral.store.postgres import PostgresStore
 
     store = PostgresStore(
@@ -211,10 +211,10 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
     from corral.cli.serve_liveness import liveness
     from corral.cli.serve_models import source_config
     from corral.cli.serve_scaling import scaling_config
-    from corral.core.retry import RetryPolicy
-    from corral.manager.access import Limits
+    from corral.core.tasks.retry import RetryPolicy
+    from corral.manager.access.keys import Limits
     from corral.manager.config import ManagerConfig
-    from corral.manager.models import ModelConfig
+    from corral.manager.models.memory import ModelConfig
     from corral.scheduler.scheduler import Policy
     from corral.store.base import Retention
 
@@ -278,7 +278,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
 
 def gateway_config(config: Settings) -> GatewayConfig:
     """What the gateway must keep away from, and what it may reach."""
-    from corral.manager.target import GatewayConfig
+    from corral.manager.outbound.address import GatewayConfig
     from corral.settings import is_loopback
 
     urls = [urlsplit(config.manager_url)]

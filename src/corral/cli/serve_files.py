@@ -33,7 +33,7 @@ class Files:
 
 def prepare(config: Settings) -> Files:
     """Make the data folder, the secrets of a first start, and read them."""
-    from corral.core.key import write_key
+    from corral.core.access.key import write_key
     from corral.engine.factory import URL_FILE
 
     if config.database_url is None or config.redis_url is None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from corral.manager.liveness import Liveness
+    from corral.manager.nodes.liveness import Liveness
     from corral.settings import Settings
 
 
 def liveness(config: Settings) -> Liveness:
     """When nodes are suspect or lost, and when that is not believed."""
-    from corral.manager.liveness import Liveness
+    from corral.manager.nodes.liveness import Liveness
 
     return Liveness(
         suspect_s=config.suspect_after_s,

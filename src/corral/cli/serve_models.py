@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from corral.cli.serve_files import s3_access
 
 if TYPE_CHECKING:
-    from corral.manager.model_source import SourceConfig
+    from corral.manager.models.sources import SourceConfig
     from corral.settings import Settings
 
 
 def source_config(config: Settings) -> SourceConfig:
     """Folders, the hub, S3 and a model manager, as far as they are named."""
-    from corral.manager.model_source import SourceConfig
+    from corral.manager.models.sources import SourceConfig
 
     token = config.model_hub_token
     return SourceConfig(

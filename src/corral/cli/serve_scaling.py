@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from corral.manager.autoscaling import ScalingConfig
+    from corral.manager.workers.scaling import ScalingConfig
     from corral.settings import Settings
 
 
 def scaling_config(config: Settings) -> ScalingConfig:
-    from corral.manager.autoscaling import ScalingConfig
-    from corral.scheduler.scaling import ScalingPolicy
+    from corral.manager.workers.scaling import ScalingConfig
+    from corral.scheduler.scaling.values import ScalingPolicy
 
     return ScalingConfig(
         config.auto_scale_enabled,

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corral.core.job_type import check_name
-from corral.core.script import (
+from corral.core.tasks.job_type import check_name
+from corral.core.tasks.script import (
     ARRAY_COUNT,
     ARRAY_ID,
     ARRAY_INDEX,
 )
-from corral.core.script import (
+from corral.core.tasks.script import (
     JOB_TYPE as SCRIPT,
 )
 from corral.errors import InvalidField

@@ -182,7 +182,7 @@ def upload_model(
     from corral.client.transfer import send_tree
     from corral.client.tree import Reader
     from corral.client.walk import all_files
-    from corral.core.architecture import CONFIG, UNKNOWN, type_of_files
+    from corral.core.models.architecture import CONFIG, UNKNOWN, type_of_files
     from corral.core.tree import Tree
 
     reader = Reader(Path(folder))

@@ -22,7 +22,7 @@ from corral.client.value import (
     WorkerRestart,
     WorkerTypeInfo,
 )
-from corral.core.job_type import ORCHESTRATOR
+from corral.core.tasks.job_type import ORCHESTRATOR
 from corral.errors import Conflict
 
 

@@ -17,7 +17,7 @@ from corral.client import source as sources
 from corral.client.bar import bar
 from corral.client.handle import Handle, Link
 from corral.client.task import TaskOptions
-from corral.core.job_type import check_name
+from corral.core.tasks.job_type import check_name
 from corral.errors import InvalidField
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from corral.client.exchange import NOTHING, Items, Lost, Pause, Request, Response
 from corral.client.fault import as_error, unreachable
-from corral.core.retry import RetryPolicy
+from corral.core.tasks.retry import RetryPolicy
 from corral.errors import CorralError, NotLeader, RateLimited, Unavailable
 
 R = TypeVar("R")

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from corral.core.task import TERMINAL, State
+from corral.core.tasks.task import TERMINAL, State
 
 _TERMINAL = frozenset(str(state) for state in TERMINAL)
 

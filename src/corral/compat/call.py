@@ -15,7 +15,7 @@ from typing import Any
 from kombu.utils.json import JSONEncoder, object_hook
 
 from corral.client import TaskOptions
-from corral.core.job_type import NAME
+from corral.core.tasks.job_type import NAME
 
 PREFIX = "celery."
 MAX_RETRIES = 1000

@@ -11,7 +11,7 @@ from typing import NoReturn, TypeVar
 
 from redis.exceptions import AuthenticationError, RedisError
 
-from corral.core.retry import RetryPolicy
+from corral.core.tasks.retry import RetryPolicy
 from corral.errors import RateLimited, SettingsError, Unavailable
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from celery import exceptions, states
 
 from corral.client import Client, TaskDetail, TaskInfo
 from corral.compat.call import revive
-from corral.core.task import State
+from corral.core.tasks.task import State
 from corral.errors import Conflict, TaskFailed, TaskNotFound
 
 _WORDS = {

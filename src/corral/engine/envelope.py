@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 from celery import Celery
 
-from corral.core.order import Order, OrderItem
-from corral.core.task import Overlap
+from corral.core.tasks.order import Order, OrderItem
+from corral.core.tasks.task import Overlap
 from corral.engine.factory import ORDER_TASK
 
 

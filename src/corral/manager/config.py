@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from corral.core.retry import RetryPolicy
-from corral.manager.access import Limits
-from corral.manager.alerting import AlertConfig
-from corral.manager.autoscaling import ScalingConfig
-from corral.manager.broadcast import LiveConfig
-from corral.manager.liveness import Liveness
-from corral.manager.master import MasterConfig
-from corral.manager.model_source import SourceConfig
-from corral.manager.models import ModelConfig
-from corral.manager.neighbour import NeighbourConfig
+from corral.core.tasks.retry import RetryPolicy
+from corral.manager.access.keys import Limits
+from corral.manager.alerts.alerts import AlertConfig
+from corral.manager.events.broadcast import LiveConfig
+from corral.manager.models.memory import ModelConfig
+from corral.manager.models.sources import SourceConfig
+from corral.manager.nodes.liveness import Liveness
+from corral.manager.nodes.master import MasterConfig
 from corral.manager.otlp import TraceConfig
-from corral.manager.target import GatewayConfig
+from corral.manager.outbound.address import GatewayConfig
+from corral.manager.outbound.task_service import NeighbourConfig
+from corral.manager.workers.scaling import ScalingConfig
 from corral.scheduler.scheduler import Policy
 from corral.store.base import Retention
 

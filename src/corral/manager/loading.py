@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from corral.manager.state import NodeLink
+from corral.manager.cluster.state import NodeLink
 
 if TYPE_CHECKING:
-    from corral.manager.manager import Manager
+    from corral.manager.app import Manager
 
 log = logging.getLogger(__name__)
 

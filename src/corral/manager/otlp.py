@@ -12,9 +12,9 @@ import httpx
 import msgspec
 
 from corral import __version__
-from corral.core.retry import RetryPolicy
-from corral.core.span import Facts, Moment, Span
-from corral.manager.spent import read_away
+from corral.core.insight.span import Facts, Moment, Span
+from corral.core.tasks.retry import RetryPolicy
+from corral.manager.http_call import read_away
 from corral.trust import tls_context
 
 PATH = "/v1/traces"

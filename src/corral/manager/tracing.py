@@ -18,9 +18,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from corral.core.job_type import OWN_TYPES
-from corral.core.retry import Settlement
-from corral.core.span import (
+from corral.core.insight.span import (
     Ended,
     Past,
     Span,
@@ -31,14 +29,16 @@ from corral.core.span import (
     spans_of,
     traceparent_of,
 )
-from corral.core.task import State, Task
+from corral.core.tasks.job_type import OWN_TYPES
+from corral.core.tasks.retry import Settlement
+from corral.core.tasks.task import State, Task
 from corral.log_line import Redaction
 from corral.manager.clock import Clock
-from corral.manager.loop import Loop
+from corral.manager.feature import Loop
 from corral.manager.otlp import Collector, TraceConfig, encode
 
 if TYPE_CHECKING:
-    from corral.manager.state import Cluster
+    from corral.manager.cluster.state import Cluster
 
 log = logging.getLogger(__name__)
 PERIOD_S = 0.5

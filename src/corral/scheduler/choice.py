@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from corral.errors import SchedulingError
+from corral.scheduler.plan import TasksQueued, Waiting, WorkerReady
 from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.value import TasksQueued, Waiting, WorkerReady
 
 
 def schedule_task(task: Waiting, workers: Iterable[WorkerReady]) -> WorkerReady | None:

@@ -11,30 +11,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
-from corral.core.need import WHOLE
-from corral.scheduler.again import Again
-from corral.scheduler.answer import Answers
-from corral.scheduler.binding import STRATEGIES, bind
-from corral.scheduler.decision import Decisions
-from corral.scheduler.explain import Explaining
-from corral.scheduler.family import Family
-from corral.scheduler.fleet import Worker
-from corral.scheduler.forecast import Forecasts
-from corral.scheduler.ordering import Ordering
-from corral.scheduler.picture import Picture
-from corral.scheduler.policy import AHEAD
-from corral.scheduler.policy import Policy as Policy
-from corral.scheduler.preempt import Preemption
-from corral.scheduler.prefetch import Prefetch, Prefetching
-from corral.scheduler.rebalance import Move, Rebalancing, Strategy
-from corral.scheduler.smith import Cost, Smith, quick
-from corral.scheduler.value import (
+from corral.core.tasks.needs import WHOLE
+from corral.scheduler.decide.cost import Cost, Smith, quick
+from corral.scheduler.decide.order import Ordering
+from corral.scheduler.decide.preempt import Preemption
+from corral.scheduler.decide.strategies import STRATEGIES, bind
+from corral.scheduler.explain.decisions import Decisions
+from corral.scheduler.explain.explain import Explaining
+from corral.scheduler.explain.forecast import Forecasts
+from corral.scheduler.models.prefetch import Prefetch, Prefetching
+from corral.scheduler.models.rebalance import Move, Rebalancing, Strategy
+from corral.scheduler.plan import (
     Plan,
     PlannedOrder,
     SchedulerEvent,
     Stop,
     Waiting,
 )
+from corral.scheduler.policy import AHEAD
+from corral.scheduler.policy import Policy as Policy
+from corral.scheduler.queries import Answers
+from corral.scheduler.world.again import Again
+from corral.scheduler.world.fleet import Worker
+from corral.scheduler.world.line import Family
+from corral.scheduler.world.picture import Picture
 
 _LOOK_AGAIN_S = 1.0
 _LOOK_LATER_S = 10.0

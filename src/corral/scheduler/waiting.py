@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from corral.core.constraint import Constraint
-from corral.core.gang import Gang
-from corral.core.need import Need
+from corral.core.tasks.gang import Gang
+from corral.core.tasks.needs import Need
+from corral.core.tasks.options import Constraint
 
 PRIVATE = "@"
 """Begins the name of one worker's own line, and of no job type."""

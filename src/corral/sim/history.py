@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from corral.errors import InvalidField
-from corral.scheduler.fleet import Worker
-from corral.scheduler.room import NodeOffers
-from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.value import (
+from corral.scheduler.place.capacity import NodeOffers
+from corral.scheduler.plan import (
     AttemptEnded,
     ModelKnown,
     NodeMarked,
@@ -26,6 +24,8 @@ from corral.scheduler.value import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Scheduler
+from corral.scheduler.world.fleet import Worker
 from corral.sim.journal import Journal, Planned, Step, plans
 from corral.sim.machine import Machine, Period
 from corral.sim.workload import Arrival, Model, Workload, workload

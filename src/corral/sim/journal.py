@@ -9,10 +9,10 @@ from typing import Any, get_args
 import msgspec
 
 from corral.errors import InvalidField
+from corral.scheduler.plan import Plan, SchedulerEvent
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
 from corral.scheduler.snapshot import Line, restore
-from corral.scheduler.value import Plan, SchedulerEvent
 
 FORMAT = 1
 _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(SchedulerEvent)}

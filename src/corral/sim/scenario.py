@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from corral.errors import InvalidField
-from corral.scheduler.binding import STRATEGIES
+from corral.scheduler.decide.strategies import STRATEGIES
 from corral.scheduler.policy import Policy
 from corral.sim.machine import Machine
 from corral.sim.measure import Figures, curve, figures

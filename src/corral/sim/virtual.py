@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from corral.core.model import MODEL_TASK
-from corral.scheduler.policy import Policy
-from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.value import (
+from corral.core.models.model import MODEL_TASK
+from corral.scheduler.plan import (
     AttemptEnded,
     DependencyMet,
     ModelKnown,
@@ -30,6 +28,8 @@ from corral.scheduler.value import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.policy import Policy
+from corral.scheduler.scheduler import Scheduler
 from corral.sim.machine import Machine
 from corral.sim.worker import Running, SimulatedWorker
 from corral.sim.workload import Arrival, Workload

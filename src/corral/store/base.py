@@ -13,20 +13,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from corral.core.app import App
-from corral.core.gpu import Gpu
-from corral.core.job_type import JobType
-from corral.core.key import Key
-from corral.core.metric import Bucket, GpuSample, Span, TaskStep, TaskTotals
-from corral.core.node import Node, Sample
-from corral.core.notice import Notice
-from corral.core.retry import Settlement
-from corral.core.schedule import Schedule
-from corral.core.secret import Secret
-from corral.core.task import Attempt, State, Task
-from corral.core.usage import Usage, UsageBy, UsageSpan
-from corral.core.worker import Worker
-from corral.core.worker_type import WorkerType
+from corral.core.access.key import Key
+from corral.core.access.secret import Secret
+from corral.core.insight.metric import Bucket, GpuSample, Span, TaskStep, TaskTotals
+from corral.core.insight.usage import Usage, UsageBy, UsageSpan
+from corral.core.nodes.app import App
+from corral.core.nodes.gpu import Gpu
+from corral.core.nodes.node import Node, Sample
+from corral.core.nodes.worker import Worker
+from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.job_type import JobType
+from corral.core.tasks.retry import Settlement
+from corral.core.tasks.schedule import Schedule
+from corral.core.tasks.task import Attempt, State, Task
+from corral.core.tasks.webhook import Notice
 from corral.store.catalogue import CatalogueStore
 from corral.store.event import Event as Event
 from corral.store.event import EventStore

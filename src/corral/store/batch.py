@@ -11,9 +11,9 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from corral.core.report import OutcomeKind
-from corral.core.retry import Settlement
-from corral.core.task import Overlap, State, Task, TaskError, TaskSpec
+from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.retry import Settlement
+from corral.core.tasks.task import Overlap, State, Task, TaskError, TaskSpec
 from corral.errors import BadRequest
 from corral.store.base import Placement
 from corral.store.text import clean, clean_or_none

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from sqlalchemy import bindparam, delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 
-from corral.core.catalogue import CatalogueModel, Measure, ModelFile
+from corral.core.models.catalogue import CatalogueModel, Measure, ModelFile
 from corral.store.connection import Pool
 from corral.store.model_schema import catalogue
 from corral.store.text import clean

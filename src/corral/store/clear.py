@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import delete, insert, select
 
-from corral.core.job_type import JobType
+from corral.core.tasks.job_type import JobType
 from corral.errors import NotLeader
 from corral.store import record
 from corral.store.prune import Prune

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from sqlalchemy import delete, exists, select, text
 from sqlalchemy.dialects.postgresql import insert
 
-from corral.core.task import State
+from corral.core.tasks.task import State
 from corral.store.base import CHECKPOINT, KeptTree
 from corral.store.connection import Pool
 from corral.store.schema import kept_trees, tasks

@@ -10,7 +10,7 @@ from typing import Protocol
 from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import insert
 
-from corral.core.learned import Learned
+from corral.core.insight.learned import Learned
 from corral.store.connection import Pool
 from corral.store.schema import learned
 

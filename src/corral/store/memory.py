@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
-from corral.core.job_type import JobType
-from corral.core.task import Task
+from corral.core.tasks.job_type import JobType
+from corral.core.tasks.task import Task
 from corral.store.audit import Chain
 from corral.store.base import Retention
 from corral.store.event import ALERT, Event

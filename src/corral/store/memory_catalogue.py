@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from corral.core.catalogue import CatalogueModel
+from corral.core.models.catalogue import CatalogueModel
 from corral.store.memory_shelf import MemoryShelf
 
 

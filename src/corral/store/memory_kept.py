@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from corral.core.task import State
+from corral.core.tasks.task import State
 from corral.store.base import CHECKPOINT, KeptTree
 from corral.store.memory_shelf import MemoryShelf
 from corral.store.text import clean

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from operator import itemgetter
 
-from corral.core.learned import Learned
+from corral.core.insight.learned import Learned
 from corral.store.learned import subject_of
 from corral.store.memory_shelf import MemoryShelf
 

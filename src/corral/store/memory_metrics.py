@@ -6,9 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from corral.core.gpu import Gpu
-from corral.core.job_type import OWN_TYPES
-from corral.core.metric import (
+from corral.core.insight.metric import (
     HOURS_S,
     MINUTES_S,
     SLACK_S,
@@ -22,8 +20,10 @@ from corral.core.metric import (
     gpu_bucket,
     node_bucket,
 )
-from corral.core.node import Sample
-from corral.core.task import State
+from corral.core.nodes.gpu import Gpu
+from corral.core.nodes.node import Sample
+from corral.core.tasks.job_type import OWN_TYPES
+from corral.core.tasks.task import State
 from corral.store.base import Retention
 from corral.store.memory_shelf import MemoryShelf
 from corral.store.text import clean, clean_or_none

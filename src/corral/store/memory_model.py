@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from corral.core.model import KnownModel, Pin
+from corral.core.models.model import KnownModel, Pin
 from corral.store.memory_shelf import MemoryShelf
 
 

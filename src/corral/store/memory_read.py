@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from corral.core.task import Attempt, State, Task
+from corral.core.tasks.task import Attempt, State, Task
 from corral.store.base import LogChunk, TaskFilter, TaskPage
 from corral.store.cursor import read_cursor, write_cursor
 from corral.store.memory_shelf import MemoryShelf

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from corral.core.app import App
-from corral.core.job_type import JobType
-from corral.core.key import Key
-from corral.core.node import Node
-from corral.core.secret import Secret
-from corral.core.worker import Worker
-from corral.core.worker_type import WorkerType
+from corral.core.access.key import Key
+from corral.core.access.secret import Secret
+from corral.core.nodes.app import App
+from corral.core.nodes.node import Node
+from corral.core.nodes.worker import Worker
+from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.job_type import JobType
 from corral.store.memory_shelf import MemoryShelf
 from corral.store.text import clean_or_none
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
-from corral.core.result_cache import KeptResult, KeptTotal
+from corral.core.tasks.result_cache import KeptResult, KeptTotal
 from corral.store.memory_shelf import MemoryShelf
 
 

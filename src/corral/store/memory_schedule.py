@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from corral.core.notice import Notice, urls_of
-from corral.core.schedule import Schedule
-from corral.core.task import Task
+from corral.core.tasks.schedule import Schedule
+from corral.core.tasks.task import Task
+from corral.core.tasks.webhook import Notice, urls_of
 from corral.store.memory_shelf import MemoryShelf
 from corral.store.schedule import schedule_of, schedule_row
 

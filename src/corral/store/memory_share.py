@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from corral.core.share import Share, ShareUse
+from corral.core.tasks.share import Share, ShareUse
 from corral.store.memory_shelf import MemoryShelf
 
 

@@ -7,21 +7,21 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from corral.core.app import App
-from corral.core.catalogue import CatalogueModel
-from corral.core.job_type import JobType
-from corral.core.key import Key
-from corral.core.learned import Learned
-from corral.core.model import KnownModel, Pin
-from corral.core.node import Node
-from corral.core.notice import Notice
-from corral.core.result_cache import KeptResult
-from corral.core.schedule import Schedule
-from corral.core.secret import Secret
-from corral.core.share import Share, ShareUse
-from corral.core.task import Attempt, Task
-from corral.core.worker import Worker
-from corral.core.worker_type import WorkerType
+from corral.core.access.key import Key
+from corral.core.access.secret import Secret
+from corral.core.insight.learned import Learned
+from corral.core.models.catalogue import CatalogueModel
+from corral.core.models.model import KnownModel, Pin
+from corral.core.nodes.app import App
+from corral.core.nodes.node import Node
+from corral.core.nodes.worker import Worker
+from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.job_type import JobType
+from corral.core.tasks.result_cache import KeptResult
+from corral.core.tasks.schedule import Schedule
+from corral.core.tasks.share import Share, ShareUse
+from corral.core.tasks.task import Attempt, Task
+from corral.core.tasks.webhook import Notice
 from corral.errors import NotLeader
 from corral.store.audit import Chain
 from corral.store.base import Event, KeptTree, LogChunk

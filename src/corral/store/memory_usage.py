@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from corral.core.job_type import OWN_TYPES
-from corral.core.task import State, Task
-from corral.core.usage import Usage, UsageBy, UsageSpan, cards_of
+from corral.core.insight.usage import Usage, UsageBy, UsageSpan, cards_of
+from corral.core.tasks.job_type import OWN_TYPES
+from corral.core.tasks.task import State, Task
 from corral.store.memory_shelf import MemoryShelf
 
 _Run = tuple[Task, str | None, datetime | None, datetime | None]

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from corral.core.report import OutcomeKind
-from corral.core.retry import Settlement
-from corral.core.task import LIVE, Attempt, State, Task, advance
+from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.retry import Settlement
+from corral.core.tasks.task import LIVE, Attempt, State, Task, advance
 from corral.store.base import Inserted, Placement
 from corral.store.batch import clean_error, unstorable
 from corral.store.memory_schedule import MemorySchedules

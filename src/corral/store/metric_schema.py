@@ -18,7 +18,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from corral.core.metric import GPU_METRICS, NODE_METRICS
+from corral.core.insight.metric import GPU_METRICS, NODE_METRICS
 from corral.store.schema import Time, metadata
 
 system_resources = Table(

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from corral.core.job_type import OWN_TYPES
-from corral.core.metric import (
+from corral.core.insight.metric import (
     CLUSTER_METRICS,
     GPU_METRICS,
     GPU_SHARE,
@@ -19,6 +18,7 @@ from corral.core.metric import (
     NODE_METRICS,
     SURE,
 )
+from corral.core.tasks.job_type import OWN_TYPES
 
 
 @dataclass(frozen=True, slots=True)

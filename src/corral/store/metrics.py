@@ -27,8 +27,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from corral.core.gpu import Gpu
-from corral.core.metric import (
+from corral.core.insight.metric import (
     GPU_METRICS,
     HOURS_S,
     MINUTES_S,
@@ -39,7 +38,8 @@ from corral.core.metric import (
     TaskStep,
     TaskTotals,
 )
-from corral.core.node import Sample
+from corral.core.nodes.gpu import Gpu
+from corral.core.nodes.node import Sample
 from corral.store import metric_statement as sql
 from corral.store import record
 from corral.store.connection import Pool

@@ -9,7 +9,7 @@ from typing import Protocol
 from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import insert
 
-from corral.core.model import KnownModel, Pin
+from corral.core.models.model import KnownModel, Pin
 from corral.store.connection import Pool
 from corral.store.model_schema import model_pins, models
 

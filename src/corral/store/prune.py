@@ -19,8 +19,8 @@ from sqlalchemy import (
     text,
 )
 
-from corral.core.metric import HOURS_S, MINUTES_S
-from corral.core.task import TERMINAL
+from corral.core.insight.metric import HOURS_S, MINUTES_S
+from corral.core.tasks.task import TERMINAL
 from corral.store.audit import Chain
 from corral.store.base import Retention
 from corral.store.connection import Pool

@@ -12,15 +12,15 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
-from corral.core.app import App
-from corral.core.environment import Environment, from_plain, to_plain
-from corral.core.job_type import JobType, QueueOrder
-from corral.core.key import Key, Scope
-from corral.core.node import Hold, HoldSource, Node, NodeState, Sample, Window
-from corral.core.secret import Secret
-from corral.core.task import Attempt, Overlap, State, Task, TaskError, TaskSpec
-from corral.core.worker import Worker, WorkerSpec, WorkerState
-from corral.core.worker_type import WorkerType
+from corral.core.access.key import Key, Scope
+from corral.core.access.secret import Secret
+from corral.core.nodes.app import App
+from corral.core.nodes.node import Hold, HoldSource, Node, NodeState, Sample, Window
+from corral.core.nodes.worker import Worker, WorkerSpec, WorkerState
+from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.environment import Environment, from_plain, to_plain
+from corral.core.tasks.job_type import JobType, QueueOrder
+from corral.core.tasks.task import Attempt, Overlap, State, Task, TaskError, TaskSpec
 from corral.store.base import AuditRow, Event
 from corral.store.statement import SPEC_WIDTH
 from corral.store.text import clean, clean_or_none

@@ -11,13 +11,13 @@ from typing import Any
 from sqlalchemy import Table, bindparam, delete, func, or_, select, update
 from sqlalchemy.dialects.postgresql import Insert, insert
 
-from corral.core.app import App
-from corral.core.job_type import JobType
-from corral.core.key import Key
-from corral.core.node import Node
-from corral.core.secret import Secret
-from corral.core.worker import Worker
-from corral.core.worker_type import WorkerType
+from corral.core.access.key import Key
+from corral.core.access.secret import Secret
+from corral.core.nodes.app import App
+from corral.core.nodes.node import Node
+from corral.core.nodes.worker import Worker
+from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.job_type import JobType
 from corral.store import record
 from corral.store.connection import Pool
 from corral.store.metric_schema import gone_workers

@@ -10,7 +10,7 @@ from sqlalchemy import Double, Integer, bindparam, delete, func, select, text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.sql.elements import TextClause
 
-from corral.core.result_cache import KeptResult, KeptTotal
+from corral.core.tasks.result_cache import KeptResult, KeptTotal
 from corral.store.connection import Lane, Pool
 from corral.store.schema import Texts, Time, result_cache
 

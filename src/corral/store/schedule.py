@@ -13,9 +13,9 @@ from typing import Any
 from sqlalchemy import delete, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
-from corral.core.notice import Notice
-from corral.core.schedule import Missed, Overlapping, Schedule
-from corral.core.task import Overlap, TaskSpec
+from corral.core.tasks.schedule import Missed, Overlapping, Schedule
+from corral.core.tasks.task import Overlap, TaskSpec
+from corral.core.tasks.webhook import Notice
 from corral.errors import NotLeader
 from corral.store.connection import Pool
 from corral.store.schema import leadership, notices, schedules

@@ -9,7 +9,7 @@ from typing import Protocol
 from sqlalchemy import delete, select
 from sqlalchemy.dialects.postgresql import insert
 
-from corral.core.share import Share, ShareUse
+from corral.core.tasks.share import Share, ShareUse
 from corral.store.connection import Pool
 from corral.store.schema import share_uses, shares
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import fields
 
-from corral.core.notice import NOTIFY
-from corral.core.task import Task, TaskSpec
+from corral.core.tasks.task import Task, TaskSpec
+from corral.core.tasks.webhook import NOTIFY
 from corral.store.schema import LIVE
 
 _NESTED = {

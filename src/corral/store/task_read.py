@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import ColumnElement, func, or_, select, text
 
-from corral.core.task import LIVE as LIVE_STATES
-from corral.core.task import Attempt, State, Task
+from corral.core.tasks.task import LIVE as LIVE_STATES
+from corral.core.tasks.task import Attempt, State, Task
 from corral.store.base import TaskFilter, TaskPage
 from corral.store.batch import label_texts
 from corral.store.connection import Lane, Pool

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from corral.core.notice import NOTIFY
-from corral.core.retry import Settlement
-from corral.core.task import Task
+from corral.core.tasks.retry import Settlement
+from corral.core.tasks.task import Task
+from corral.core.tasks.webhook import NOTIFY
 from corral.errors import NotLeader
 from corral.store import statement
 from corral.store.base import Inserted, Placement

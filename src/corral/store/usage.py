@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Double, Text, bindparam, text
 
-from corral.core.job_type import OWN_TYPES
-from corral.core.need import NEEDS, WHOLE
-from corral.core.usage import Usage, UsageBy, UsageSpan
+from corral.core.insight.usage import Usage, UsageBy, UsageSpan
+from corral.core.tasks.job_type import OWN_TYPES
+from corral.core.tasks.needs import NEEDS, WHOLE
 from corral.store.connection import Pool
 from corral.store.record import to_json
 from corral.store.schema import Time

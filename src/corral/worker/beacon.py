@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from corral.core.worker import WorkerState
+from corral.core.nodes.worker import WorkerState
 from corral.worker.desk import Desk
 from corral.worker.holding import Holdings
 from corral.worker.runner_pool import RunnerPool

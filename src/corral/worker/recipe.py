@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corral.core.environment import (
+from corral.core.nodes.worker_type import Entry
+from corral.core.tasks.environment import (
     ArchiveEnvironment,
     ContainerEnvironment,
     GitEnvironment,
     from_plain,
 )
-from corral.core.worker_type import Entry
 from corral.worker.allowance import Code, Containers
 from corral.worker.manager_link import ManagerLink
 from corral.worker.vessel import RunnerSpec

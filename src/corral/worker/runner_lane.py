@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from corral.core.canary import CANARY
-from corral.core.model import MODEL_TASK
+from corral.core.models.model import MODEL_TASK
+from corral.core.tasks.canary import CANARY
 from corral.worker import canary, invoke, running
 from corral.worker.base import Context, at_hand
 from corral.worker.capture import Capture

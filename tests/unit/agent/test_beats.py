@@ -11,7 +11,7 @@ import pytest
 
 from corral.agent.config import AgentConfig
 from corral.agent.sample import Sampler
-from corral.core.worker import WorkerSpec
+from corral.core.nodes.worker import WorkerSpec
 from tests.unit.agent.conftest import Book, Running, is_alive, wait_until
 from tests.unit.agent.standin import StandInManager
 

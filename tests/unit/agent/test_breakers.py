@@ -14,7 +14,7 @@ import pytest
 
 from corral.agent.breaker import key_of
 from corral.agent.config import AgentConfig
-from corral.core.breaker import BreakerPolicy
+from corral.core.nodes.breaker import BreakerPolicy
 from tests.unit.agent.conftest import QUICK, Book, Running, wait_until
 from tests.unit.agent.standin import StandInManager
 

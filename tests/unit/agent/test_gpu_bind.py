@@ -12,7 +12,7 @@ import pytest
 
 from corral.agent.config import AgentConfig
 from corral.agent.probe.watch import GpuPolicy
-from corral.core.breaker import BreakerPolicy
+from corral.core.nodes.breaker import BreakerPolicy
 from corral.worker.gpu_memory import hold
 from tests.unit.agent.conftest import Book, Running, wait_until
 from tests.unit.agent.standin import StandInManager

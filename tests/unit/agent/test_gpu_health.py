@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from corral.agent.gpu_health import FILE, Ward, blames_card
-from corral.core.breaker import BreakerPolicy
-from corral.core.gpu import Gpu, GpuHealth
+from corral.core.nodes.breaker import BreakerPolicy
+from corral.core.nodes.gpu import Gpu, GpuHealth
 
 POLICY = BreakerPolicy(3, 600.0, 300.0, 86_400.0)
 CARD = Gpu(id="GPU-1", vendor="nvidia", name="H200")

@@ -7,7 +7,7 @@ from typing import Any
 
 from corral.agent.config import AgentConfig
 from corral.agent.owner import OwnerWatch
-from corral.core.owner import OwnerMode, OwnerPolicy
+from corral.core.nodes.owner import OwnerMode, OwnerPolicy
 from tests.unit.agent.conftest import Running
 from tests.unit.agent.standin import StandInManager
 

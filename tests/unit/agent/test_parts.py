@@ -13,7 +13,7 @@ from corral import errors
 from corral.agent import link, logfile, worker_option
 from corral.agent.backoff import Backoff
 from corral.agent.word import Word
-from corral.core.worker import WorkerState
+from corral.core.nodes.worker import WorkerState
 
 
 @pytest.mark.parametrize(

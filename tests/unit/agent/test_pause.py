@@ -7,7 +7,7 @@ from pathlib import Path
 
 from corral.agent.child import Child, Launch
 from corral.agent.journal import Journal
-from corral.core.worker import WorkerState
+from corral.core.nodes.worker import WorkerState
 from tests.unit.agent.conftest import QUICK, SUPERVISOR, Book, is_alive, wait_until
 
 STOOD_STILL_S = 60.0

@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.routing import APIRoute, APIWebSocketRoute
 
-from corral.core.key import Scope
+from corral.core.access.key import Scope
 
 OPEN = {("GET", "/health"), ("GET", "/ui/session")}
 # What a route asks for; those not named here ask for `read`.

@@ -10,7 +10,7 @@ import pytest
 
 from corral.core.tree import CHUNK_BYTES, File, Tree, encode
 from corral.manager.config import ManagerConfig
-from corral.manager.garbage import GRACE_S
+from corral.manager.upkeep.objects import GRACE_S
 from tests.unit.api.world import (
     SECRET,
     FakeWorker,

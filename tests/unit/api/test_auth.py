@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.core.key import Scope
-from corral.manager.access import Limits
+from corral.core.access.key import Scope
+from corral.manager.access.keys import Limits
 from corral.manager.config import ManagerConfig
 from corral.store.base import AuditRow
 from tests.unit.api.routes_of import (

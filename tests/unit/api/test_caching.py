@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.result_cache import ROW_BYTES
+from corral.core.tasks.result_cache import ROW_BYTES
 from corral.store.memory import MemoryStore
 from tests.unit.api.test_catalogue import added, sources, write
 from tests.unit.api.world import (

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from corral.core.key import Scope
-from corral.manager.caching import MOST_BYTES
+from corral.core.access.key import Scope
+from corral.manager.tasks.result_cache import MOST_BYTES
 from tests.unit.api.test_caching import SUM, cache, keeping, known, ran
 from tests.unit.api.test_openai import answered, asked, serving
 from tests.unit.api.world import Caller, Json, World, fault, quiet, said

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from corral.core.model import MODEL_TASK
-from corral.manager.model_source import SourceConfig
+from corral.core.models.model import MODEL_TASK
+from corral.manager.models.sources import SourceConfig
 from corral.store.memory import MemoryStore
 from tests.model_server import COMMIT, Hub, ModelManager, serving, sha256
 from tests.unit.api.test_models import beat, drawer, held, word

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.manager.exec import BUFFER_BYTES, DESERTED_S, KEEP_S, LOST_S, MOST
+from corral.manager.output.exec import BUFFER_BYTES, DESERTED_S, KEEP_S, LOST_S, MOST
 from tests.unit.api.world import FakeWorker, Json, World, declared, fault, quiet, said
 
 SCRIPT: Json = {"command": ["sleep", "60"]}

@@ -132,7 +132,7 @@ async def test_of_an_unknown_task_nothing_can_be_said(world: World) -> None:
 
 @pytest.fixture
 async def talkative(caplog: pytest.LogCaptureFixture) -> AsyncIterator[World]:
-    caplog.set_level(logging.INFO, "corral.manager.dispatching")
+    caplog.set_level(logging.INFO, "corral.manager.tasks.dispatch")
     async with running() as made:
         yield made
 

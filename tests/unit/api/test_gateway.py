@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from corral.manager.target import GatewayConfig
+from corral.manager.outbound.address import GatewayConfig
 from corral.store.memory import MemoryStore
 from tests.unit.api.target_app import Target, serving
 from tests.unit.api.world import CONFIG, World, fault, quiet, running, said

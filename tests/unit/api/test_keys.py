@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.key import split_key
+from corral.core.access.key import split_key
 from corral.store.memory import MemoryStore
 from tests.unit.api.world import Caller, Json, World, fault, running, said
 

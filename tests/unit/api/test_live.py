@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from corral.manager.broadcast import LiveConfig
+from corral.manager.events.broadcast import LiveConfig
 from corral.store.event import Event
 from tests.unit.api.hanging import Listener
 from tests.unit.api.listening import Socket, heard, names

@@ -14,7 +14,7 @@ import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from corral.manager.broadcast import LiveConfig
+from corral.manager.events.broadcast import LiveConfig
 from corral.store.event import Event
 from tests.unit.api.world import CONFIG, World, quiet, running
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from corral.manager.following import PAGE_BYTES
+from corral.manager.output.logs import PAGE_BYTES
 from tests.unit.api.world import FakeWorker, World, fault, outcome, quiet
 
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from corral.core.peer import is_signed, mark_of
+from corral.core.nodes.peer import is_signed, mark_of
 from tests.model_server import sha256
 from tests.unit.api.test_catalogue import FILES, WEIGHTS, added, sources, write
 from tests.unit.api.test_models import beat, drawer, held, word

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from corral.core.model import MODEL_TASK
-from corral.manager.models import ModelConfig
+from corral.core.models.model import MODEL_TASK
+from corral.manager.models.memory import ModelConfig
 from tests.unit.api.test_gpus import card
 from tests.unit.api.world import (
     CONFIG,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.model import MODEL_TASK
+from corral.core.models.model import MODEL_TASK
 from corral.scheduler.policy import Policy
 from tests.unit.api.test_models import held, shown, word
 from tests.unit.api.world import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral import __version__
-from corral.core.clock_skew import KEPT
+from corral.core.nodes.clock_skew import KEPT
 from tests.unit.api.world import FakeNode, World, declared, fault, outcome, said
 
 AHEAD_S = 3600.0

@@ -10,9 +10,9 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from corral.core.key import Scope
+from corral.core.access.key import Scope
 from corral.dashboard.asset import assets
-from corral.manager.session import LIFE_S, LINK_S
+from corral.manager.access.sessions import LIFE_S, LINK_S
 from tests.unit.api.world import CONFIG, Caller, World, fault, running, said
 
 PAGE = {"X-Corral-Page": "1"}

@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from corral.core.key import Scope
+from corral.core.access.key import Scope
 from tests.unit.api.world import Caller, World, fault, outcome, said
 
 

@@ -17,12 +17,12 @@ import httpx
 from fastapi import FastAPI
 
 from corral.api.app import around, build
-from corral.core.key import Scope
+from corral.core.access.key import Scope
 from corral.engine.envelope import verify
 from corral.engine.inline import InlineDispatcher
+from corral.manager.app import Manager
 from corral.manager.clock import Clock
 from corral.manager.config import ManagerConfig
-from corral.manager.manager import Manager
 from corral.store.memory import MemoryStore
 from tests.unit.api.faulty import FaultyStore
 

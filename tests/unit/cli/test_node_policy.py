@@ -6,7 +6,7 @@ import pytest
 
 from corral.agent.probe.watch import GpuPolicy
 from corral.cli.node_policy import breaker_policy, gpu_policy
-from corral.core.breaker import BreakerPolicy
+from corral.core.nodes.breaker import BreakerPolicy
 from corral.errors import SettingsError
 from corral.settings import load
 

@@ -6,8 +6,8 @@ import pytest
 
 from corral.cli.serve import manager_config
 from corral.cli.serve_scaling import scaling_config
-from corral.manager.autoscaling import ScalingConfig
-from corral.scheduler.scaling import ScalingPolicy
+from corral.manager.workers.scaling import ScalingConfig
+from corral.scheduler.scaling.values import ScalingPolicy
 from corral.settings import load
 
 

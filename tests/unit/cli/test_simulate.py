@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.manager.journal import RecordedScheduler
+from corral.manager.insight.journal import RecordedScheduler
 from corral.scheduler.scheduler import Policy
 from corral.sim.machine import parse_fleet
 from corral.sim.synthetic import synthetic

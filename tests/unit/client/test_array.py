@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from corral.client import array
-from corral.core.script import read_script
+from corral.core.tasks.script import read_script
 from corral.errors import InvalidField
 
 

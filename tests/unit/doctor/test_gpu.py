@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from corral.agent.probe.watch import GpuPolicy
-from corral.core.gpu import Gpu
+from corral.core.nodes.gpu import Gpu
 from corral.doctor.finding import Line, Verdict
 from corral.doctor.judge.gpu import GpuFact, judge
 from corral.doctor.judge.gpu_reason import BusCard, DeviceFile, GpuScene, reason

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.task import TERMINAL, State
+from corral.core.tasks.task import TERMINAL, State
 from corral.errors import StoreUnavailable
 from corral.store.memory import MemoryStore
 from tests.unit.api.world import (

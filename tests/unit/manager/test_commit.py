@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from corral.errors import StoreUnavailable
-from corral.manager.commit import GroupCommit
-from corral.manager.wait import Waiters
+from corral.manager.cluster.waiters import Waiters
+from corral.manager.group_commit import GroupCommit
 from tests.unit.api.world import World, quiet
 
 

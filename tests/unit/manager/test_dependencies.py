@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.manager.manager import Manager
+from corral.manager.app import Manager
 from tests.unit.api.world import World, fault, quiet
 
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from corral.manager.loop import Loop
+from corral.manager.feature import Loop
 from tests.unit.api.test_metrics import SAMPLE, known, metrics
 from tests.unit.api.world import World
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from corral.core.task import State
-from corral.scheduler.value import Paused
+from corral.core.tasks.task import State
+from corral.scheduler.plan import Paused
 from tests.unit.api.world import World, declared, fault, outcome, quiet, said
 
 # Redis -----------------------------------------------------------------------

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from corral.scheduler.explanation import Change, Explanation
-from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.value import (
+from corral.scheduler.explain.values import Change, Explanation
+from corral.scheduler.plan import (
     SchedulerEvent,
     TasksQueued,
     Waiting,
 )
+from corral.scheduler.scheduler import Scheduler
 
 NOW = 1000.0
 A, B = frozenset({"a"}), frozenset({"b"})

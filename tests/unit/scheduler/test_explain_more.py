@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from corral.core.share import Share
-from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.value import (
+from corral.core.tasks.share import Share
+from corral.scheduler.plan import (
     ModelKnown,
     ModelsPinned,
     NodeHeld,
@@ -18,6 +17,7 @@ from corral.scheduler.value import (
     TasksRan,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Scheduler
 from tests.unit.scheduler.explained import (
     NOW,
     A,

@@ -6,10 +6,9 @@ import random
 
 import pytest
 
-from corral.core.learned import SPEED, Figure
-from corral.scheduler.estimate import Estimates
-from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.value import (
+from corral.core.insight.learned import SPEED, Figure
+from corral.scheduler.learn.estimate import Estimates
+from corral.scheduler.plan import (
     ModelKnown,
     ModelsHeld,
     OrderClosed,
@@ -20,6 +19,7 @@ from corral.scheduler.value import (
     Waiting,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Policy, Scheduler
 
 TYPE = "render"
 # By name alone the slow one would be asked first.

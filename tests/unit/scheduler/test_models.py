@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.value import (
+from corral.scheduler.plan import (
     MemoryChanged,
     ModelKnown,
     ModelsHeld,
@@ -16,6 +15,7 @@ from corral.scheduler.value import (
     Waiting,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Policy, Scheduler
 
 TYPE = frozenset({"draw"})
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.turn import OVERDUE_S
-from corral.scheduler.value import (
+from corral.scheduler.plan import (
     DependencyMet,
     ModelKnown,
     OrderClosed,
@@ -16,6 +14,8 @@ from corral.scheduler.value import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Policy, Scheduler
+from corral.scheduler.world.fairness import OVERDUE_S
 
 NOW = 1_000_000.0
 BOTH = frozenset({"a", "b"})

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.value import (
+from corral.scheduler.plan import (
     OrderClosed,
     TasksQueued,
     TypePaused,
     Waiting,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Policy, Scheduler
 
 BOTH = frozenset({"a", "b"})
 

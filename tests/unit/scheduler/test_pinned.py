@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from corral.core.job_type import QueueOrder
-from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.value import (
+from corral.core.tasks.job_type import QueueOrder
+from corral.scheduler.plan import (
     OrderClosed,
     Plan,
     TasksQueued,
@@ -15,6 +14,7 @@ from corral.scheduler.value import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Scheduler
 
 NOW = 1000.0
 

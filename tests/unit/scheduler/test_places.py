@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from corral.core.constraint import Constraint
-from corral.core.job_type import QueueOrder
-from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.value import (
+from corral.core.tasks.job_type import QueueOrder
+from corral.core.tasks.options import Constraint
+from corral.scheduler.plan import (
     NodeHeld,
     NodeMarked,
     OrderClosed,
@@ -22,6 +21,7 @@ from corral.scheduler.value import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Scheduler
 
 NOW = 1000.0
 A = frozenset({"a"})

@@ -6,8 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.value import (
+from corral.scheduler.plan import (
     DependencyMet,
     OrderClosed,
     Paused,
@@ -21,6 +20,7 @@ from corral.scheduler.value import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Policy, Scheduler
 
 TYPES = ["a", "b", "c"]
 WORKERS = ["w1", "w2", "w3"]

@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 
-from corral.core.constraint import Constraint
+from corral.core.tasks.options import Constraint
 from corral.errors import InvalidField
-from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.snapshot import Snapshot, restore
-from corral.scheduler.value import (
+from corral.scheduler.plan import (
     ModelKnown,
     NodeMarked,
     OrderClosed,
@@ -22,6 +20,8 @@ from corral.scheduler.value import (
     Waiting,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Policy, Scheduler
+from corral.scheduler.snapshot import Snapshot, restore
 
 STRATEGIES = ["smith", "least_loaded", "weighted_round_robin", "affinity"]
 
@@ -123,14 +123,14 @@ def test_things_of_other_rooms_are_refused() -> None:
     "lines",
     [
         [["os:system", {}]],
-        [["corral.manager.manager:Manager", {}]],
+        [["corral.manager.app:Manager", {}]],
         [["corral.scheduler.snapshot:restore", {}]],
         [["corral.scheduler.snapshot:Counter", {}]],
-        [["method", [1], "__class__"], ["corral.scheduler.fleet:Place", {}]],
-        [["enum", "corral.core.job_type:JobType", "x"]],
+        [["method", [1], "__class__"], ["corral.scheduler.world.fleet:Place", {}]],
+        [["enum", "corral.core.tasks.job_type:JobType", "x"]],
         [["list", [7]]],
         [["no such kind"]],
-        [["corral.scheduler.fleet:Place", {"no_such_field": 1}]],
+        [["corral.scheduler.world.fleet:Place", {"no_such_field": 1}]],
         [[]],
         [],
     ],

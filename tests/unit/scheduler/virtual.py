@@ -10,10 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from corral.core.share import Share
-from corral.scheduler.family import CRITICAL
-from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.value import (
+from corral.core.tasks.share import Share
+from corral.scheduler.plan import (
     AttemptEnded,
     OrderClosed,
     SchedulerEvent,
@@ -23,6 +21,8 @@ from corral.scheduler.value import (
     Waiting,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Policy, Scheduler
+from corral.scheduler.world.line import CRITICAL
 
 START = 1_000_000.0
 POLICY = Policy(order_max_tasks=1)

@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral.core.constraint import Constraint
-from corral.core.job_type import QueueOrder
+from corral.core.tasks.job_type import QueueOrder
+from corral.core.tasks.options import Constraint
 from corral.errors import InvalidField
-from corral.manager.journal import RecordedScheduler
-from corral.scheduler.scheduler import Policy
-from corral.scheduler.value import (
+from corral.manager.insight.journal import RecordedScheduler
+from corral.scheduler.plan import (
     DependencyMet,
     ModelKnown,
     ModelsHeld,
@@ -38,6 +37,7 @@ from corral.scheduler.value import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.scheduler import Policy
 from corral.sim.history import from_journal
 from corral.sim.journal import Planned, check, read_journal
 from corral.sim.machine import Machine, failing, parse_fleet

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral.core.constraint import Constraint
+from corral.core.tasks.options import Constraint
+from corral.scheduler.plan import Plan, PlannedOrder, Waiting
 from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.value import Plan, PlannedOrder, Waiting
 from corral.sim.machine import Machine, failing, parse_fleet
 from corral.sim.measure import figures
 from corral.sim.scenario import POLICIES

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from corral.core.order import Order, OrderItem
+from corral.core.tasks.order import Order, OrderItem
 from corral.engine.envelope import signed_order
 
 SECRET = "00ff" * 16

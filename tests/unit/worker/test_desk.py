@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.order import OrderItem
+from corral.core.tasks.order import OrderItem
 from corral.engine.envelope import sign
 from corral.worker.allowance import Limits
 from corral.worker.desk import Desk

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from corral.client.archive import pack, unpack
-from corral.core.order import OrderItem
+from corral.core.tasks.order import OrderItem
 from corral.errors import BadRequest
 from corral.worker.allowance import Limits
 from corral.worker.bundle import FUNCTION_WORKER, STANDARD_WORKER, Bundle

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.model import MODEL_TASK
+from corral.core.models.model import MODEL_TASK
 from corral.worker.batch import Batch
 from corral.worker.execution import Execution
 from corral.worker.frame import Item

@@ -16,7 +16,7 @@ from typing import Any
 
 from corral.agent.probe import amd_sysfs, amd_tool, sysfs
 from corral.agent.probe.base import MIB, Finding, free_mb, number, text
-from corral.core.gpu import Gpu, GpuProcess
+from corral.core.nodes.gpu import Gpu, GpuProcess
 
 
 class AmdProbe:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from corral.agent.probe import sysfs
 from corral.agent.probe.base import MIB, free_mb
-from corral.core.gpu import Gpu, GpuProcess
+from corral.core.nodes.gpu import Gpu, GpuProcess
 
 VENDOR = "0x1002"
 # The graphics targets that exist only as part of a processor.

@@ -13,7 +13,7 @@ from typing import Any
 
 from corral.agent.probe.amd_sysfs import INTEGRATED, serial_id
 from corral.agent.probe.base import MIB, free_mb, number, text
-from corral.core.gpu import Gpu, GpuProcess
+from corral.core.nodes.gpu import Gpu, GpuProcess
 
 AMD_SMI = (
     ("amd-smi", "static", "--json"),

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from corral.agent.probe.base import MIB, Finding, free_mb, text
-from corral.core.gpu import Gpu
+from corral.core.nodes.gpu import Gpu
 
 COMMAND = ("/usr/sbin/system_profiler", "SPDisplaysDataType", "-json")
 _TIMEOUT_S = 20.0

@@ -13,7 +13,7 @@ import psutil
 
 from corral.agent.probe import sysfs
 from corral.agent.probe.base import MIB, Finding, free_mb
-from corral.core.gpu import Gpu
+from corral.core.nodes.gpu import Gpu
 
 VENDOR = "0x8086"
 # Graphics within an Intel processor have had this place on every one of them.

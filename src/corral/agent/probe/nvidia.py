@@ -14,7 +14,7 @@ import psutil
 
 from corral.agent.probe.base import MIB, Finding, free_mb
 from corral.agent.probe.nvidia_error import NvidiaErrors
-from corral.core.gpu import Gpu, GpuProcess
+from corral.core.nodes.gpu import Gpu, GpuProcess
 
 
 class NvidiaProbe:

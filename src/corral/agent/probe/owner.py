@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import psutil
 
-from corral.core.gpu import Gpu, GpuProcess
+from corral.core.nodes.gpu import Gpu, GpuProcess
 
 
 def with_owners(gpus: Iterable[Gpu], agent_pid: int | None = None) -> list[Gpu]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from corral.agent.probe.base import Finding
-from corral.core.gpu import Gpu, GpuProcess, read_simulated
+from corral.core.nodes.gpu import Gpu, GpuProcess, read_simulated
 
 _SPACE = uuid.UUID("5e7a0b9c-4c0a-4b53-9a37-6c9f0c2d7d11")
 

@@ -20,8 +20,8 @@ from corral.agent.probe.child import ProbeChild, Reading
 from corral.agent.probe.owner import with_owners
 from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.probe.vendor import likely
-from corral.core.breaker import BreakerPolicy
-from corral.core.gpu import Gpu, is_called, is_news, number, offer
+from corral.core.nodes.breaker import BreakerPolicy
+from corral.core.nodes.gpu import Gpu, is_called, is_news, number, offer
 
 LOG = logging.getLogger("corral.agent")
 # A reading may take this share of the time; a slow tool is asked less often.

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from corral.agent.probe.base import MIB, Finding
-from corral.core.gpu import Gpu
+from corral.core.nodes.gpu import Gpu
 
 _VENDORS = {0x10DE: "nvidia", 0x1002: "amd", 0x8086: "intel", 0x5143: "qualcomm"}
 _SOFTWARE = 2

@@ -11,12 +11,12 @@ from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.routes.tasks import Reader, Wait
 from corral.api.worker_intake import plain
-from corral.core.health import Severity, Thresholds
-from corral.core.health_rule import RULES
-from corral.core.job_type import NAME
-from corral.core.key import Scope
+from corral.core.access.key import Scope
+from corral.core.insight.health import Severity, Thresholds
+from corral.core.insight.health_rule import RULES
+from corral.core.tasks.job_type import NAME
 from corral.errors import NotFound
-from corral.manager.alerting import Standing
+from corral.manager.alerts.alerts import Standing
 from corral.store.event import Event, EventFilter
 
 router = APIRouter(tags=["cluster"])

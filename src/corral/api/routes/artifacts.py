@@ -15,12 +15,12 @@ from msgspec import Struct
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.routes.objects import BINARY
-from corral.core.job_type import NAME
-from corral.core.key import Scope
+from corral.core.access.key import Scope
+from corral.core.tasks.job_type import NAME
 from corral.core.tree import File
 from corral.errors import Forbidden, TaskNotFound
-from corral.manager.keeping import Keep
-from corral.manager.state import WorkerLink
+from corral.manager.cluster.state import WorkerLink
+from corral.manager.output.artifacts import Keep
 
 router = APIRouter(tags=["tasks"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]

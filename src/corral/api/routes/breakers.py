@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from corral.api import model
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
-from corral.core.key import Scope
-from corral.manager import breakers
+from corral.core.access.key import Scope
+from corral.manager.nodes import heartbeat as breakers
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]

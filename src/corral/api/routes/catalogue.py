@@ -13,11 +13,11 @@ from corral.api import catalogue_model as shape
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.routes.objects import BINARY
-from corral.core.catalogue import CatalogueModel, Measure, ModelFile
-from corral.core.key import Scope
-from corral.core.model import HeldModel
+from corral.core.access.key import Scope
+from corral.core.models.catalogue import CatalogueModel, Measure, ModelFile
+from corral.core.models.model import HeldModel
 from corral.errors import Forbidden, InvalidField
-from corral.manager.catalogue import Catalogue
+from corral.manager.models.catalogue import Catalogue
 
 router = APIRouter(tags=["models"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]

@@ -11,11 +11,11 @@ from corral.api import model
 from corral.api.deps import Caller, answer, caller, manager_of, read
 from corral.api.describe import described
 from corral.api.schedule_model import WebhookSecretOut
-from corral.core.key import Scope
-from corral.core.node import NodeState
-from corral.core.task import State
+from corral.core.access.key import Scope
+from corral.core.nodes.node import NodeState
+from corral.core.tasks.task import State
 from corral.errors import InvalidField
-from corral.manager import gpus
+from corral.manager.cluster import gpus
 
 router = APIRouter()
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]

@@ -10,10 +10,10 @@ from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from corral.api.deps import bearer, note_denial
-from corral.core.key import Key, Scope
+from corral.core.access.key import Key, Scope
 from corral.engine.dispatch import Address
 from corral.errors import AuthError
-from corral.manager.manager import Manager
+from corral.manager.app import Manager
 
 router = APIRouter()
 CHUNK = 64 * 1024

@@ -13,9 +13,9 @@ from msgspec import Struct
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.routes.workers import OwnNode, own_worker
-from corral.core.key import Scope
+from corral.core.access.key import Scope
 from corral.errors import InvalidField
-from corral.manager.exec import Word
+from corral.manager.output.exec import Word
 
 router = APIRouter(tags=["tasks"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]

@@ -10,7 +10,7 @@ from corral.api.deps import answer
 from corral.api.describe import described
 from corral.api.explain_model import ExplainOut, explained
 from corral.api.routes.tasks import Reader, find
-from corral.manager.explaining import explain_task
+from corral.manager.tasks.explain import explain_task
 
 router = APIRouter(prefix="/tasks", tags=["tasks"])
 Most = Annotated[

@@ -23,11 +23,11 @@ from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.edge import SAFE
 from corral.api.errors import problem
-from corral.core import key
-from corral.core.app import App
-from corral.core.job_type import check_name
+from corral.core.access import key
+from corral.core.nodes.app import App
+from corral.core.tasks.job_type import check_name
 from corral.errors import BadRequest, InvalidField
-from corral.manager.manager import Manager
+from corral.manager.app import Manager
 
 log = logging.getLogger(__name__)
 router = APIRouter(prefix="/apps", tags=["gateway"])

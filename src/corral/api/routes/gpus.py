@@ -8,9 +8,9 @@ from fastapi import APIRouter, Depends, Response
 
 from corral.api.deps import Caller, answer, caller
 from corral.api.describe import described
-from corral.core.gpu import Gpu
-from corral.core.key import Scope
-from corral.manager import gpus
+from corral.core.access.key import Scope
+from corral.core.nodes.gpu import Gpu
+from corral.manager.cluster import gpus
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]

@@ -15,9 +15,9 @@ from corral.api import job_render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.routes.jobs import ended, submit
-from corral.core.job import ONLY_ON
-from corral.core.key import Scope
-from corral.core.task import Task
+from corral.core.access.key import Scope
+from corral.core.tasks.job_status import ONLY_ON
+from corral.core.tasks.task import Task
 from corral.errors import Forbidden, TaskNotFound
 
 router = APIRouter(tags=["job API"])

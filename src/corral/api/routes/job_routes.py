@@ -12,8 +12,8 @@ from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.gateway_model import AppIn
 from corral.api.routes.gateway import register
-from corral.core.job_type import JobType
-from corral.core.key import Scope
+from corral.core.access.key import Scope
+from corral.core.tasks.job_type import JobType
 
 router = APIRouter(tags=["job API"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]

@@ -12,11 +12,11 @@ from msgspec import UNSET, Raw, UnsetType
 from corral.api import gateway_model as model
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
-from corral.core.job_type import ORCHESTRATOR, JobType, QueueOrder
-from corral.core.key import Scope
+from corral.core.access.key import Scope
+from corral.core.tasks.job_type import ORCHESTRATOR, JobType, QueueOrder
 from corral.errors import InvalidField, InvalidJson
-from corral.manager.caching import CacheFigures
-from corral.manager.state import Cluster
+from corral.manager.cluster.state import Cluster
+from corral.manager.tasks.result_cache import CacheFigures
 
 router = APIRouter(prefix="/job-types", tags=["job types"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]

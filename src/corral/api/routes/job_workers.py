@@ -12,14 +12,14 @@ from corral.api import job_render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.worker_intake import wanted_gpus, worker_spec
-from corral.core.environment import (
+from corral.core.access.key import Scope
+from corral.core.nodes.worker_type import WorkerType, check_served
+from corral.core.tasks.environment import (
     ArchiveEnvironment,
     Environment,
     from_plain,
 )
-from corral.core.job_type import check_name
-from corral.core.key import Scope
-from corral.core.worker_type import WorkerType, check_served
+from corral.core.tasks.job_type import check_name
 from corral.errors import InvalidField, NotFound
 
 router = APIRouter(tags=["job API"])

@@ -13,11 +13,11 @@ from corral.api import job_render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.routes.tasks import intake_of
-from corral.core.job import ONLY_ON
-from corral.core.job_type import ORCHESTRATOR
-from corral.core.key import Scope
-from corral.core.report import Outcome, OutcomeKind
-from corral.core.task import Task, TaskError
+from corral.core.access.key import Scope
+from corral.core.tasks.job_status import ONLY_ON
+from corral.core.tasks.job_type import ORCHESTRATOR
+from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.task import Task, TaskError
 from corral.errors import Conflict, CorralError, InvalidField, TaskNotFound
 from corral.manager.clock import new_task_id
 from corral.store.base import TaskFilter

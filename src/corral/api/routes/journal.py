@@ -12,8 +12,8 @@ from fastapi.responses import StreamingResponse
 
 from corral.api.deps import Caller, caller
 from corral.api.describe import described
-from corral.core.key import Scope
-from corral.manager.journal import journal_of
+from corral.core.access.key import Scope
+from corral.manager.insight.journal import journal_of
 
 router = APIRouter()
 MEDIA = "application/x-ndjson"

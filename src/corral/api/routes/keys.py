@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
-from corral.core.key import Key, Scope
-from corral.manager import keys
+from corral.core.access.key import Key, Scope
+from corral.manager.access import key_book as keys
 
 router = APIRouter(prefix="/keys", tags=["keys"])
 Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]

@@ -15,11 +15,11 @@ from corral.api.deps import answer, manager_of
 from corral.api.describe import described
 from corral.api.errors import problem, status_of
 from corral.api.routes.tasks import Reader, Wait
-from corral.core.key import Key
+from corral.core.access.key import Key
 from corral.errors import CorralError
-from corral.manager.interest import Detail, Face, Interest
-from corral.manager.manager import Manager
-from corral.manager.ticket import GOOD_S
+from corral.manager.access.ticket import GOOD_S
+from corral.manager.app import Manager
+from corral.manager.events.filter import Detail, Face, Interest
 
 router = APIRouter(tags=["cluster"])
 _CLOSED_S = 5.0

@@ -16,7 +16,7 @@ from corral.api.describe import described
 from corral.api.render import status_of
 from corral.api.routes.tasks import Reader, Wait, id_of
 from corral.errors import InvalidField
-from corral.manager.following import Following, Line, Page, Place
+from corral.manager.output.logs import Following, Line, Page, Place
 
 router = APIRouter(prefix="/tasks", tags=["tasks"])
 HEARTBEAT_S = 15.0

@@ -18,7 +18,7 @@ from corral import __version__
 from corral.api.deps import Caller, answer, caller, decode
 from corral.api.describe import described
 from corral.api.mcp_tool import TOOLS, Tool
-from corral.core.key import Scope
+from corral.core.access.key import Scope
 from corral.errors import BadRequest, Forbidden
 
 router = APIRouter(tags=["mcp"])

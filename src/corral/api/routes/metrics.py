@@ -13,12 +13,12 @@ from corral.api.deps import Caller, answer, caller
 from corral.api.describe import described
 from corral.api.gateway_model import CacheOut
 from corral.api.routes.job_types import cache_out
-from corral.core.gpu import Gpu
-from corral.core.key import Scope
-from corral.core.metric import MINUTES_S, Figures, Span, TaskStep, TaskTotals
-from corral.core.series import Series, over_time, read_moment
+from corral.core.access.key import Scope
+from corral.core.insight.metric import MINUTES_S, Figures, Span, TaskStep, TaskTotals
+from corral.core.insight.series import Series, over_time, read_moment
+from corral.core.nodes.gpu import Gpu
 from corral.errors import InvalidField
-from corral.manager.history import TIMEFRAMES_S, ClusterHistory
+from corral.manager.insight.charts import TIMEFRAMES_S, ClusterHistory
 
 router = APIRouter()
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]

@@ -9,12 +9,12 @@ from fastapi import APIRouter, Depends, Request, Response
 from corral.api import shelf_model as model
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
-from corral.core.job_type import check_name
-from corral.core.key import Scope
-from corral.core.task import parse_priority
+from corral.core.access.key import Scope
+from corral.core.tasks.job_type import check_name
+from corral.core.tasks.task import parse_priority
 from corral.manager.clock import new_id
-from corral.manager.models import Models
-from corral.manager.state import WorkerLink
+from corral.manager.cluster.state import WorkerLink
+from corral.manager.models.memory import Models
 
 router = APIRouter(prefix="/models", tags=["models"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]

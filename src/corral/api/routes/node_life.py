@@ -11,11 +11,11 @@ from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.intake import read_moment
 from corral.api.worker_intake import plain
-from corral.core.key import Scope
-from corral.core.node import NodeState, Window
+from corral.core.access.key import Scope
+from corral.core.nodes.node import NodeState, Window
 from corral.errors import Forbidden
+from corral.manager.cluster.state import NodeLink
 from corral.manager.cron import zone_of
-from corral.manager.state import NodeLink
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]

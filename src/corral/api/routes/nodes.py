@@ -13,19 +13,22 @@ from corral.api.describe import described
 from corral.api.model_intake import models_in, models_word
 from corral.api.worker_intake import declared_specs, plain, worker_state
 from corral.client.port import has_port
-from corral.core.constraint import check_taint
-from corral.core.environment import to_plain
-from corral.core.key import Scope
-from corral.core.node import Sample
-from corral.core.peer import Peer
-from corral.core.worker import Worker
+from corral.core.access.key import Scope
+from corral.core.nodes.node import Sample
+from corral.core.nodes.peer import Peer
+from corral.core.nodes.worker import Worker
+from corral.core.tasks.environment import to_plain
+from corral.core.tasks.options import check_taint
 from corral.errors import InvalidField
-from corral.manager import breakers, gpus, offering, owner, skew
-from corral.manager.manager import Manager
-from corral.manager.master import MACHINE
-from corral.manager.registry import WorkerBeat
-from corral.manager.secret import node_password
-from corral.manager.state import NodeLink
+from corral.manager.access.derived_keys import node_password
+from corral.manager.app import Manager
+from corral.manager.cluster import gpus
+from corral.manager.cluster.state import NodeLink
+from corral.manager.nodes import heartbeat as breakers
+from corral.manager.nodes import offers as offering
+from corral.manager.nodes import owner, skew
+from corral.manager.nodes.master import MACHINE
+from corral.manager.workers.registry import WorkerBeat
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]

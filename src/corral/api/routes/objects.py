@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
-from corral.core.key import Scope
+from corral.core.access.key import Scope
 from corral.errors import BadRequest, InvalidField, NotFound
 from corral.store.objects import check_digest
 

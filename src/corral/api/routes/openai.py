@@ -22,11 +22,11 @@ from corral.api.openai_ask import Ask, chat_ask, completion_ask, embeddings_ask
 from corral.api.openai_stream import HEARTBEAT_S, Telling, events
 from corral.api.routes.streams import EVENTS
 from corral.api.routes.tasks import intake_of
-from corral.core.key import Scope
-from corral.core.task import Task
+from corral.core.access.key import Scope
+from corral.core.tasks.task import Task
 from corral.errors import CorralError, NotFound, Unavailable
-from corral.manager.known_models import known_models
-from corral.manager.manager import Manager
+from corral.manager.app import Manager
+from corral.manager.models.known_models import known_models
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from corral.api.deps import caller, manager_of
 from corral.api.describe import described
-from corral.core.key import Scope
-from corral.manager import gauges
-from corral.manager.tally import CONTENT_TYPE, exposition
+from corral.core.access.key import Scope
+from corral.manager.insight import gauges
+from corral.manager.insight.prometheus import CONTENT_TYPE, exposition
 
 router = APIRouter()
 _reader = caller(Scope.READ)

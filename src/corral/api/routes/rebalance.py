@@ -9,10 +9,10 @@ from fastapi import APIRouter, Depends, Request, Response
 from corral.api import shelf_model as model
 from corral.api.deps import Caller, answer, caller, decode
 from corral.api.describe import described
-from corral.core.key import Scope
+from corral.core.access.key import Scope
 from corral.errors import InvalidField
-from corral.manager.rebalancing import Rebalance, rows
-from corral.scheduler.rebalance import Strategy
+from corral.manager.models.placement import Rebalance, rows
+from corral.scheduler.models.rebalance import Strategy
 
 router = APIRouter(tags=["cluster"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]

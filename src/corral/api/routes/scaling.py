@@ -13,8 +13,8 @@ from corral.api import job_model as jm
 from corral.api import job_render
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
-from corral.core.key import Scope
-from corral.manager.autoscaling import Scaled, TypeScaling
+from corral.core.access.key import Scope
+from corral.manager.workers.scaling import Scaled, TypeScaling
 
 router = APIRouter(tags=["scaling"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]

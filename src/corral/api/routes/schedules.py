@@ -16,13 +16,13 @@ from corral.api.describe import described
 from corral.api.model import TaskIn
 from corral.api.render import status_of
 from corral.api.routes.tasks import intake_of
-from corral.core.constraint import ANYWHERE, constraint_of
-from corral.core.job_type import check_name
-from corral.core.key import Scope
-from corral.core.need import NOTHING, need_of, plain
-from corral.core.notice import public, urls_of
-from corral.core.schedule import AT_LABEL, LABEL, Missed, Overlapping, Schedule
-from corral.core.share import PREEMPTIBLE, group_of
+from corral.core.access.key import Scope
+from corral.core.tasks.job_type import check_name
+from corral.core.tasks.needs import NOTHING, need_of, plain
+from corral.core.tasks.options import ANYWHERE, constraint_of
+from corral.core.tasks.schedule import AT_LABEL, LABEL, Missed, Overlapping, Schedule
+from corral.core.tasks.share import PREEMPTIBLE, group_of
+from corral.core.tasks.webhook import public, urls_of
 from corral.errors import InvalidField
 from corral.manager.cron import Cron
 

@@ -14,8 +14,8 @@ from msgspec import Struct
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.routes.workers import OwnNode, own_worker
-from corral.core.key import Scope
-from corral.core.secret import Secret
+from corral.core.access.key import Scope
+from corral.core.access.secret import Secret
 
 router = APIRouter(tags=["secrets"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]

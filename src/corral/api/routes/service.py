@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from corral.api import job_model as jm
 from corral.api.deps import Caller, answer, caller
 from corral.api.describe import described
-from corral.core.key import Scope
+from corral.core.access.key import Scope
 from corral.errors import Conflict
 
 router = APIRouter(tags=["job API"])

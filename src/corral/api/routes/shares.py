@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
-from corral.core.key import Scope
-from corral.core.share import Share
-from corral.manager.keys import share_name
-from corral.manager.sharing import ShareNow
+from corral.core.access.key import Scope
+from corral.core.tasks.share import Share
+from corral.manager.access.key_book import share_name
+from corral.manager.queues.shares import ShareNow
 
 router = APIRouter(prefix="/shares", tags=["shares"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]

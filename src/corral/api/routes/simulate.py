@@ -21,9 +21,9 @@ from msgspec import Struct
 
 from corral.api.deps import Caller, answer, caller, decode
 from corral.api.describe import described
-from corral.core.key import Scope
+from corral.core.access.key import Scope
 from corral.errors import BadRequest, Conflict, InvalidField
-from corral.manager.journal import journal_of
+from corral.manager.insight.journal import journal_of
 
 router = APIRouter(tags=["cluster"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]

@@ -16,10 +16,10 @@ from corral.api import stream_model as model
 from corral.api.deps import answer
 from corral.api.describe import described
 from corral.api.routes.tasks import Reader, Wait, id_of
-from corral.core.key import Scope
+from corral.core.access.key import Scope
 from corral.errors import InvalidField
-from corral.manager import streaming
-from corral.manager.streaming import Page, Place, Streaming
+from corral.manager.output import stream as streaming
+from corral.manager.output.stream import Page, Place, Streaming
 
 router = APIRouter(prefix="/tasks", tags=["tasks"])
 HEARTBEAT_S = 15.0

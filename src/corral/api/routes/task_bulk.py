@@ -17,7 +17,7 @@ from corral.api import bulk_model as model
 from corral.api.deps import Caller, answer
 from corral.api.describe import described
 from corral.api.routes.tasks import Submitter, Where, Word
-from corral.core.task import State, Task
+from corral.core.tasks.task import State, Task
 from corral.errors import CorralError, InvalidField
 from corral.store.base import TaskFilter
 

@@ -10,11 +10,11 @@ from corral.api import model, render
 from corral.api.deps import Caller, answer, caller, decode
 from corral.api.describe import described
 from corral.api.intake import Intake
-from corral.core.job_type import NAME
-from corral.core.key import Scope
-from corral.core.notice import OWN
-from corral.core.task import State, Task, TaskSpec
-from corral.core.trace import REQUEST
+from corral.core.access.key import Scope
+from corral.core.tasks.job_type import NAME
+from corral.core.tasks.task import State, Task, TaskSpec
+from corral.core.tasks.trace import REQUEST
+from corral.core.tasks.webhook import OWN
 from corral.errors import CorralError, InvalidField, TaskNotFound
 from corral.store.base import TaskFilter
 

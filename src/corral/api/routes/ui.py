@@ -16,11 +16,11 @@ from starlette.routing import Route
 from corral import __version__
 from corral.api.deps import Caller, answer, caller, decode, key_of, manager_of
 from corral.api.describe import described
-from corral.core.key import Key, Scope
+from corral.core.access.key import Key, Scope
 from corral.dashboard.asset import Asset, assets
 from corral.errors import AuthError, NotFound, Unauthenticated
-from corral.manager.manager import Manager
-from corral.manager.session import LIFE_S, LINK_S
+from corral.manager.access.sessions import LIFE_S, LINK_S
+from corral.manager.app import Manager
 
 router = APIRouter(prefix="/ui", tags=["dashboard"])
 _reader = caller(Scope.READ)

@@ -14,9 +14,9 @@ from msgspec import Struct, field
 
 from corral.api.deps import Caller, answer, caller
 from corral.api.describe import described
-from corral.core.key import Scope
-from corral.core.series import read_moment
-from corral.core.usage import Usage, UsageBy, UsageSpan
+from corral.core.access.key import Scope
+from corral.core.insight.series import read_moment
+from corral.core.insight.usage import Usage, UsageBy, UsageSpan
 from corral.errors import InvalidField
 
 router = APIRouter(tags=["cluster"])

@@ -15,25 +15,25 @@ from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.model_intake import models_word
 from corral.api.worker_intake import MAX_COUNT, worker_spec, worker_state
-from corral.core.key import Scope
-from corral.core.node import NodeState
-from corral.core.report import Outcome, OutcomeKind
-from corral.core.task import TaskError
-from corral.core.worker import (
+from corral.core.access.key import Scope
+from corral.core.nodes.node import NodeState
+from corral.core.nodes.worker import (
     LAUNCHED,
     MOVABLE,
     REST_STATE,
     WorkerSpec,
     WorkerState,
 )
+from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.task import TaskError
 from corral.engine.factory import queue_name
 from corral.errors import Conflict, Forbidden, InvalidField
+from corral.manager.access.derived_keys import worker_secret, worker_token
 from corral.manager.clock import new_id
-from corral.manager.moving import can_take, emptiest
-from corral.manager.reporting import Report
-from corral.manager.secret import worker_secret, worker_token
-from corral.manager.state import WorkerLink
-from corral.manager.streaming import Pieces
+from corral.manager.cluster.state import WorkerLink
+from corral.manager.output.stream import Pieces
+from corral.manager.tasks.report import Report
+from corral.manager.workers.moving import can_take, emptiest
 from corral.store.base import LogChunk
 
 router = APIRouter(prefix="/workers", tags=["workers"])

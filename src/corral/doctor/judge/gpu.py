@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from corral.core.gpu import Gpu, is_called
+from corral.core.nodes.gpu import Gpu, is_called
 from corral.doctor.finding import Line, ok, problem, warn
 from corral.doctor.judge.gpu_reason import GpuScene, closed_files, reason
 

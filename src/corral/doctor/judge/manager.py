@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from corral.core.clock_skew import ALARM_S
+from corral.core.nodes.clock_skew import ALARM_S
 from corral.doctor.finding import Line, ok, problem, warn
 from corral.doctor.judge.version import skew
 

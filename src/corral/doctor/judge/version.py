@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corral.core.version import Fit, fit
+from corral.core.nodes.version import Fit, fit
 from corral.doctor.finding import Line, ok, problem, warn
 
 NAME = "version"

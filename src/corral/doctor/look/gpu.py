@@ -19,7 +19,7 @@ from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.probe.vendor import NVIDIA as NVIDIA_ID
 from corral.agent.probe.vendor import WAYS, likely
 from corral.agent.probe.watch import GpuPolicy
-from corral.core.gpu import Gpu, arrange
+from corral.core.nodes.gpu import Gpu, arrange
 from corral.doctor.examine import begin
 from corral.doctor.judge.gpu import GpuFact
 from corral.doctor.judge.gpu_reason import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from corral.core.gpu_binding import NO_GPU
+from corral.core.nodes.gpu_bind import NO_GPU
 from corral.worker.isolation.job import Limits
 
 Mode = Literal["ro", "rw"]

@@ -20,7 +20,7 @@ from typing import IO
 import msgspec
 
 import corral
-from corral.core.environment import ContainerEnvironment
+from corral.core.tasks.environment import ContainerEnvironment
 from corral.errors import WorkerError
 from corral.worker.cell import Cells
 from corral.worker.container import boot

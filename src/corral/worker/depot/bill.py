@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from corral.core.peer import edition_of, mark_of
+from corral.core.nodes.peer import edition_of, mark_of
 from corral.core.tree import fault_of
 from corral.errors import CorralError
 

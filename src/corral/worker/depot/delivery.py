@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import Raw
 
-from corral.core.model import MODEL_TASK, model_to_fetch
+from corral.core.models.model import MODEL_TASK, model_to_fetch
 from corral.worker.batch import Batch, cancelled, returned
 from corral.worker.depot.bill import CorruptModel, Unfetched
 from corral.worker.depot.stockroom import Brought, Stockroom

@@ -22,7 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
-from corral.core.peer import is_signed
+from corral.core.nodes.peer import is_signed
 from corral.worker.depot.bill import has_size
 from corral.worker.depot.depot import Depot
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from corral.core.job_type import NAME
+from corral.core.tasks.job_type import NAME
 from corral.worker.depot.bill import Note
 from corral.worker.depot.depot import Depot
 from corral.worker.inference.place import FolderResolver, ModelRef

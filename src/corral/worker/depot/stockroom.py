@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from corral.core import hub
-from corral.core.job_type import NAME
+from corral.core.models import hub
+from corral.core.tasks.job_type import NAME
 from corral.worker.depot.bill import (
     Bill,
     BillFile,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from corral.core.environment import GitEnvironment, check_repo_url
+from corral.core.tasks.environment import GitEnvironment, check_repo_url
 from corral.errors import EnvironmentFailed, InvalidField
 from corral.worker.environments import folder, tool
 from corral.worker.environments.cache import Cache, Draft, Entry, key_of

@@ -18,7 +18,7 @@ from typing import Any
 
 from corral.client.archive import unpack
 from corral.client.tree import read_manifest
-from corral.core.environment import ArchiveEnvironment, GitEnvironment
+from corral.core.tasks.environment import ArchiveEnvironment, GitEnvironment
 from corral.core.tree import is_tree
 from corral.errors import BadRequest, EnvironmentFailed
 from corral.worker.environments import folder as folders

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from corral.core.architecture import CONFIG, PIPELINE, type_of_classes
+from corral.core.models.architecture import CONFIG, PIPELINE, type_of_classes
 from corral.worker.inference import weights
 from corral.worker.inference.fault import Refused, Unusable, one_line
 from corral.worker.inference.kind import Kind, kind_named

@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Mapping
 
-from corral.core.gpu_binding import NO_GPU as _NO_GPU
-from corral.core.gpu_binding import VARIABLES
+from corral.core.nodes.gpu_bind import NO_GPU as _NO_GPU
+from corral.core.nodes.gpu_bind import VARIABLES
 from corral.worker.isolation.job import Job
 
 MARK = "CORRAL_JOB_MARK"

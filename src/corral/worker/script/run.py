@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from corral.core.environment import ContainerEnvironment
-from corral.core.script import Script
+from corral.core.tasks.environment import ContainerEnvironment
+from corral.core.tasks.script import Script
 from corral.errors import CorralError
 from corral.worker import isolation, temporary
 from corral.worker.container.guardian import SERVICE

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from corral.core.report import OUT_OF_MEMORY
-from corral.core.script import Script, read_script
+from corral.core.tasks.report import OUT_OF_MEMORY
+from corral.core.tasks.script import Script, read_script
 from corral.errors import CorralError, InvalidField
 from corral.worker.base import Context, Failure, Lost, Worker
 from corral.worker.script.access import read_access

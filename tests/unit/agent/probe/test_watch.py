@@ -15,7 +15,7 @@ import pytest
 from corral.agent.probe.child import ProbeChild
 from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.probe.watch import GpuPolicy, GpuWatch
-from corral.core.gpu import Gpu
+from corral.core.nodes.gpu import Gpu
 from corral.worker.gpu_memory import hold
 from tests.unit.agent.probe.machine import RAPHAEL, SRC, Machine
 from tests.unit.agent.probe.standin_nvml import H200

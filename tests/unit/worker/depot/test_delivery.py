@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from corral.core.model import MODEL_TASK, fetch_payload
+from corral.core.models.model import MODEL_TASK, fetch_payload
 from corral.worker.batch import Batch
 from corral.worker.depot.delivery import Delivery
 from corral.worker.depot.depot import Depot

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from corral.agent.peer import PeerKeeper
-from corral.core.peer import file_path
+from corral.core.nodes.peer import file_path
 from corral.worker.depot.depot import Depot
 from corral.worker.depot.stockroom import Places, Reach, Stockroom
 from corral.worker.manager_link import ManagerLink

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.core.environment import GitEnvironment
+from corral.core.tasks.environment import GitEnvironment
 from corral.errors import EnvironmentFailed
 from corral.worker.environments.cache import Cache
 from corral.worker.environments.policy import Policy

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.core.environment import GitEnvironment
+from corral.core.tasks.environment import GitEnvironment
 from corral.errors import EnvironmentFailed
 from corral.worker.environments import git
 from corral.worker.environments.cache import Cache

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.core.environment import ArchiveEnvironment
+from corral.core.tasks.environment import ArchiveEnvironment
 from corral.core.tree import File, Link, Tree, encode
 from corral.errors import EnvironmentFailed, NotFound
 from corral.worker.environments.cache import Cache

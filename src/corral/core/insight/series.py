@@ -1,0 +1,218 @@
+"""Charts of figures over time: which steps, which points, where they are heading.
+
+A step without a reading has no value: nothing is filled in or smoothed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from operator import mul
+
+from corral.core.insight.metric import HOURS_S, MINUTES_S, Bucket, Figures, Span
+from corral.errors import InvalidField
+
+POINTS = 300
+"""What a chart has at most when nobody asks for another step."""
+MAX_POINTS = 5000
+_NICE_S = (
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    10_800,
+    21_600,
+    43_200,
+    86_400,
+)
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_AGO = re.compile(r"-(\d{1,9}(?:\.\d{1,9})?)([smhdw])")
+_TREND_POINTS = 6
+_TREND_FIT = 0.5
+# No further ahead than so many times what was looked at.
+_TREND_REACH = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """`per_hour` is the slope of the averages; `full_at` when capacity is reached."""
+
+    per_hour: float | None = None
+    full_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One value for each step of a span; None where there was no reading."""
+
+    average: Figures
+    maximum: Figures
+    trend: Trend = Trend()
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    average: float | None = None
+    peak: float | None = None
+    minimum: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How long readings are kept raw and in the first thinned step; their distance."""
+
+    raw_s: float
+    minutes_s: float
+    sample_s: float = 30.0
+
+
+def read_moment(text: str, now: datetime, field: str) -> datetime:
+    """`now`, `-24h` (s, m, h, d, w), epoch seconds or an ISO 8601 time.
+
+    Raises:
+        InvalidField: it is none of these.
+    """
+    try:
+        if text == "now":
+            return now
+        if ago := _AGO.fullmatch(text):
+            return now - timedelta(seconds=float(ago[1]) * _UNITS_S[ago[2]])
+        if re.fullmatch(r"\d{1,12}(\.\d{1,9})?", text):
+            return datetime.fromtimestamp(float(text), UTC)
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        raise InvalidField(
+            f"{field} must be like -24h, or epoch seconds, or an ISO 8601 time",
+            field=field,
+        ) from None
+
+
+def plan(
+    begin: datetime, end: datetime, step_s: int | None, now: datetime, kept: Kept
+) -> Span:
+    """The steps of a chart: those asked for, made coarser where finer ones are gone.
+
+    Raises:
+        InvalidField: the times are the wrong way round, or that is too many points.
+    """
+    first, last = begin.timestamp(), min(end, now).timestamp()
+    if first < 0 or not first < last:
+        raise InvalidField("from must be before to and before now", field="from")
+    length = last - first
+    if step_s is None:
+        step = _default_step(length, kept.sample_s)
+    elif step_s < 1 or length / step_s > MAX_POINTS:
+        raise InvalidField(
+            f"step must be at least 1 s, and give at most {MAX_POINTS} points",
+            field="step",
+        )
+    else:
+        step = step_s
+    step = _available(step, (now - begin).total_seconds(), kept)
+    return Span(
+        math.floor(first / step) * step, math.ceil(last / step) * step, int(step)
+    )
+
+
+def _default_step(length_s: float, sample_s: float) -> int:
+    # Readings come a little early or late: finer steps would have holes.
+    least = max(length_s / POINTS, min(2 * sample_s, length_s))
+    days = math.ceil(least / _NICE_S[-1]) * _NICE_S[-1]
+    return next((step for step in _NICE_S if step >= least), days)
+
+
+def _available(step: int, age_s: float, kept: Kept) -> int:
+    if age_s > max(kept.minutes_s, kept.raw_s) + HOURS_S:
+        return math.ceil(step / HOURS_S) * HOURS_S
+    if age_s > kept.raw_s + MINUTES_S:
+        return math.ceil(step / MINUTES_S) * MINUTES_S
+    return step
+
+
+def charts(
+    names: Sequence[str], buckets: Iterable[Bucket], span: Span
+) -> dict[str, Series]:
+    """A series per metric, without trends."""
+    known = {bucket.at: bucket for bucket in buckets}
+    nothing = Bucket(0, 0, (None,) * len(names), (None,) * len(names))
+    rows = [known.get(at, nothing) for at in span.times]
+    return {
+        name: Series(
+            tuple(row.average[place] for row in rows),
+            tuple(row.maximum[place] for row in rows),
+        )
+        for place, name in enumerate(names)
+    }
+
+
+def percent(used: Series, total: Series) -> Series:
+    """One series as a share of another one's averages."""
+    return Series(
+        _shares(used.average, total.average), _shares(used.maximum, total.average)
+    )
+
+
+def _shares(used: Figures, total: Figures) -> Figures:
+    return tuple(
+        100.0 * u / t if u is not None and t else None
+        for u, t in zip(used, total, strict=True)
+    )
+
+
+def trend(series: Series, span: Span, capacity: float | None = None) -> Trend:
+    """Where a series is heading, by least squares; empty where that is unclear.
+
+    Args:
+        series: What was measured.
+        span: When.
+        capacity: What it can reach at most; None for nothing to run full.
+    """
+    pairs = zip(span.times, series.average, strict=True)
+    points = [(at, value) for at, value in pairs if value is not None]
+    if len(points) < _TREND_POINTS:
+        return Trend()
+    slope, fit = _line(points)
+    last_at, last = points[-1]
+    reach_s = _TREND_REACH * (last_at - points[0][0])
+    full_at = None
+    if capacity is not None and slope > 0 and fit >= _TREND_FIT:
+        left_s = max(capacity - last, 0.0) / slope
+        if left_s <= reach_s:
+            full_at = datetime.fromtimestamp(last_at + left_s, UTC)
+    return Trend(slope * 3600.0, full_at)
+
+
+def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """Slope per second, and the share of the variance that the line explains."""
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    xs = [x - mean_x for x, _ in points]
+    ys = [y - mean_y for _, y in points]
+    xx, xy, yy = (sum(map(mul, a, b)) for a, b in ((xs, xs), (xs, ys), (ys, ys)))
+    return xy / xx, (xy * xy / (xx * yy) if yy else 0.0)
+
+
+def last_known(figures: Figures) -> float | None:
+    return next((value for value in reversed(figures) if value is not None), None)
+
+
+def over_time(series: Series) -> Extent:
+    """Mean, highest and lowest of the averages."""
+    known = [value for value in series.average if value is not None]
+    if not known:
+        return Extent()
+    return Extent(sum(known) / len(known), max(known), min(known))

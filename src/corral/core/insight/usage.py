@@ -1,0 +1,47 @@
+"""Who used how much: the time tasks ran, and the GPUs they had meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from corral.core.tasks.needs import WHOLE, need_of
+
+
+class UsageBy(StrEnum):
+    OWNER = "owner"
+    JOB_TYPE = "job_type"
+    LABEL = "label"
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSpan:
+    """From `begin` to `end` in steps (epoch seconds); what runs at `now` counts."""
+
+    begin: int
+    end: int
+    step_s: int
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What one name used in one step; `ended` counts the runs that ended in it."""
+
+    name: str
+    at: int
+    gpu_s: float
+    run_s: float
+    ended: int
+
+
+def cards_of(labels: Mapping[str, str], worker_gpus: str) -> float:
+    """How many GPUs a run has: what its task asks for, or all of its worker."""
+    need = need_of(labels)
+    if need is not None:
+        return need.milli / WHOLE
+    if worker_gpus.isdigit():
+        return float(worker_gpus)
+    return float(len(worker_gpus.split(","))) if worker_gpus else 0.0

@@ -1,0 +1,1 @@
+"""Models as values: what they are, and where their files come from."""

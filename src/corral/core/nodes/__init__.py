@@ -1,0 +1,1 @@
+"""Nodes, their GPUs and their workers as values."""

@@ -1,0 +1,1 @@
+"""Tasks as values: their states, options, retries, schedules and shares."""

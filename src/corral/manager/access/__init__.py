@@ -1,0 +1,1 @@
+"""Who may do what: keys, limits, sessions, secrets, and the audit trail."""

@@ -1,0 +1,287 @@
+"""Who may do what: keys, join tokens, rate limits, and the audit trail."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from corral.core.access.key import (
+    Key,
+    Scope,
+    digest_secret,
+    matches,
+    split_key,
+    write_key,
+)
+from corral.errors import Forbidden, RateLimited, Unauthenticated
+from corral.manager.clock import Clock
+from corral.store.base import AuditRow, Store
+
+# Same path for unknown ids, so that timing tells nothing about which ids exist.
+_NOBODY = Key(id="nobody", digest=digest_secret("nobody"), scope=Scope.READ)
+_MAX_BUCKETS = 10_000
+_STAMP_S = 30.0
+
+
+@dataclass(slots=True)
+class Bucket:
+    """A token bucket; `left` and `reset_s` go into the rate-limit headers."""
+
+    rate_per_s: float
+    burst: float
+    left: float
+    at: float
+
+    def take(self, now: float) -> bool:
+        self.left = min(self.burst, self.left + (now - self.at) * self.rate_per_s)
+        self.at = now
+        if self.left < 1.0:
+            return False
+        self.left -= 1.0
+        return True
+
+    @property
+    def reset_s(self) -> float:
+        return (self.burst - self.left) / self.rate_per_s
+
+    def figures(self) -> dict[str, int]:
+        return {"limit": int(self.burst), "reset_s": math.ceil(self.reset_s)}
+
+
+class Buckets:
+    """Buckets by name, the least recently used forgotten first."""
+
+    def __init__(self, rate_per_s: float, burst: float) -> None:
+        self._rate_per_s = rate_per_s
+        self._burst = burst
+        self._all: OrderedDict[str, Bucket] = OrderedDict()
+
+    def get(self, name: str, now: float) -> Bucket:
+        bucket = self._all.get(name)
+        if bucket is None:
+            bucket = Bucket(self._rate_per_s, self._burst, self._burst, now)
+            self._all[name] = bucket
+            if len(self._all) > _MAX_BUCKETS:
+                self._all.popitem(last=False)
+        self._all.move_to_end(name)
+        return bucket
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    per_s: float = 1000.0
+    burst: float = 2000.0
+    failures_per_min: float = 10.0
+
+
+class Access:
+    """Keys live in memory; every change is written through to the store."""
+
+    def __init__(
+        self, store: Store, clock: Clock, limits: Limits, is_open: bool = False
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._keys: dict[str, Key] = {}
+        self._buckets = Buckets(limits.per_s, limits.burst)
+        self._failures = Buckets(
+            limits.failures_per_min / 60.0, limits.failures_per_min
+        )
+        self._audit: list[AuditRow] = []
+        self._used: dict[str, datetime] = {}
+        self._stamped_at = 0.0
+        self._is_open = is_open
+
+    async def load(self) -> None:
+        self._keys = {k.id: k for k in await self._store.keys()}
+
+    # keys --------------------------------------------------------------------
+    def known(self) -> list[Key]:
+        """All there are or were, each with when it was last used."""
+        used = self._used
+        return [
+            replace(key, last_used_at=used[key.id]) if key.id in used else key
+            for key in self._keys.values()
+        ]
+
+    async def create(
+        self,
+        scope: Scope,
+        name: str,
+        *,
+        node_id: str | None = None,
+        ttl_s: float | None = None,
+        uses: int | None = None,
+        secret: str | None = None,
+    ) -> tuple[Key, str]:
+        """A new key and its text; the text is shown once and not kept."""
+        now = self._clock.now()
+        secret = secret or secrets.token_urlsafe(32)
+        key = Key(
+            id=secrets.token_hex(6),
+            digest=digest_secret(secret),
+            scope=scope,
+            name=name,
+            node_id=node_id,
+            created_at=now,
+            expires_at=now + timedelta(seconds=ttl_s) if ttl_s else None,
+            uses_left=uses,
+        )
+        await self._save(key)
+        return key, write_key(key.id, secret)
+
+    async def ensure(self, text: str, scope: Scope, name: str) -> None:
+        """Make sure the key with this very text exists (bootstrap)."""
+        parts = split_key(text)
+        key_id, secret = parts if parts else (f"boot{digest_secret(text)[:8]}", text)
+        old = self._keys.get(key_id)
+        if old is not None and matches(old, secret) and old.revoked_at is None:
+            return
+        await self._save(
+            Key(key_id, digest_secret(secret), scope, name, None, self._clock.now())
+        )
+
+    async def revoke(self, key_id: str) -> None:
+        key = self._keys.get(key_id)
+        if key is not None:
+            await self._save(replace(key, revoked_at=self._clock.now()))
+
+    async def revoke_node(self, node_id: str) -> None:
+        """A node that left must not come back with its key."""
+        for key in list(self._keys.values()):
+            if key.node_id == node_id and key.revoked_at is None:
+                await self.revoke(key.id)
+
+    async def _save(self, key: Key) -> None:
+        await self._store.save_key(key)
+        self._keys[key.id] = key
+
+    async def spend(self, key: Key) -> None:
+        """Use up one use of a join token."""
+        now = self._clock.now()
+        if not await self._store.use_key(key.id, now):
+            raise Unauthenticated("this join token is used up or expired")
+        if key.uses_left is not None:
+            self._keys[key.id] = replace(key, uses_left=key.uses_left - 1)
+
+    # checks ------------------------------------------------------------------
+    def authenticate(self, text: str | None, ip: str) -> Key:
+        """The key behind a bearer text.
+
+        Raises:
+            Unauthenticated: unknown, expired or revoked.
+            RateLimited: this address failed too often.
+        """
+        now = self._clock.monotonic()
+        key, at = self._find(text or ""), self._clock.now()
+        if key is not None and key.is_valid(at):
+            if key.scope is not Scope.NODE:
+                self._used[key.id] = at
+            return key
+        if self._is_open:
+            # Only for those without a key: a node is itself even where all may enter.
+            return replace(_NOBODY, id="insecure", scope=Scope.ADMIN)
+        bucket = self._failures.get(ip, now)
+        if not bucket.take(now):
+            raise RateLimited(
+                "too many failed keys from this address; wait a minute",
+                retry_after_s=60,
+                **bucket.figures(),
+            )
+        raise Unauthenticated(
+            "no key was given: send 'Authorization: Bearer KEY'"
+            if not text
+            else "this key is not known, expired or revoked"
+        )
+
+    def of_id(self, key_id: str) -> Key | None:
+        """The key with this id, which is used now; None when it would not be let in."""
+        key, at = self._keys.get(key_id), self._clock.now()
+        if key is None or not key.is_valid(at):
+            return None
+        self._used[key_id] = at
+        return key
+
+    def is_good(self, key: Key) -> bool:
+        """Would this key be let in now?"""
+        known = self._keys.get(key.id)
+        is_known = known is not None and known.is_valid(self._clock.now())
+        return self._is_open or is_known
+
+    def _find(self, text: str) -> Key | None:
+        parts = split_key(text)
+        key_id, secret = parts if parts else (f"boot{digest_secret(text)[:8]}", text)
+        key = self._keys.get(key_id, _NOBODY)
+        return key if matches(key, secret) and key is not _NOBODY else None
+
+    def throttle(self, key: Key) -> Bucket:
+        """Count one request of a key; nodes are not limited."""
+        now = self._clock.monotonic()
+        bucket = self._buckets.get(key.id, now)
+        if key.scope is not Scope.NODE and not bucket.take(now):
+            raise RateLimited(
+                "this key sends too many requests",
+                retry_after_s=max(1, round(1 / bucket.rate_per_s)),
+                **bucket.figures(),
+            )
+        return bucket
+
+    @staticmethod
+    def require(key: Key, scope: Scope, node_id: str | None = None) -> None:
+        if not key.allows(scope):
+            raise Forbidden(f"this key may not do that; it needs scope '{scope}'")
+        if node_id is not None and key.node_id != node_id:
+            raise Forbidden("this credential belongs to another node")
+
+    # audit -------------------------------------------------------------------
+    def note(
+        self,
+        actor: str,
+        action: str,
+        target: str,
+        *,
+        is_allowed: bool,
+        ip: str = "",
+        request_id: str = "",
+        data: dict[str, Any] | None = None,
+        at: datetime | None = None,
+    ) -> None:
+        """Remember an audit row; the monitor loop writes it within a second."""
+        self._audit.append(
+            AuditRow(
+                at or self._clock.now(),
+                actor,
+                action,
+                target,
+                is_allowed,
+                ip,
+                request_id,
+                data or {},
+            )
+        )
+
+    async def stamp_uses(self, now: float) -> None:
+        """Write when keys were last used, now and then (monotonic `now`)."""
+        if not self._used or now - self._stamped_at < _STAMP_S:
+            return
+        self._stamped_at = now
+        used = {id_: at for id_, at in self._used.items() if id_ in self._keys}
+        await self._store.stamp_keys(used)
+        for key_id, at in used.items():
+            self._keys[key_id] = replace(self._keys[key_id], last_used_at=at)
+            if self._used.get(key_id) == at:
+                del self._used[key_id]
+
+    async def flush_audit(self) -> None:
+        rows, self._audit = self._audit, []
+        if not rows:
+            return
+        try:
+            await self._store.add_audit(rows)
+        except BaseException:
+            self._audit = rows + self._audit
+            raise

@@ -1,0 +1,154 @@
+"""Named secrets: set, listed and removed by people, given to attempts that name them.
+
+Values are opened for an attempt at its start and kept nowhere; here they are sealed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from corral.core.access.secret import Secret, check_secret
+from corral.core.tasks.script import JOB_TYPE, read_script
+from corral.core.tasks.task import Task, TaskSpec
+from corral.errors import Conflict, InvalidField, NotFound
+from corral.manager.access.secrets_seal import Seal, Unsealable
+from corral.manager.clock import Clock
+from corral.manager.cluster.state import Cluster, WorkerLink
+from corral.store.base import Store
+
+log = logging.getLogger(__name__)
+
+
+class Vault:
+    """Every secret, sealed, in memory; every change is written through."""
+
+    def __init__(
+        self, cluster: Cluster, store: Store, clock: Clock, cluster_secret: bytes
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._clock = clock
+        self._seal = Seal(cluster_secret)
+        self._secrets: dict[str, Secret] = {}
+
+    async def load(self) -> None:
+        """Read them, and say which of them cannot be opened here."""
+        self._secrets = {s.name: s for s in await self._store.secrets()}
+        for name in self._secrets:
+            try:
+                self._open(name)
+            except Conflict as error:
+                log.error("%s", error.message)
+
+    def known(self) -> Sequence[Secret]:
+        """All of them, by name."""
+        return [self._secrets[name] for name in sorted(self._secrets)]
+
+    async def put(
+        self, name: str, value: str, job_types: Iterable[str] = ()
+    ) -> tuple[Secret, bool]:
+        """Keep a value under a name; attempts that start from now on get it.
+
+        Returns:
+            The secret, and whether the name is new.
+        """
+        check_secret(name, value)
+        now = self._clock.now()
+        former = self._secrets.get(name)
+        secret = Secret(
+            name,
+            self._seal.close(name, value),
+            tuple(dict.fromkeys(job_types)),
+            former.created_at if former else now,
+            now,
+        )
+        await self._store.save_secret(secret)
+        self._secrets[name] = secret
+        return secret, former is None
+
+    async def remove(self, name: str) -> None:
+        if name not in self._secrets:
+            raise NotFound(f"no secret {name!r}", name=name)
+        await self._store.delete_secret(name)
+        self._secrets.pop(name, None)
+
+    def check(self, spec: TaskSpec) -> None:
+        """Can a task that is being submitted have what it names?
+
+        Raises:
+            InvalidField: there is no such secret, or not for its job type.
+            Conflict: it cannot be opened.
+        """
+        # Most tasks are no scripts, and most scripts name none.
+        if spec.job_type != JOB_TYPE or '"secrets"' not in spec.payload:
+            return
+        for name in set(_named(spec.payload).values()):
+            self._require(name, spec.job_type)
+
+    async def give(
+        self, link: WorkerLink, task_id: str, attempt: int
+    ) -> Mapping[str, str]:
+        """The values an attempt names, by variable, to the worker that has it.
+
+        Raises:
+            Conflict: this worker does not have that attempt now.
+            InvalidField: a secret was removed since the task was submitted.
+        """
+        task = self._cluster.tasks.get(task_id)
+        if task is None or not _is_with(task, attempt, link):
+            raise Conflict("this worker does not have that attempt", task_id=task_id)
+        payload = task.spec.payload
+        if not payload:  # too large to be kept in memory
+            stored = await self._store.get_task(task_id)
+            payload = stored.spec.payload if stored else "{}"
+        names = _named(payload)
+        return {
+            variable: self._require(name, task.spec.job_type)
+            for variable, name in names.items()
+        }
+
+    def _require(self, name: str, job_type: str) -> str:
+        secret = self._secrets.get(name)
+        if secret is None:
+            raise InvalidField(
+                f"no secret {name!r}; set it with 'corral secret set {name}'",
+                field="secrets",
+            )
+        if not secret.allows(job_type):
+            allowed = ", ".join(secret.job_types)
+            raise InvalidField(
+                f"secret {name!r} is for tasks of {allowed} only", field="secrets"
+            )
+        return self._open(name)
+
+    def _open(self, name: str) -> str:
+        try:
+            return self._seal.open(name, self._secrets[name].sealed)
+        except Unsealable:
+            raise Conflict(
+                f"secret {name!r} cannot be opened: it was set under another cluster "
+                f"secret. Restore that file, or 'corral secret set {name}' again",
+                name=name,
+            ) from None
+
+
+def _is_with(task: Task, attempt: int, link: WorkerLink) -> bool:
+    return (
+        task.attempt == attempt
+        and task.worker_id == link.id
+        and task.incarnation is not None
+        and task.incarnation == link.worker.incarnation
+    )
+
+
+def _named(payload: str) -> Mapping[str, str]:
+    """Variables and the secrets they hold, of a script's payload."""
+    try:
+        told: Any = msgspec.json.decode(payload)
+    except msgspec.DecodeError:
+        return {}
+    return read_script(told).secrets

@@ -1,0 +1,76 @@
+"""Sessions of browsers: a signed word in a cookie stands for a key, for some hours.
+
+It is good as long as the key is. Nothing is stored but the sessions that were ended
+before their time; a manager that begins anew knows the others by their signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from datetime import UTC, datetime, timedelta
+
+from corral.core.access.key import Key
+from corral.errors import Unauthenticated
+from corral.manager.access.keys import Access
+from corral.manager.access.ticket import Tickets
+from corral.manager.clock import Clock
+
+LIFE_S = 12 * 3600.0
+LINK_S = 120.0
+
+
+class Sessions:
+    """`links` are tickets that begin a session, each once."""
+
+    def __init__(self, access: Access, clock: Clock, cluster_secret: bytes) -> None:
+        self._access = access
+        self._clock = clock
+        self._secret = hmac.digest(cluster_secret, b"session", "sha256")
+        self._ended: dict[str, int] = {}
+        self.links = Tickets(clock, LINK_S, "corral dashboard")
+        # Cookies know no ports: two clusters on one machine must not share one.
+        self.cookie = f"corral_{hashlib.sha256(self._secret).hexdigest()[:8]}"
+
+    def begin(self, key: Key) -> tuple[str, datetime]:
+        """The word for the cookie, and until when it is good."""
+        until = self._clock.now() + timedelta(seconds=LIFE_S)
+        if key.expires_at is not None:
+            until = min(until, key.expires_at)
+        body = f"{key.id}.{int(until.timestamp())}.{secrets.token_hex(12)}"
+        return f"{body}.{self._sign(body)}", until
+
+    def read(self, text: str) -> Key:
+        """The key that a session stands for.
+
+        Raises:
+            Unauthenticated: it is over, or none of ours.
+        """
+        body, until = self._opened(text)
+        key = self._access.of_id(body.partition(".")[0])
+        is_over = until <= self._clock.now().timestamp() or body in self._ended
+        if key is None or is_over:
+            raise Unauthenticated("your session is over: sign in again")
+        return key
+
+    def until(self, text: str) -> datetime:
+        """When this session is over. Raises Unauthenticated."""
+        return datetime.fromtimestamp(self._opened(text)[1], UTC)
+
+    def end(self, text: str) -> None:
+        """From now on this session is nobody's. Raises Unauthenticated."""
+        body, until = self._opened(text)
+        now = self._clock.now().timestamp()
+        self._ended = {word: at for word, at in self._ended.items() if at > now}
+        self._ended[body] = until
+
+    def _opened(self, text: str) -> tuple[str, int]:
+        body, _, signature = text.rpartition(".")
+        is_ours = text.isascii() and hmac.compare_digest(signature, self._sign(body))
+        if not is_ours:
+            raise Unauthenticated("this session is not known: sign in again")
+        return body, int(body.split(".")[1])
+
+    def _sign(self, body: str) -> str:
+        return hmac.new(self._secret, body.encode(), "sha256").hexdigest()

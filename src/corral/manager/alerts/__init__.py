@@ -1,0 +1,1 @@
+"""Alerts: what is wrong, and who is told."""

@@ -1,0 +1,1 @@
+"""Live events, and those that were kept."""

@@ -1,0 +1,270 @@
+"""Hands events to all who listen: each frame is made once for those who want the same.
+
+Nobody waits for anybody. One who reads too slowly is let go, and may come again and go
+on from the last number it has seen. While nobody listens nothing is kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import chain, islice, takewhile
+from typing import Any
+
+from corral import __version__
+from corral.core.access.key import Key
+from corral.errors import RateLimited
+from corral.manager.clock import Clock
+from corral.manager.events.filter import Face, Interest, frame
+from corral.manager.events.listener import Group, Listener, Parts, Why
+from corral.manager.events.ring import Change, Fact, Ring, told
+from corral.settings import is_loopback
+
+FRAME_S = 0.1
+"""Events within this time share a frame."""
+_LINGER_S = 60.0
+"""So long events are kept when the last one has left: it may come again."""
+_PER_FRAME = 1000
+_FAR = 64
+"""So many times what one may be behind is too much at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveConfig:
+    """How many may listen, and what is kept for them.
+
+    `per_client` is for one key at one address; who asks from this machine is not
+    counted so: all that come through a proxy on it look the same. `origins` are those
+    of pages on other hosts that may open a WebSocket.
+    """
+
+    listeners: int = 1000
+    per_client: int = 10
+    origins: tuple[str, ...] = ()
+    events: int = 20_000
+    event_bytes: int = 16 << 20
+    backlog_bytes: int = 1 << 20
+    backlog_frames: int = 300
+    patience_s: float = 2.0
+    """How long one may be behind by more than that."""
+    farewell_s: float = 5.0
+    """How long one who is let go may take to hear why."""
+
+
+class Broadcast:
+    """All listeners of one manager."""
+
+    def __init__(self, config: LiveConfig, clock: Clock) -> None:
+        self.config = config
+        self._clock = clock
+        first = int(clock.now().timestamp() * 1e6)
+        self.epoch = first
+        """Which manager's life this is: every number of it is larger."""
+        self._ring = Ring(first, config.events, config.event_bytes)
+        self._groups: dict[tuple[Interest, Face], Group] = {}
+        self._flushed = first
+        self._news, self._flush_done = asyncio.Event(), asyncio.Event()
+        self._awake_until = 0.0
+        self.is_awake = False
+        self.is_closing = False
+        self.on_wake: Callable[[], None] = lambda: None
+
+    # those who tell ------------------------------------------------------------
+    def tell(self, fact: Fact) -> None:
+        if self.is_awake:
+            self._ring.add(fact)
+            self._news.set()
+
+    def tell_changes(self, changes: list[Change]) -> None:
+        if self.is_awake and changes:
+            self._ring.change(changes)
+            self._news.set()
+
+    # those who listen ----------------------------------------------------------
+    @property
+    def listeners(self) -> list[Listener]:
+        return [one for group in self._groups.values() for one in group.listeners]
+
+    def listen(
+        self, interest: Interest, face: Face, key: Key, ip: str, after: int | None
+    ) -> Listener:
+        """Begin to listen, with what came after a number, where that is still here.
+
+        Raises:
+            RateLimited: so many listen already.
+        """
+        self._check_room(key, ip)
+        self._wake()
+        self.flush()
+        group = self._groups.setdefault((interest, face), Group(interest, face))
+        opening = self._opening(interest, face, after)
+        one = Listener(group, key, ip, opening, group.end, group.size)
+        group.listeners.add(one)
+        return one
+
+    def leave(self, one: Listener) -> None:
+        """Listen no more; may be said twice."""
+        group = one.group
+        place = (group.interest, group.face)
+        group.listeners.discard(one)
+        # Others may want the same by now, in a group of their own.
+        if not group.listeners and self._groups.get(place) is group:
+            del self._groups[place]
+        self._awake_until = self._clock.monotonic() + _LINGER_S
+
+    def _check_room(self, key: Key, ip: str) -> None:
+        listeners = self.listeners
+        own = sum(one.key.id == key.id and one.ip == ip for one in listeners)
+        if own >= self.config.per_client and not is_loopback(ip):
+            raise RateLimited(
+                f"this key listens {own} times from this address already; close one, "
+                "or raise CORRAL_EVENT_LISTENERS_PER_CLIENT",
+                retry_after_s=5,
+            )
+        if len(listeners) >= self.config.listeners:
+            raise RateLimited(
+                f"{len(listeners)} listen already; try again later, or raise "
+                "CORRAL_EVENT_LISTENERS",
+                retry_after_s=5,
+            )
+
+    def _opening(
+        self, interest: Interest, face: Face, after: int | None
+    ) -> Iterator[Parts]:
+        """A greeting, or that too much was missed, then what was missed.
+
+        Each frame of it is made when it is sent: many may come at once.
+        """
+        now = self._clock.now()
+        is_reset = after is not None and not self._ring.has(after)
+        known = self._ring.last if after is None or is_reset else after
+        name = "reset" if is_reset else "hello"
+        greeting = told(name, now, known, self._greeting(is_reset))
+        missed = interest.texts(list(self._ring.since(known)))
+        rest = (frame(face, rows, now) for rows in _in_frames(missed))
+        return chain([frame(face, [(known, greeting)], now)], rest)
+
+    def _greeting(self, is_reset: bool) -> dict[str, Any]:
+        facts: dict[str, Any] = {"epoch": self.epoch, "version": __version__}
+        if is_reset:
+            facts["reason"] = "what came after that number is no longer here: load anew"
+        return facts
+
+    async def page(
+        self, interest: Interest, after: int | None, wait_s: float
+    ) -> tuple[list[bytes], int]:
+        """Events after a number, once there are any, and the number to go on from."""
+        self._wake()
+        if after is None or not self._ring.has(after):
+            is_reset, after = after is not None, self._flushed
+            if is_reset:
+                now, facts = self._clock.now(), self._greeting(is_reset)
+                return [told("reset", now, after, facts)], after
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + wait_s
+        while True:
+            done, last = self._flush_done, self._flushed
+            if found := self._missed(interest, after):
+                last = found[-1][0] if len(found) == _PER_FRAME else last
+                return [text for _, text in found], last
+            left_s = ends - loop.time()
+            if left_s <= 0 or self.is_closing:
+                return [], last
+            after = max(after, last)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await done.wait()
+            self._wake()
+            if not self._ring.has(after):  # more came at once than is kept
+                return await self.page(interest, after, 0.0)
+
+    def _missed(self, interest: Interest, after: int) -> list[tuple[int, bytes]]:
+        """Some of what was handed out since."""
+        fresh = takewhile(
+            lambda entry: entry.last <= self._flushed, self._ring.since(after)
+        )
+        return list(islice(interest.texts(list(fresh)), _PER_FRAME))
+
+    # the loop ------------------------------------------------------------------
+    async def step(self) -> None:
+        """Rest until something happens, and hand it out."""
+        await self._news.wait()
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand out what has happened."""
+        self._news.clear()
+        entries = list(self._ring.since(self._flushed))
+        self._flushed = self._ring.last
+        self._ring.close()
+        if not entries:
+            return
+        now = self._clock.now()
+        for group in list(self._groups.values()):
+            # Before it is given more: it is judged by what it had time for.
+            self._drop_slow(group)
+            for rows in _in_frames(group.interest.texts(entries)):
+                group.give(frame(group.face, rows, now))
+        self._flush_done.set()
+        self._flush_done = asyncio.Event()
+
+    def _drop_slow(self, group: Group) -> None:
+        limits, now = self.config, self._clock.monotonic()
+        for one in list(group.listeners):
+            frames, size = one.lag
+            # One frame is nobody's fault, however large it is.
+            is_behind = frames > limits.backlog_frames or (
+                frames > 1 and size > limits.backlog_bytes
+            )
+            if not is_behind:
+                one.behind_since = None
+                continue
+            one.behind_since = one.behind_since or now
+            is_far = size > limits.backlog_bytes * _FAR
+            if is_far or now - one.behind_since >= limits.patience_s:
+                one.let_go(Why.SLOW)
+                self.leave(one)
+        group.trim()
+
+    def look_after(self, is_good: Callable[[Key], bool]) -> None:
+        """Let go of those whose key is none any more or who stay behind; rest when
+        nobody is left.
+        """
+        for one in self.listeners:
+            if not is_good(one.key):
+                one.let_go(Why.KEY)
+                self.leave(one)
+        for group in list(self._groups.values()):
+            self._drop_slow(group)
+        is_over = self._clock.monotonic() >= self._awake_until
+        if self.is_awake and is_over and not self._groups:
+            self.is_awake = False
+            self._ring.clear()
+            self._flushed = self._ring.last
+
+    def _wake(self) -> None:
+        self._awake_until = self._clock.monotonic() + _LINGER_S
+        if not self.is_awake:
+            self.is_awake = True
+            self.on_wake()
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
+    def release(self) -> None:
+        """Let everybody go: the manager stops."""
+        self.is_closing = True
+        self._flush_done.set()
+        for one in self.listeners:
+            one.let_go(Why.STOP)
+
+
+def _in_frames(
+    texts: Iterable[tuple[int, bytes]],
+) -> Iterator[list[tuple[int, bytes]]]:
+    rows = iter(texts)
+    while some := list(islice(rows, _PER_FRAME)):
+        yield some

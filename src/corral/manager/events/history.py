@@ -1,0 +1,43 @@
+"""Events for those who follow them: read from the store, woken by what is written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from corral.manager.output.logs import Bells
+from corral.store.base import Store
+from corral.store.event import EventFilter, EventPage
+
+EVENTS = "@events"
+"""The name of the bell; no task is called like that."""
+_PACE_S = 0.05
+"""After a ring: what is written together is read together."""
+
+
+class Feed:
+    """Pages of events, waited for."""
+
+    def __init__(self, store: Store, bells: Bells) -> None:
+        self._store = store
+        self._bells = bells
+
+    async def page(
+        self, where: EventFilter, after: int, limit: int, wait_s: float
+    ) -> EventPage:
+        """A page once it has something, or as it is after `wait_s`."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + wait_s
+        with self._bells.watch(EVENTS) as bell:
+            while True:
+                # Before the look: what comes after it rings again.
+                bell.clear()
+                page = await self._store.event_page(where, after, limit)
+                left_s = ends - loop.time()
+                if page.events or left_s <= 0 or self._bells.is_closing:
+                    return page
+                # What was looked through is not looked through again.
+                after = page.next
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(bell.wait(), left_s)
+                    await asyncio.sleep(_PACE_S)

@@ -1,0 +1,99 @@
+"""One who listens to events, and those who want the same.
+
+Frames are kept once for all of a group; each of them knows how far it has come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from corral.core.access.key import Key
+from corral.manager.events.filter import Face, Interest
+
+Parts = tuple[str, ...] | tuple[bytes, ...]
+
+
+class Why(StrEnum):
+    """Why one is let go."""
+
+    SLOW = "too slow: come again from the last seq, with a filter or detail=summary"
+    KEY = "the key was revoked or is over"
+    STOP = "the manager stops: come again"
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    parts: Parts
+    end: int
+    """How much the group had been given with it, in bytes."""
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """Those who want the same, and the frames that one of them has not yet had."""
+
+    interest: Interest
+    face: Face
+    frames: deque[Frame] = field(default_factory=deque)
+    first: int = 0
+    """The place of the oldest frame here among all there ever were."""
+    size: int = 0
+    listeners: set[Listener] = field(default_factory=set)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.frames)
+
+    def give(self, parts: Parts) -> None:
+        self.size += sum(map(len, parts))
+        self.frames.append(Frame(parts, self.size))
+        self.news.set()
+        self.news = asyncio.Event()
+
+    def trim(self) -> None:
+        """Forget what everybody here has had."""
+        seen = min((one.place for one in self.listeners), default=self.end)
+        for _ in range(seen - self.first):
+            self.frames.popleft()
+        self.first = seen
+
+
+@dataclass(slots=True, eq=False)
+class Listener:
+    """One who listens. `opening` is what it is told first."""
+
+    group: Group
+    key: Key
+    ip: str
+    opening: Iterator[Parts]
+    place: int = 0
+    done: int = 0
+    behind_since: float | None = None
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    why: Why | None = None
+    """Why it was let go, if it was."""
+
+    async def next(self) -> Parts:
+        """What comes next; nothing once it was let go."""
+        group = self.group
+        while self.place >= group.end:
+            await group.news.wait()
+        if self.gone.is_set():
+            return ()
+        found = group.frames[self.place - group.first]
+        self.place, self.done = self.place + 1, found.end
+        return found.parts
+
+    @property
+    def lag(self) -> tuple[int, int]:
+        """Frames and bytes that wait for it."""
+        return self.group.end - self.place, self.group.size - self.done
+
+    def let_go(self, why: Why) -> None:
+        self.why = self.why or why
+        self.gone.set()

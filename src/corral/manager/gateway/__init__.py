@@ -1,0 +1,1 @@
+"""HTTP services behind the gateway, and calls to them."""

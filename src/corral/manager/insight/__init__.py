@@ -1,0 +1,1 @@
+"""Figures for people and for Prometheus, and the journal of decisions."""

@@ -1,0 +1,140 @@
+"""Thins the readings of machines, and draws charts from what is kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from corral.core.insight.metric import (
+    CLUSTER_METRICS,
+    GPU_METRICS,
+    MINUTES_S,
+    NODE_METRICS,
+    Bucket,
+    Span,
+    TaskStep,
+    TaskTotals,
+)
+from corral.core.insight.series import (
+    Kept,
+    Series,
+    charts,
+    last_known,
+    percent,
+    plan,
+    trend,
+)
+from corral.core.nodes.gpu import Gpu
+from corral.manager.clock import Clock
+from corral.store.base import Retention, Store
+
+TIMEFRAMES_S = {"1h": 3600, "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400}
+THIN_PERIOD_S = 60.0
+# What of a machine can run full, and what it is full of.
+_FULL = {"memory_used_mb": "memory_total_mb", "disk_used_gb": "disk_total_gb"}
+
+Charts = Mapping[str, Series]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeHistory:
+    span: Span
+    series: Charts
+    gpus: Sequence[tuple[Gpu, Charts]]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHistory:
+    span: Span
+    series: Charts
+    nodes: Sequence[int | None]
+    tasks: TaskTotals
+    task_span: Span
+    task_steps: Mapping[int, TaskStep]
+
+
+class History:
+    """`step` thins; the rest reads."""
+
+    def __init__(
+        self, store: Store, clock: Clock, keep: Retention, sample_s: float
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._kept = Kept(keep.samples_s, keep.minutes_s, sample_s)
+
+    async def step(self) -> None:
+        await self._store.roll_up(self._clock.now())
+
+    async def node(
+        self, node_id: str, begin: datetime, end: datetime, step_s: int | None = None
+    ) -> NodeHistory:
+        """How a machine and its cards did in that time.
+
+        Raises:
+            InvalidField: such a chart cannot be drawn.
+        """
+        span = plan(begin, end, step_s, self._clock.now(), self._kept)
+        buckets = await self._store.node_history(node_id, span)
+        raw = charts(NODE_METRICS, buckets, span)
+        series = {
+            name: _aimed(raw, name, span) for name in ("cpu_percent", "load_1m", *_FULL)
+        }
+        for name, total in _FULL.items():
+            share = percent(raw[name], raw[total])
+            series[name.split("_")[0] + "_percent"] = _with_trend(share, span, 100.0)
+        for way in ("rx", "tx"):
+            rates = raw[f"network_{way}_rate"]
+            series[f"network_{way}_bytes_s"] = _with_trend(rates, span)
+        cards = await self._store.gpu_history(node_id, span)
+        drawn = [(gpu, _card(gpu, rows, span)) for gpu, rows in cards]
+        return NodeHistory(span, series, drawn)
+
+    async def cluster(self, timeframe: str) -> ClusterHistory:
+        """How all machines together did, and their tasks."""
+        now = self._clock.now()
+        begin = datetime.fromtimestamp(
+            now.timestamp() - TIMEFRAMES_S[timeframe], now.tzinfo
+        )
+        span = plan(begin, now, None, now, self._kept)
+        buckets = await self._store.cluster_history(span)
+        counts = {bucket.at: bucket.samples for bucket in buckets}
+        # Whole steps of the counts, also the one that began before the time asked for.
+        first = int(begin.timestamp()) // MINUTES_S * MINUTES_S
+        steps = _task_span(span)
+        told = await self._store.task_history(steps)
+        return ClusterHistory(
+            span,
+            charts(CLUSTER_METRICS, buckets, span),
+            [counts.get(at) for at in span.times],
+            await self._store.task_totals(first, span.end + MINUTES_S),
+            steps,
+            {step.at: step for step in told},
+        )
+
+
+def _task_span(span: Span) -> Span:
+    """The same time in steps that tasks are counted in, as many of them as fit."""
+    step_s = -(-span.step_s // MINUTES_S) * MINUTES_S
+    end = -(-span.end // step_s) * step_s
+    return Span(span.begin // step_s * step_s, end, step_s)
+
+
+def _aimed(raw: Charts, name: str, span: Span) -> Series:
+    total = raw[_FULL[name]].average if name in _FULL else ()
+    return _with_trend(raw[name], span, last_known(total))
+
+
+def _with_trend(series: Series, span: Span, capacity: float | None = None) -> Series:
+    return replace(series, trend=trend(series, span, capacity))
+
+
+def _card(gpu: Gpu, rows: Sequence[Bucket], span: Span) -> Charts:
+    drawn = charts(GPU_METRICS, rows, span)
+    return {
+        name: _with_trend(
+            series, span, gpu.memory_total_mb if name == "memory_used_mb" else None
+        )
+        for name, series in drawn.items()
+    }

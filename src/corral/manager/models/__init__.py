@@ -1,0 +1,1 @@
+"""Models: the catalogue, their sources, and who has which in memory."""

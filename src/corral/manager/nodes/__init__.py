@@ -1,0 +1,1 @@
+"""Nodes: joining, heartbeats, holds, labels, and leaving."""

@@ -1,0 +1,1 @@
+"""What tasks leave behind while they run and after: logs, streams, files."""

@@ -1,0 +1,161 @@
+"""A task's log for those who follow it: read from the store, woken by what comes.
+
+Lines have numbers, from 1 on in each attempt. The number of a chunk is that of its
+last line, so a place in the log is (attempt, line) however it was cut into chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from corral.core.tasks.task import Task
+from corral.errors import TaskNotFound
+from corral.store.base import LogChunk, Store
+
+PAGE_BYTES = 128 << 10
+
+Place = tuple[int, int]
+"""(attempt, line): everything up to that line has been seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    attempt: int
+    number: int
+    at: float
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Lines after a place. `is_last`: the task has ended, and so has its log."""
+
+    task: Task
+    lines: Sequence[Line]
+    end: Place
+    is_last: bool
+    progress: tuple[float, str] | None
+
+
+class Bells:
+    """One bell per follower, rung for its task: a line, progress, the end."""
+
+    def __init__(self) -> None:
+        self._by_task: dict[str, set[asyncio.Event]] = {}
+        self.is_closing = False
+
+    @contextmanager
+    def watch(self, task_id: str) -> Iterator[asyncio.Event]:
+        bell = asyncio.Event()
+        self._by_task.setdefault(task_id, set()).add(bell)
+        try:
+            yield bell
+        finally:
+            bells = self._by_task[task_id]
+            bells.discard(bell)
+            if not bells:
+                del self._by_task[task_id]
+
+    def ring(self, task_id: str) -> None:
+        for bell in self._by_task.get(task_id, ()):
+            bell.set()
+
+    def release(self) -> None:
+        """Let every follower go: the manager stops."""
+        self.is_closing = True
+        for task_id in self._by_task:
+            self.ring(task_id)
+
+
+class Following:
+    """Pages of logs, waited for."""
+
+    def __init__(
+        self, store: Store, bells: Bells, progress: dict[str, tuple[float, str]]
+    ) -> None:
+        self._store = store
+        self._bells = bells
+        self._progress = progress
+
+    @property
+    def is_closing(self) -> bool:
+        return self._bells.is_closing
+
+    async def tail(self, task_id: str, count: int, attempt: int | None) -> Place:
+        """The place before the last `count` lines, of the last attempt that has any."""
+        end = await self._store.log_end(task_id, attempt)
+        return (end[0], max(end[1] - count, 0)) if end else (0, 0)
+
+    async def page(self, task_id: str, after: Place, attempt: int | None) -> Page:
+        """What there is now.
+
+        Raises:
+            TaskNotFound: there is no such task.
+        """
+        # Before its lines are read: what ends a task comes after all of them.
+        task = await self._store.get_task(task_id)
+        if task is None:
+            raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
+        progress = self._progress.get(task_id)
+        chunks = await self._chunks(task_id, after, attempt)
+        lines = [line for chunk in chunks for line in _lines(chunk, after)]
+        end = max(((c.attempt, c.seq) for c in chunks), default=after)
+        is_last = task.is_terminal or (attempt is not None and task.attempt > attempt)
+        if is_last and chunks:
+            last = await self._store.log_end(task_id, attempt)
+            is_last = last is None or last <= end
+        return Page(task, lines, end, is_last, progress)
+
+    async def wait(
+        self,
+        task_id: str,
+        after: Place,
+        attempt: int | None,
+        wait_s: float,
+        known: float | None = None,
+    ) -> Page:
+        """A page once it has something to say, or as it is after `wait_s`.
+
+        Progress counts where the caller says how far it knows the task to be.
+        """
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + wait_s
+        with self._bells.watch(task_id) as bell:
+            while True:
+                # Before the look: what comes after it rings again.
+                bell.clear()
+                page = await self.page(task_id, after, attempt)
+                is_news = known is not None and page.progress is not None
+                is_news = is_news and page.progress[0] != known  # type: ignore[index]
+                left_s = ends - loop.time()
+                if page.lines or page.is_last or is_news or left_s <= 0:
+                    return page
+                if self._bells.is_closing:
+                    return page
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(bell.wait(), left_s)
+
+    async def _chunks(
+        self, task_id: str, after: Place, attempt: int | None
+    ) -> Sequence[LogChunk]:
+        return await self._store.logs(
+            task_id, after, attempt=attempt, limit_bytes=PAGE_BYTES
+        )
+
+
+def _lines(chunk: LogChunk, after: Place) -> Iterator[Line]:
+    rows = [
+        (at, stream, text)
+        for at, stream, texts in json.loads(chunk.lines)
+        for text in texts.split("\n")
+    ]
+    first = chunk.seq - len(rows) + 1
+    for number, row in enumerate(rows, first):
+        if (chunk.attempt, number) > after:
+            yield Line(chunk.attempt, max(number, 0), *row)

@@ -1,0 +1,1 @@
+"""Job types, shares and schedules."""

@@ -1,0 +1,153 @@
+"""Job types: registering them, how many of each wait, emptying their queues."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from corral.core.tasks.job_type import NAME, ORCHESTRATOR, JobType, check_name
+from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.script import JOB_TYPE as SCRIPT
+from corral.core.tasks.task import TaskError
+from corral.errors import Conflict, InvalidField, NotFound
+from corral.manager.cluster.state import Cluster
+from corral.manager.gateway.apps import Gateway
+from corral.manager.tasks.dispatch import Dispatching
+from corral.manager.tasks.payload_schema import check_schema
+from corral.manager.tasks.result_cache import Caching
+from corral.manager.tasks.settle import Settling
+from corral.manager.workers.registry import Registry
+from corral.store.base import Store
+
+_CLEAR_BATCH = 1000
+_TARGET = re.compile(rf"({NAME.pattern})((?:/[A-Za-z0-9._~:@!$&'()*+,;=%-]*)*)")
+
+
+class JobTypes:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        registry: Registry,
+        gateway: Gateway,
+        settling: Settling,
+        dispatching: Dispatching,
+        caching: Caching,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._registry = registry
+        self._gateway = gateway
+        self._settling = settling
+        self._dispatching = dispatching
+        self._caching = caching
+
+    def get(self, name: str) -> JobType:
+        found = self._cluster.job_types.get(name)
+        if found is None:
+            raise NotFound(f"no job type {name[:200]!r}", job_type=name[:200])
+        return found
+
+    async def save(self, job_type: JobType) -> JobType:
+        """Register a type, or replace the one of that name; a paused one stays so.
+
+        Raises:
+            InvalidField: a name, target or schema that cannot be used.
+        """
+        check_name(job_type.name, "name")
+        self._check_target(job_type)
+        if (known := self._cluster.job_types.get(job_type.name)) is not None:
+            job_type = replace(job_type, is_paused=known.is_paused)
+        for field in ("input_schema", "output_schema"):
+            if (text := getattr(job_type, field)) is not None:
+                check_schema(text, field)
+        return await self._save(job_type)
+
+    async def _save(self, job_type: JobType) -> JobType:
+        is_kept = job_type.cache_ttl_s is not None
+        if is_kept and job_type.name == SCRIPT:
+            raise InvalidField(
+                "a script leaves files and logs, which are not kept to be given again: "
+                "leave out cache_ttl_s",
+                field="cache_ttl_s",
+            )
+        known = self._cluster.job_types.get(job_type.name)
+        await self._registry.save_job_type(job_type)
+        if known is not None and known.cache_ttl_s is not None and not is_kept:
+            await self._caching.clear(job_type.name)
+        self._dispatching.kick()
+        return job_type
+
+    def _check_target(self, job_type: JobType) -> None:
+        if job_type.target == ORCHESTRATOR:
+            return
+        parts = _TARGET.fullmatch(job_type.target)
+        if parts is None or ".." in parts[2]:
+            raise InvalidField(
+                f"target must be '{ORCHESTRATOR}' or an app and a path, like echo/run",
+                field="target",
+            )
+        if parts[1] not in self._gateway.apps:
+            raise InvalidField(
+                f"target names app '{parts[1]}', which is not registered",
+                field="target",
+            )
+
+    async def pause(self, name: str, is_paused: bool = True) -> JobType:
+        """Let its tasks wait, or go on; what runs is not touched."""
+        return await self._save(replace(self.get(name), is_paused=is_paused))
+
+    async def change(self, name: str, **changes: Any) -> JobType:
+        """Set `batch_limit` or `cache_ttl_s`; None takes it back."""
+        return await self._save(replace(self.get(name), **changes))
+
+    async def clear(self, name: str) -> int:
+        """Cancel every waiting task of a type; how many there were."""
+        self.get(name)
+        unstored = self._cluster.unstored
+        ids = self._cluster.scheduler.waiting_ids(name)
+        ids = [task_id for task_id in ids if task_id not in unstored]
+        count = 0
+        for start in range(0, len(ids), _CLEAR_BATCH):
+            count += len(await self._cancel(ids[start : start + _CLEAR_BATCH]))
+        return count
+
+    async def _cancel(self, ids: list[str]) -> set[str]:
+        error = TaskError("cancelled", "the queue of its job type was cleared")
+        waiting = self._cluster.scheduler.knows
+        tasks = [self._cluster.tasks[i] for i in ids if i in self._cluster.tasks]
+        return await self._settling.settle(
+            Outcome(task.id, task.attempt, OutcomeKind.CANCELLED, error=error)
+            for task in tasks
+            if waiting(task.id)
+        )
+
+    async def delete(self, name: str) -> None:
+        """Forget a type.
+
+        Raises:
+            NotFound, Conflict: unknown; tasks of it live, or a worker serves it.
+        """
+        job_type = self.get(name)
+        live = sum(t.spec.job_type == name for t in self._cluster.tasks.values())
+        if live:
+            raise Conflict(f"{live} task(s) of '{name}' have not ended", tasks=live)
+        serving = sorted(
+            link.id
+            for link in self._cluster.workers.values()
+            if name in link.worker.spec.job_types
+        )
+        if serving:
+            raise Conflict(
+                f"worker(s) serve '{name}': stop them first", workers=serving
+            )
+        # Out of memory first: nothing of it may be accepted while it goes.
+        self._cluster.drop_job_type(name)
+        try:
+            await self._store.delete_job_type(name)
+        except BaseException:
+            self._cluster.set_job_type(job_type)
+            raise
+        if job_type.cache_ttl_s is not None:
+            await self._caching.clear(name)

@@ -1,0 +1,1 @@
+"""A task from its submission to its end."""

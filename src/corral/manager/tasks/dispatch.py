@@ -1,0 +1,382 @@
+"""Turns plans into orders: guarded placement in the store, then the message.
+
+An order goes out in the answer to a report when its worker waits for one, else through
+the engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextvars import Context
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from corral.core.models.model import models_to_drop
+from corral.core.tasks.order import Order, OrderItem
+from corral.core.tasks.profile import PROFILE
+from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.task import State, Task
+from corral.core.tasks.trace import PARENT, REQUEST
+from corral.core.tasks.webhook import public
+from corral.engine.base import Engine
+from corral.engine.envelope import signed_order
+from corral.engine.factory import queue_name
+from corral.errors import CorralError, EngineUnavailable, StoreUnavailable
+from corral.manager.access.derived_keys import worker_secret
+from corral.manager.clock import Clock
+from corral.manager.cluster.state import Cluster, OpenOrder, WorkerLink
+from corral.manager.tasks.explain import expected_s
+from corral.manager.tasks.giving import given
+from corral.manager.tasks.preempting import preempt
+from corral.manager.tasks.settle import FOLLOWED_S, Settling, told_of
+from corral.scheduler.plan import (
+    OrderClosed,
+    Plan,
+    PlannedOrder,
+    Stop,
+    TasksQueued,
+)
+from corral.store.base import Placement, Store
+
+log = logging.getLogger(__name__)
+_RETRY_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """An order whose tasks are durably assigned; only the sending is left."""
+
+    link: WorkerLink
+    tasks: tuple[Task, ...]
+    payloads: Mapping[str, str]
+    unload: tuple[str, ...] = ()
+    cards: tuple[str, ...] = ()
+    lead: str = ""
+
+
+class Dispatching:
+    """Plans when kicked; one placement commit at a time."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        engine: Engine,
+        settling: Settling,
+        clock: Clock,
+        cluster_secret: bytes,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._engine = engine
+        self._settling = settling
+        self._clock = clock
+        self._secret = cluster_secret
+        self._kicked = asyncio.Event()
+        self._stored: list[PlannedOrder] = []
+        self._asking: dict[str, WorkerLink] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._strays: set[asyncio.Task[object]] = set()
+        self.is_engine_up = True
+        self.on_left: Callable[[str], None] = lambda task_id: None
+        """Told of every member of a gang whose order could not be handed over."""
+        self.edition: Callable[[str], str] = lambda model: ""
+        """What the catalogue has of a model now."""
+        self.in_hand: set[str] = set()
+        """Tasks that were planned and whose order is not open yet."""
+
+    def kick(self) -> None:
+        self._kicked.set()
+
+    def ask(self, link: WorkerLink) -> None:
+        """A worker waits for its next order in the answer to its report."""
+        self._asking[link.id] = link
+        self.kick()
+
+    async def run(self) -> None:
+        """The scheduling loop; sleeps until something changed."""
+        while True:
+            await self._kicked.wait()
+            self._kicked.clear()
+            await self._cycle()
+
+    async def _cycle(self) -> None:
+        orders = [*self._stored, *self.plan().orders]
+        self._release_replies(orders)
+        # Rows of an insert under way are not there yet to be placed; it kicks when
+        # it is through.
+        self._stored = [o for o in orders if self._is_unstored(o)]
+        orders = [o for o in orders if not self._is_unstored(o)]
+        if orders:
+            try:
+                await self._hand_over(orders)
+            finally:
+                self.let_go(orders)
+
+    async def _hand_over(self, orders: Sequence[PlannedOrder]) -> None:
+        try:
+            ready = await self._place(orders)
+        except CorralError as e:
+            log.warning("placement failed, trying again: %s", e.message)
+            self._give_back(orders)
+            self._cluster.is_dirty |= isinstance(e, StoreUnavailable)
+            asyncio.get_running_loop().call_later(_RETRY_S, self.kick)
+            return
+        for order in ready:
+            await self.send(order)
+        self.kick()
+
+    def _is_unstored(self, order: PlannedOrder) -> bool:
+        unstored = self._cluster.unstored
+        return bool(unstored) and any(w.task_id in unstored for w in order.tasks)
+
+    def plan(self) -> Plan:
+        """Ask the scheduler; ends expired tasks and arms the next wake-up."""
+        now, began = self._clock.now().timestamp(), self._clock.monotonic()
+        plan = self._cluster.scheduler.plan(now, can_send=self.is_engine_up)
+        placed = [w.task_id for order in plan.orders for w in order.tasks]
+        self._cluster.meters.plan(self._clock.monotonic() - began, len(placed))
+        self.in_hand.update(placed)
+        if plan.preempt:
+            self._stray(self._preempt(plan.preempt))
+        if plan.expired:
+            self._stray(self._settling.expire([w.task_id for w in plan.expired]))
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if plan.next_wake is not None:
+            delay = max(0.0, plan.next_wake - now) + 0.001
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(min(delay, 3600.0), self.kick)
+        return plan
+
+    async def _preempt(self, stops: Sequence[Stop]) -> None:
+        await preempt(self._cluster, self._settling, self._engine, stops)
+        self.kick()
+
+    def let_go(self, orders: Sequence[PlannedOrder]) -> None:
+        """These orders are open now, or their tasks wait again."""
+        self.in_hand.difference_update(w.task_id for o in orders for w in o.tasks)
+
+    def later(self, orders: Sequence[PlannedOrder]) -> None:
+        """Orders a submit planned for tasks that are stored as queued already."""
+        self._stored.extend(orders)
+        self.kick()
+
+    def _stray(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        # Whoever's request it is that this comes with, it is not about that alone.
+        task = asyncio.create_task(coroutine, context=Context())
+        self._strays.add(task)
+        task.add_done_callback(self._forget_stray)
+
+    def _forget_stray(self, task: asyncio.Task[object]) -> None:
+        self._strays.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # The rescue loop finds these tasks again.
+            log.warning("a hand-over broke off: %s", error)
+            self._cluster.is_dirty = True
+
+    def _release_replies(self, orders: Sequence[PlannedOrder]) -> None:
+        """Who asked for an order and gets none now is answered at once."""
+        planned = {order.worker_id for order in orders}
+        for link in [w for w in self._asking.values() if w.id not in planned]:
+            del self._asking[link.id]
+            for reply in link.replies:
+                if not reply.done():
+                    reply.set_result(None)
+            link.replies.clear()
+
+    async def _place(self, orders: Sequence[PlannedOrder]) -> list[Ready]:
+        due, placements = self._still_served(orders)
+        now = self._clock.now()
+        payloads = await self._store.place_tasks(self._cluster.term, placements, now)
+        incarnations = {p.worker_id: p.incarnation for p in placements}
+        ready = []
+        for order in due:
+            link = self._cluster.link(order.worker_id)
+            if link and link.worker.incarnation != incarnations[order.worker_id]:
+                link = None
+            tasks = self._assign(order, link, payloads, now)
+            await self._settling.sync(
+                [w.task_id for w in order.tasks if w.task_id not in payloads]
+            )
+            if link is None:
+                self._stray(self.give_up(tasks))
+            if link is not None and tasks:
+                given = (order.unload, order.cards, order.lead)
+                ready.append(Ready(link, tuple(tasks), payloads, *given))
+            else:
+                self._cluster.scheduler.apply(OrderClosed(order.worker_id))
+        return ready
+
+    def _still_served(
+        self, orders: Sequence[PlannedOrder]
+    ) -> tuple[list[PlannedOrder], list[Placement]]:
+        """Orders whose worker is still there; the tasks of the others wait again."""
+        due: list[PlannedOrder] = []
+        placements: list[Placement] = []
+        for order in orders:
+            link = self._cluster.link(order.worker_id)
+            if link is None or link.worker.incarnation is None:
+                self._give_back([order])
+                self.kick()
+                continue
+            due.append(order)
+            place = (link.id, link.worker.incarnation, link.worker.node_id)
+            placements += [Placement(w.task_id, w.attempt, *place) for w in order.tasks]
+        return due, placements
+
+    def _assign(
+        self,
+        order: PlannedOrder,
+        link: WorkerLink | None,
+        payloads: Mapping[str, str],
+        now: datetime,
+    ) -> list[Task]:
+        """The order's tasks that the store gave to its worker, and memory as well.
+
+        Without a link they are what must be taken back from a worker that is gone.
+        """
+        return [
+            self._cluster.assign(task, link, now) if link else task
+            for w in order.tasks
+            if w.task_id in payloads
+            and (task := self._cluster.tasks.get(w.task_id)) is not None
+            and task.state is State.QUEUED
+            and task.attempt == w.attempt
+        ]
+
+    def _give_back(self, orders: Sequence[PlannedOrder]) -> None:
+        for order in orders:
+            waiting = tuple(w for w in order.tasks if w.task_id in self._cluster.tasks)
+            self._cluster.scheduler.apply(TasksQueued(waiting))
+            self._cluster.scheduler.apply(OrderClosed(order.worker_id))
+            for left in waiting:
+                if left.gang is not None:
+                    self.on_left(left.task_id)
+
+    async def send(self, ready: Ready) -> None:
+        """Hand over a placed order; when that fails its tasks go back uncharged."""
+        link = ready.link
+        ready = self._still_due(ready)
+        if not ready.tasks:
+            self._cluster.scheduler.apply(OrderClosed(link.id))
+            return
+        self._tell(link, ready.tasks)
+        order_id = uuid.uuid4().hex
+        left = {t.id for t in ready.tasks}
+        opened = OpenOrder(order_id, self._clock.monotonic(), left)
+        self._cluster.open_order(link, opened)
+        incarnation = link.worker.incarnation or ""
+        try:
+            items = await self._items(ready)
+        except StoreUnavailable:
+            self._stray(self.give_up(ready.tasks))
+            return
+        unload = ready.unload + models_to_drop(items)
+        order = Order(order_id, link.id, incarnation, items, unload)
+        if link.deliver is not None:
+            link.deliver(order)
+            return
+        signed = signed_order(order, worker_secret(self._secret, link.id, incarnation))
+        while link.replies:
+            reply = link.replies.pop(0)
+            if not reply.done():
+                reply.set_result(signed)
+                return
+        queue = queue_name(link.worker.node_id, link.id)
+        if not self.is_engine_up:
+            self._stray(self.give_up(ready.tasks))
+            return
+        log.debug("order_sent", extra={"order_id": order_id, "queue": queue})
+        try:
+            await self._engine.send(queue, order_id, signed)
+        except EngineUnavailable as e:
+            log.warning("cannot send an order: %s", e.message)
+            self.is_engine_up = False
+            self._stray(self.give_up(ready.tasks))
+
+    def _tell(self, link: WorkerLink, tasks: Sequence[Task]) -> None:
+        """Say where tasks go; of those too short for anybody to follow, quietly."""
+        level = logging.DEBUG if len(tasks) > 1 else logging.INFO
+        if not log.isEnabledFor(level):
+            return
+        for task in tasks:
+            expects_s = expected_s(self._cluster, task)
+            if expects_s is not None and expects_s < FOLLOWED_S:
+                level = logging.DEBUG
+            told = {"worker_id": link.id, "estimated_duration": expects_s}
+            log.log(level, "task_scheduled", extra=told_of(task.spec) | told)
+
+    def _still_due(self, ready: Ready) -> Ready:
+        """Leave out what was cancelled or taken away while the commit was under way."""
+        incarnation = ready.link.worker.incarnation
+        due: list[Task] = []
+        homeless: list[Task] = []
+        for task in ready.tasks:
+            now = self._cluster.tasks.get(task.id)
+            if now is None or now.attempt != task.attempt:
+                continue
+            (due if now.incarnation == incarnation else homeless).append(task)
+        if homeless:
+            self._stray(self.give_up(homeless))
+        return replace(ready, tasks=tuple(due))
+
+    async def forget(self, link: WorkerLink) -> None:
+        """What still lies in the queue of a worker that is gone is nobody's."""
+        with contextlib.suppress(EngineUnavailable):
+            await self._engine.forget(queue_name(link.worker.node_id, link.id))
+
+    async def give_up(self, tasks: Sequence[Task]) -> None:
+        """Tasks that never reached their worker go back as a new attempt."""
+        await self._settling.settle(
+            Outcome(t.id, t.attempt, OutcomeKind.RETURNED) for t in tasks
+        )
+        self.kick()
+
+    async def _items(self, ready: Ready) -> tuple[OrderItem, ...]:
+        needed = {d for t in ready.tasks for d in t.spec.depends_on}
+        outputs: dict[str, str] = {}
+        if needed:
+            stored = await self._store.get_tasks(sorted(needed))
+            outputs = {t.id: t.result or "null" for t in stored}
+        now = self._clock.now()
+        tracing = self._cluster.tracing
+        models = {t.spec.model for t in ready.tasks if t.spec.model}
+        editions = {model: self.edition(model) for model in models}
+        return tuple(
+            OrderItem(
+                task_id=t.id,
+                attempt=t.attempt,
+                job_type=t.spec.job_type,
+                payload=t.spec.payload or ready.payloads[t.id],
+                timeout_s=_time_left(t, now.timestamp()),
+                inputs={d: outputs.get(d, "null") for d in t.spec.depends_on} or None,
+                labels=public(t.spec.labels),
+                overlap=t.spec.overlap,
+                model=t.spec.model,
+                variables=given(self._cluster, ready.link, t, ready.cards, ready.lead),
+                emitted=self._cluster.streams.emitted(t.id, t.attempt),
+                request_id=t.spec.labels.get(REQUEST, ""),
+                traceparent=tracing.traceparent(t)
+                if tracing is not None
+                else t.spec.labels.get(PARENT, ""),
+                profile=t.spec.labels.get(PROFILE, ""),
+                edition=editions.get(t.spec.model or "", ""),
+            )
+            for t in ready.tasks
+        )
+
+
+def _time_left(task: Task, now: float) -> float | None:
+    limits = []
+    if task.spec.timeout_s is not None:
+        limits.append(task.spec.timeout_s)
+    if task.spec.deadline is not None:
+        limits.append(max(0.01, task.spec.deadline.timestamp() - now))
+    return min(limits, default=None)

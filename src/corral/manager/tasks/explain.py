@@ -1,0 +1,112 @@
+"""Explains one task to whoever asks: what the scheduler says, and what we know of it.
+
+Changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from corral.core.insight.learned import Figure
+from corral.core.tasks.result_cache import cached_from
+from corral.core.tasks.task import State, Task
+from corral.manager.cluster.state import Cluster
+from corral.scheduler.explain.explain import MOST_WORKERS
+from corral.scheduler.explain.forecast import Start
+from corral.scheduler.explain.values import Change, Explanation
+from corral.scheduler.plan import Reason
+
+if TYPE_CHECKING:
+    from corral.manager.app import Manager
+
+ENGINE_DOWN = Reason("engine_down", "Redis does not answer: orders cannot be sent")
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A task, why it is where it is, and that in one sentence; `now` is the moment."""
+
+    task: Task
+    explanation: Explanation
+    headline: str
+    now: float
+
+
+def explain_task(manager: Manager, task: Task, *, is_all: bool = False) -> Explained:
+    """All that can be said of a task, ended or not; with `is_all` of every worker."""
+    now = manager.clock.now().timestamp()
+    cluster = manager.cluster
+    # Memory is ahead of the store by what is being written.
+    task = cluster.tasks.get(task.id, task)
+    most = len(cluster.workers) if is_all else MOST_WORKERS
+    found = cluster.scheduler.explain(task.id, now, most) or Explanation(task.id)
+    if task.state is State.QUEUED:
+        if not manager.dispatching.is_engine_up:
+            change = Change("engine", "starts when Redis answers again")
+            found = replace(found, reason=ENGINE_DOWN, changes=(change,), start=None)
+        else:
+            found = _with_worker_on_its_way(manager, found)
+    elif found.reason is not None and found.reason.reason != "deadline_passed":
+        # It moved on while it was looked for.
+        found = Explanation(task.id)
+    if task.state is not State.TIMED_OUT and found.placement is None:
+        found = _without_deadline(found)
+    if found.placement is not None and found.placement.worker_id != task.worker_id:
+        found = replace(found, placement=None) if task.worker_id else found
+    return Explained(task, found, _headline(task, found), now)
+
+
+def _with_worker_on_its_way(manager: Manager, found: Explanation) -> Explanation:
+    reason = manager.autoscaling.reword(found.reason)
+    if reason is found.reason:
+        return found
+    if reason is None or reason.reason == "no_worker":
+        return replace(found, reason=reason)
+    change = Change("wait", "starts when that worker is up", reason.details)
+    return replace(found, reason=reason, changes=(change, *found.changes))
+
+
+def _without_deadline(found: Explanation) -> Explanation:
+    """A deadline that passed in an earlier run of the task says nothing now."""
+    is_old = found.reason is not None and found.reason.reason == "deadline_passed"
+    return Explanation(found.task_id) if is_old else found
+
+
+def _headline(task: Task, found: Explanation) -> str:
+    if found.reason is not None:
+        verb = "waits" if task.state is State.QUEUED else "did not start"
+        return f"Task {task.id} {verb}: {found.reason.message}."
+    if task.worker_id is None:
+        if task.state is State.QUEUED:
+            return f"Task {task.id} is about to be sent to a worker."
+        if (source := cached_from(task)) is not None:
+            return f"Task {task.id} was answered with the kept result of {source}."
+        return f"Task {task.id} ended as {task.state} without a worker."
+    verb = {State.ASSIGNED: "is on its way to", State.RUNNING: "runs on"}.get(
+        task.state, f"ended as {task.state} on"
+    )
+    where = f"worker {task.worker_id} of node {task.node_id}"
+    why = f": {found.placement.message}" if found.placement else ""
+    return f"Task {task.id} {verb} {where}{why}."
+
+
+def expected_s(cluster: Cluster, task: Task) -> float | None:
+    """How long the task should take, if tasks like it have run."""
+    run, _ = expected(cluster, task)
+    return run.value if run is not None else None
+
+
+def expected(cluster: Cluster, task: Task) -> tuple[Figure | None, Figure | None]:
+    """Seconds it should take, where it is or anywhere, and MB beside its model."""
+    spec = task.spec
+    kind = (spec.job_type, spec.model, cluster.units_of(spec))
+    run = cluster.scheduler.expected_run(*kind, task.worker_id or "")
+    return run, cluster.scheduler.working(*kind)
+
+
+def expected_start(cluster: Cluster, task: Task, now: float) -> Start | None:
+    """When a task that only waits for its turn should start."""
+    if task.state is not State.QUEUED:
+        return None
+    return cluster.scheduler.expect(task.id, now)

@@ -1,0 +1,58 @@
+"""Keeps what the scheduler learns: a manager that begins anew goes on from there.
+
+What is learned, and how, is `scheduler/learn/estimate.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from datetime import timedelta
+
+from corral.core.insight.learned import SPEED
+from corral.errors import StoreUnavailable
+from corral.manager.clock import Clock
+from corral.manager.cluster.state import Cluster
+from corral.manager.feature import Loop
+from corral.scheduler.plan import Recalled
+from corral.store.base import Store
+
+_PERIOD_S = 30.0
+MOST = 20_000
+"""So many figures are taken up at most, the latest."""
+_KEEP = timedelta(days=365)
+
+
+class Learning:
+    def __init__(self, cluster: Cluster, store: Store, clock: Clock) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._clock = clock
+
+    async def load(self) -> None:
+        """Take up what the store has, before workers are told of."""
+        await self._store.forget_learned(self._clock.now() - _KEEP)
+        rows = await self._store.learned(MOST)
+        known = tuple(
+            row
+            for row in rows
+            if row.kind != SPEED or row.worker_id in self._cluster.workers
+        )
+        if known:
+            self._cluster.scheduler.apply(Recalled(known))
+
+    def loop(self, on_deposed: Callable[[], None]) -> Loop:
+        return Loop("learning", _PERIOD_S, self.step, on_deposed)
+
+    async def close(self) -> None:
+        with contextlib.suppress(StoreUnavailable):
+            await self.step()
+
+    async def step(self) -> None:
+        """Keep what was learned since the last time.
+
+        Of what a write that fails had, the next run of its kind tells again.
+        """
+        rows = self._cluster.scheduler.learned()
+        if rows:
+            await self._store.save_learned(rows, self._clock.now())

@@ -1,0 +1,73 @@
+"""Runs ended tasks again, on request: the only way out of a terminal state."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from corral.core.tasks.task import State, Task
+from corral.errors import Conflict, TaskNotFound
+from corral.manager.clock import Clock
+from corral.manager.cluster.state import Cluster
+from corral.manager.output.artifacts import Keeping
+from corral.manager.tasks.dispatch import Dispatching
+from corral.manager.tasks.settle import Settling
+from corral.scheduler.plan import TasksGone, TasksQueued
+from corral.store.base import Store
+
+
+class Requeuing:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        settling: Settling,
+        dispatching: Dispatching,
+        keeping: Keeping,
+        clock: Clock,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._settling = settling
+        self._dispatching = dispatching
+        self._keeping = keeping
+        self._clock = clock
+
+    async def requeue(self, task_id: str) -> Task:
+        """Run an ended task again under the same id."""
+        stored = await self._store.get_task(task_id)
+        if stored is None:
+            raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
+        if stored.is_terminal:
+            await self._check_needs(stored)
+            await self._keeping.restart(stored)
+        task = await self._store.requeue_task(
+            self._cluster.term, task_id, self._clock.now()
+        )
+        if task is None:
+            raise Conflict(
+                f"task {task_id} is {stored.state}; only ended tasks can be requeued",
+                status=str(stored.state),
+            )
+        if (known := self._cluster.tasks.get(task.id)) is not None:
+            # That it had ended is news here: the answer to that write was lost.
+            self._cluster.close_attempt(known)
+            self._cluster.scheduler.apply(TasksGone((task.id,)))
+        self._cluster.tasks[task.id] = task
+        if self._cluster.tracing is not None:
+            self._cluster.tracing.requeue(task.id, self._clock.now())
+        waiting = self._cluster.waiting(task, frozenset(task.spec.depends_on))
+        # Its run waits from now on: it must not pass all that came since its first.
+        waiting = replace(waiting, arrived=self._clock.now().timestamp())
+        self._cluster.scheduler.apply(TasksQueued((waiting,)))
+        await self._settling.resolve(task.spec.depends_on)
+        self._dispatching.kick()
+        return task
+
+    async def _check_needs(self, task: Task) -> None:
+        for need in await self._store.get_tasks(task.spec.depends_on):
+            if need.is_terminal and need.state is not State.COMPLETED:
+                raise Conflict(
+                    f"task {need.id}, which it depends on, is {need.state}: "
+                    "requeue that one first",
+                    depends_on=need.id,
+                )

@@ -1,0 +1,298 @@
+"""Ends attempts: one guarded array write per batch, then memory follows the store."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from corral.core.tasks.gang import GANG
+from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.result_cache import CACHE
+from corral.core.tasks.retry import RetryPolicy, Settlement, settle
+from corral.core.tasks.task import State, Task, TaskError, TaskSpec
+from corral.core.tasks.trace import trace_of
+from corral.errors import StoreUnavailable
+from corral.manager.clock import Clock
+from corral.manager.cluster.state import Cluster
+from corral.manager.group_commit import GroupCommit
+from corral.manager.tasks.payload_schema import checked
+from corral.manager.tasks.raising import with_more_memory
+from corral.scheduler.plan import DependencyMet, TasksGone, TasksQueued
+from corral.store.base import Store
+
+log = logging.getLogger(__name__)
+FOLLOWED_S = 1.0
+"""Of tasks that are over sooner nobody reads, and there may be thousands."""
+_LOUD = frozenset(
+    {
+        OutcomeKind.FAILED,
+        OutcomeKind.TIMED_OUT,
+        OutcomeKind.CANCELLED,
+        OutcomeKind.LOST,
+    }
+)
+
+
+class Settling:
+    """The only way a task leaves a worker, a queue, or the cluster."""
+
+    def __init__(
+        self, cluster: Cluster, store: Store, clock: Clock, policy: RetryPolicy
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._clock = clock
+        self._policy = policy
+        self._luck = random.Random()
+        self.on_member: Callable[[Task, State], None] = lambda task, state: None
+        """Told of every member of a gang that has ended or waits again."""
+        self.on_result: Callable[[Task, str | None], None] = lambda task, result: None
+        """Told of every task that has completed and whose result is to be kept."""
+        self.on_asked_end: Callable[[Task, State], None] = lambda task, state: None
+        """Told of every task with such a result that has ended or waits again."""
+        self._writes: GroupCommit[Sequence[Settlement], set[str]] = GroupCommit(
+            self._commit
+        )
+
+    async def settle(self, outcomes: Iterable[Outcome]) -> set[str]:
+        """Apply outcomes of live attempts; ids that changed. Stale ones are ignored."""
+        now = self._clock.now()
+        settlements = []
+        worked: list[tuple[Task, Outcome]] = []
+        for outcome in outcomes:
+            task = self._cluster.tasks.get(outcome.task_id)
+            if task is None or task.attempt != outcome.attempt:
+                continue
+            outcome = checked(self._cluster.job_types.get(task.spec.job_type), outcome)
+            outcome = with_more_memory(self._cluster, task, outcome)
+            settlements.append(
+                settle(task, outcome, now, self._policy, self._luck.random())
+            )
+            if outcome.started_at is not None:
+                worked.append((task, outcome))
+        changed = await self._writes.put(settlements) if settlements else set()
+        self._cluster.meters.ran(worked, changed)
+        return changed
+
+    async def expire(self, task_ids: Iterable[str]) -> set[str]:
+        now = self._clock.now()
+        message = "its deadline passed before it could start"
+        rows = [
+            replace(
+                _failure(task, "deadline", message, now),
+                state=State.TIMED_OUT,
+                outcome=OutcomeKind.TIMED_OUT,
+            )
+            for task_id in task_ids
+            if (task := self._cluster.tasks.get(task_id))
+        ]
+        return await self._writes.put(rows) if rows else set()
+
+    async def finish(self, rows: Sequence[Settlement]) -> set[str]:
+        """End tasks that need no worker; ids that changed."""
+        return await self._writes.put(rows) if rows else set()
+
+    async def _commit(self, batch: Sequence[Sequence[Settlement]]) -> list[set[str]]:
+        flat = [s for rows in batch for s in rows]
+        try:
+            applied = await self._store.settle_tasks(self._cluster.term, flat)
+        except StoreUnavailable:
+            self._cluster.is_dirty = True
+            raise
+        await self._follow(flat, applied)
+        return [{s.task_id for s in rows if s.task_id in applied} for rows in batch]
+
+    async def _follow(self, flat: Sequence[Settlement], applied: set[str]) -> None:
+        again: list[Task] = []
+        doomed: dict[str, str] = {}
+        refused = []
+        members: dict[str, Task] = {}
+        settled: list[tuple[Task, Settlement]] = []
+        says_all = log.isEnabledFor(logging.DEBUG)
+        for row in flat:
+            task = self._cluster.tasks.get(row.task_id)
+            if task is None or task.attempt != row.attempt:
+                continue
+            if GANG in task.spec.labels:
+                members[task.id] = task
+            if row.task_id not in applied:
+                refused.append(row.task_id)
+                continue
+            settled.append((task, row))
+            worked_s = _worked_s(task, row)
+            if worked_s >= FOLLOWED_S or says_all or row.outcome in _LOUD:
+                _tell(task, row, worked_s)
+            if row.state is State.QUEUED:
+                again.append(self._back(task, row, worked_s))
+            else:
+                is_kept = CACHE in task.spec.labels and task.worker_id is not None
+                if is_kept and row.state is State.COMPLETED:
+                    self.on_result(task, row.result)
+                doomed |= self._end(task, row.state, worked_s)
+        self._cluster.meters.settle(settled)
+        if self._cluster.tracing is not None:
+            self._cluster.tracing.settle(settled)
+        for row in flat:
+            if row.task_id in applied and row.task_id in members:
+                self.on_member(members[row.task_id], row.state)
+        if again:
+            waiting = tuple(self._cluster.waiting(t) for t in again)
+            self._cluster.scheduler.apply(TasksQueued(waiting))
+        await self.sync(refused)
+        await self._doom(doomed)
+
+    def _back(self, task: Task, row: Settlement, worked_s: float) -> Task:
+        self._cluster.close_attempt(task, worked_s)
+        if CACHE in task.spec.labels:
+            self.on_asked_end(task, row.state)
+        spec = task.spec
+        if row.run_after is not None:
+            spec = replace(spec, run_after=row.run_after)
+        back = replace(
+            task,
+            spec=spec,
+            state=State.QUEUED,
+            attempt=row.attempt + 1,
+            tries=row.tries,
+            losses=row.losses,
+            worker_id=None,
+            incarnation=None,
+            node_id=None,
+            assigned_at=None,
+            started_at=None,
+        )
+        self._cluster.progress.pop(task.id, None)
+        self._cluster.bells.ring(task.id)
+        self._cluster.tasks[task.id] = back
+        return back
+
+    def _end(self, task: Task, state: State, worked_s: float) -> dict[str, str]:
+        """Forget an ended task; who falls with it, and through whom."""
+        scheduler = self._cluster.scheduler
+        doomed: dict[str, str] = {}
+        if task.state is State.QUEUED:
+            scheduler.apply(TasksGone((task.id,)))
+        else:
+            self._cluster.close_attempt(task, worked_s)
+        if state is State.COMPLETED:
+            scheduler.apply(DependencyMet(task.id))
+        else:
+            doomed = dict.fromkeys(scheduler.dependents(task.id), task.id)
+        self._cluster.end(task.id)
+        if CACHE in task.spec.labels:
+            self.on_asked_end(task, state)
+        return doomed
+
+    async def _doom(self, doomed: Mapping[str, str]) -> None:
+        """Fail tasks, each through the dependency it is given with.
+
+        What the caller wanted is written by now: an outage here is the rescue loop's.
+        """
+        # Runs inside the commit loop, so it must not wait for another commit of it.
+        now = self._clock.now()
+        message = "it depends on task {}, which did not complete"
+        rows = [
+            _failure(task, "dependency_failed", message.format(need), now)
+            for task_id, need in doomed.items()
+            if (task := self._cluster.tasks.get(task_id))
+        ]
+        if not rows:
+            return
+        try:
+            applied = await self._store.settle_tasks(self._cluster.term, rows)
+        except StoreUnavailable:
+            self._cluster.is_dirty = True
+        else:
+            await self._follow(rows, applied)
+
+    async def sync(self, task_ids: Sequence[str]) -> None:
+        """Where the store refused a write, take over what it has."""
+        found = await self._look_up(task_ids)
+        # Those not found are on their way in: their submit is not yet written.
+        ended = {t.id for t in found if t.is_terminal}
+        self._cluster.is_dirty |= any(
+            t in self._cluster.tasks for t in task_ids if t not in ended
+        )
+        await self.follow(found)
+
+    async def _look_up(self, task_ids: Sequence[str]) -> Sequence[Task]:
+        try:
+            return await self._store.get_tasks(task_ids) if task_ids else ()
+        except StoreUnavailable:
+            self._cluster.is_dirty = True
+            return ()
+
+    async def follow(self, stored: Iterable[Task]) -> None:
+        """Let memory end those tasks that have ended in the store."""
+        doomed: dict[str, str] = {}
+        for row in stored:
+            task = self._cluster.tasks.get(row.id)
+            if task is not None and row.is_terminal:
+                doomed |= self._end(task, row.state, _worked_s(task, row))
+        await self._doom(doomed)
+
+    async def resolve(self, needs: Iterable[str]) -> None:
+        """Free or fail those who wait for tasks that are no longer live."""
+        ended = sorted({n for n in needs if n not in self._cluster.tasks})
+        if not ended:
+            return
+        try:
+            states = {t.id: t.state for t in await self._store.get_tasks(ended)}
+        except StoreUnavailable:
+            self._cluster.is_dirty = True
+            return
+        scheduler = self._cluster.scheduler
+        doomed: dict[str, str] = {}
+        for need in ended:
+            if states.get(need) is State.COMPLETED:
+                scheduler.apply(DependencyMet(need))
+            elif need not in self._cluster.tasks:
+                doomed |= dict.fromkeys(scheduler.dependents(need), need)
+        await self._doom(doomed)
+
+
+def told_of(spec: TaskSpec) -> dict[str, object]:
+    """What every log line about a task says of it."""
+    told: dict[str, object] = {"task_id": spec.id, "task_type": spec.job_type}
+    if trace := trace_of(spec.labels):
+        told["request_id"] = trace.request_id
+    return told
+
+
+def _tell(task: Task, row: Settlement, worked_s: float) -> None:
+    is_loud = worked_s >= FOLLOWED_S or row.outcome in _LOUD
+    told = told_of(task.spec) | {
+        "attempt": row.attempt,
+        "status": str(row.state),
+        "outcome": str(row.outcome),
+        "duration_s": round(worked_s, 6),
+    }
+    if row.error is not None:
+        told["error"] = row.error.message[:500]
+    event = "task_requeued" if row.state is State.QUEUED else "task_ended"
+    log.log(logging.INFO if is_loud else logging.DEBUG, event, extra=told)
+
+
+def _worked_s(task: Task, ended: Settlement | Task) -> float:
+    """How long its worker had been at it."""
+    began = ended.started_at or task.started_at
+    if began is None or ended.finished_at is None:
+        return 0.0
+    return max(0.0, (ended.finished_at - began).total_seconds())
+
+
+def _failure(task: Task, kind: str, message: str, now: datetime) -> Settlement:
+    return Settlement(
+        task_id=task.id,
+        attempt=task.attempt,
+        state=State.FAILED,
+        outcome=OutcomeKind.FAILED,
+        tries=task.tries,
+        losses=task.losses,
+        finished_at=now,
+        error=TaskError(kind, message),
+        dead_letter=kind,
+    )

@@ -1,0 +1,308 @@
+"""Accepts tasks: checks, plans in memory, one insert per batch, then the answer.
+
+A caller is told "accepted" only after the commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from corral.core.tasks.job_status import ONLY_ON
+from corral.core.tasks.result_cache import CACHE, SAME, same_as
+from corral.core.tasks.task import State, Task, TaskSpec
+from corral.errors import (
+    BadRequest,
+    CorralError,
+    InvalidField,
+    StoreUnavailable,
+    UnknownTaskType,
+    WorkerNotFound,
+)
+from corral.manager.access.secrets import Vault
+from corral.manager.clock import Clock
+from corral.manager.cluster.state import Cluster
+from corral.manager.group_commit import GroupCommit
+from corral.manager.tasks.coalesce import Merging
+from corral.manager.tasks.dispatch import Dispatching, Ready
+from corral.manager.tasks.explain import expected_s
+from corral.manager.tasks.payload_schema import check_payload
+from corral.manager.tasks.result_cache import Caching
+from corral.manager.tasks.settle import FOLLOWED_S, Settling, told_of
+from corral.scheduler.plan import OrderClosed, PlannedOrder, TasksGone, TasksQueued
+from corral.store.base import Inserted, Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """One submitted task: stored now, or there before (`is_new` false)."""
+
+    task: Task
+    is_new: bool = True
+
+
+Answer = Accepted | CorralError
+
+
+@dataclass(slots=True)
+class _Entry:
+    task: Task
+    needs: frozenset[str]
+    answer: Answer | None = None
+
+
+class Submitting:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        dispatching: Dispatching,
+        settling: Settling,
+        clock: Clock,
+        vault: Vault,
+        caching: Caching,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._dispatching = dispatching
+        self._settling = settling
+        self._clock = clock
+        self._vault = vault
+        self._caching = caching
+        self._merging = Merging(cluster, caching, settling, dispatching, clock)
+        self.check_model: Callable[[TaskSpec], None] = lambda spec: None
+        self._writes: GroupCommit[list[_Entry], None] = GroupCommit(self._commit)
+
+    async def submit(self, specs: Sequence[TaskSpec]) -> list[Answer]:
+        """Accept each task or say why not; one answer per spec, in order."""
+        entries = await self._check(specs)
+        checked = [e for e in entries if e.answer is None]
+        marked = await self._answer_known(checked)
+        try:
+            await self._writes.put(checked)
+        finally:
+            self._merging.stored(marked)
+        # What they depend on may have ended before, or since it was looked for.
+        needs = {need for e in checked if _is_new(e.answer) for need in e.needs}
+        if needs:
+            await self._settling.resolve(needs)
+            self._dispatching.kick()
+        return [e.answer or BadRequest("the task was not stored") for e in entries]
+
+    # checks ------------------------------------------------------------------
+    async def _check(self, specs: Sequence[TaskSpec]) -> list[_Entry]:
+        now = self._clock.now()
+        outside = await self._look_up(specs)
+        known: set[str] = set()
+        entries = []
+        for spec in specs:
+            seq = self._cluster.next_sequence()
+            task = Task(spec=spec, state=State.QUEUED, created_at=now, seq=seq)
+            entry = _Entry(task, frozenset())
+            try:
+                self._resolve(entry, outside, known)
+                known.add(spec.id)
+            except CorralError as e:
+                entry.answer = e
+            entries.append(entry)
+        return entries
+
+    async def _answer_known(self, entries: list[_Entry]) -> list[Task]:
+        """Those whose result is known from before are stored as they ended; of the
+        rest, those that ask what another is at wait for it. All that might have been.
+        """
+        marked = [e for e in entries if CACHE in e.task.spec.labels]
+        if not marked:
+            return []
+        known = await self._caching.answer([e.task for e in marked])
+        for entry in marked:
+            task = known.get(entry.task.id)
+            entry.task = task or self._merging.join(entry.task)
+        return [e.task for e in marked]
+
+    async def _look_up(self, specs: Sequence[TaskSpec]) -> dict[str, State]:
+        """States of dependencies that are neither live nor part of this submit."""
+        own = {s.id for s in specs}
+        ids = {
+            d
+            for s in specs
+            for d in s.depends_on
+            if d not in own and d not in self._cluster.tasks
+        }
+        if not ids:
+            return {}
+        return {t.id: t.state for t in await self._store.get_tasks(sorted(ids))}
+
+    def _resolve(
+        self, entry: _Entry, outside: dict[str, State], known: set[str]
+    ) -> None:
+        spec = entry.task.spec
+        job_type = self._cluster.job_types.get(spec.job_type)
+        only_on = spec.labels.get(ONLY_ON)
+        if only_on is not None and only_on not in self._cluster.workers:
+            raise WorkerNotFound(f"no worker {only_on!r}", worker_id=only_on)
+        # Who names the worker needs no type that says which one it is.
+        if job_type is None and only_on is None:
+            names = ", ".join(sorted(self._cluster.job_types)) or "none yet"
+            raise UnknownTaskType(
+                f"unknown task type '{spec.job_type}'; known: {names}. "
+                "Launch a worker for it, or register it with 'corral job-type add'",
+                task_type=spec.job_type,
+            )
+        if job_type is not None:
+            check_payload(job_type, spec.payload)
+        self._vault.check(spec)
+        self.check_model(spec)
+        if job_type is not None and job_type.cache_ttl_s is not None:
+            spec = self._caching.marked(job_type, spec)
+            entry.task = replace(entry.task, spec=spec)
+        needs = set()
+        for need in spec.depends_on:
+            if need in self._cluster.tasks or need in known:
+                needs.add(need)
+            elif need not in outside:
+                raise InvalidField(
+                    f"depends_on names an unknown task {need!r}", field="depends_on"
+                )
+            elif outside[need] is not State.COMPLETED:
+                needs.add(need)
+        entry.needs = frozenset(needs)
+
+    # the commit --------------------------------------------------------------
+    async def _commit(self, batch: Sequence[list[_Entry]]) -> list[None]:
+        entries = self._without_repeats([e for group in batch for e in group])
+        waiting = [e for e in entries if not e.task.is_terminal]
+        direct, later = self._plan(waiting)
+        assigned = {w.task_id: order.worker_id for order in direct for w in order.tasks}
+        now = self._clock.now()
+        rows = []
+        for entry in entries:
+            link = self._cluster.link(assigned.get(entry.task.id, ""))
+            if link is not None:
+                entry.task = self._cluster.assign(entry.task, link, now)
+            rows.append(entry.task)
+        new = {task.id for task in rows}
+        self._cluster.unstored |= new
+        try:
+            inserted = await self._store.insert_tasks(self._cluster.term, rows)
+        except BaseException as e:
+            self._undo(waiting, [*direct, *later])
+            is_refused = isinstance(e, CorralError) and not isinstance(
+                e, StoreUnavailable
+            )
+            self._cluster.is_dirty |= not is_refused
+            self._dispatching.let_go([*direct, *later])
+            self._dispatching.kick()
+            raise
+        finally:
+            self._cluster.unstored -= new
+        self._answer(entries, inserted)
+        try:
+            await self._dispatch(direct, {t.id: t for t in rows})
+        finally:
+            self._dispatching.let_go(direct)
+            self._dispatching.later(later)
+        return [None] * len(batch)
+
+    def _without_repeats(self, entries: list[_Entry]) -> list[_Entry]:
+        seen: dict[str, _Entry] = {}
+        for entry in entries:
+            live = self._cluster.tasks.get(entry.task.id)
+            if live is not None:
+                entry.answer = Accepted(live, is_new=False)
+            elif (first := seen.get(entry.task.id)) is not None:
+                entry.answer = Accepted(first.task, is_new=False)
+            else:
+                seen[entry.task.id] = entry
+        return list(seen.values())
+
+    def _plan(
+        self, entries: list[_Entry]
+    ) -> tuple[list[PlannedOrder], list[PlannedOrder]]:
+        """Plan new tasks before they are stored, so that one commit does for both."""
+        waiting = []
+        for entry in entries:
+            task = self._cluster.tasks[entry.task.id] = entry.task
+            needs = entry.needs
+            if SAME in task.spec.labels:
+                needs |= {same_as(task.spec.labels[SAME])}
+            waiting.append(self._cluster.waiting(task, needs))
+        self._cluster.scheduler.apply(TasksQueued(tuple(waiting)))
+        new = {e.task.id for e in entries}
+        direct: list[PlannedOrder] = []
+        later: list[PlannedOrder] = []
+        for order in self._dispatching.plan().orders:
+            is_direct = all(w.task_id in new for w in order.tasks)
+            (direct if is_direct else later).append(order)
+        return direct, later
+
+    def _undo(self, entries: list[_Entry], orders: list[PlannedOrder]) -> None:
+        ids = tuple(e.task.id for e in entries)
+        self._cluster.scheduler.apply(TasksGone(ids))
+        for task_id in ids:
+            self._cluster.end(task_id)
+        for order in orders:
+            rest = tuple(w for w in order.tasks if w.task_id in self._cluster.tasks)
+            self._cluster.scheduler.apply(TasksQueued(rest))
+            self._cluster.scheduler.apply(OrderClosed(order.worker_id))
+
+    def _tell(self, task: Task) -> None:
+        expects_s = expected_s(self._cluster, task)
+        is_loud = expects_s is None or expects_s >= FOLLOWED_S
+        level = logging.INFO if is_loud else logging.DEBUG
+        log.log(level, "task_submitted", extra=told_of(task.spec))
+
+    def _answer(self, entries: list[_Entry], inserted: Inserted) -> None:
+        says_all = log.isEnabledFor(logging.DEBUG)
+        accepted: list[Task] = []
+        for entry in entries:
+            task_id = entry.task.id
+            if task_id in inserted.created:
+                accepted.append(entry.task)
+                if says_all or len(entries) == 1:
+                    self._tell(entry.task)
+                # A task with an id of the caller's own may have ended meanwhile.
+                if (task := self._cluster.tasks.get(task_id)) is not None:
+                    self._cluster.keep(task)
+                elif entry.task.is_terminal:
+                    # As if it had just ended: who is to be told of it is told.
+                    self._cluster.tasks[task_id] = entry.task
+                    self._cluster.end(task_id)
+                entry.answer = Accepted(entry.task)
+                continue
+            if not entry.task.is_terminal:
+                self._cluster.scheduler.apply(TasksGone((task_id,)))
+                self._cluster.end(task_id)
+            if (known := inserted.existing.get(task_id)) is not None:
+                entry.answer = Accepted(known, is_new=False)
+                if known.id == task_id and not known.is_terminal:
+                    self._cluster.is_dirty = True
+            else:
+                complaint = inserted.rejected.get(task_id, "it could not be stored")
+                entry.answer = InvalidField(
+                    f"the task cannot be stored: {complaint}", field="parameters"
+                )
+        self._cluster.meters.accept(accepted)
+        if self._cluster.tracing is not None:
+            self._cluster.tracing.accept(accepted)
+
+    async def _dispatch(
+        self, orders: list[PlannedOrder], rows: dict[str, Task]
+    ) -> None:
+        for order in orders:
+            link = self._cluster.link(order.worker_id)
+            tasks = tuple(
+                rows[w.task_id] for w in order.tasks if w.task_id in self._cluster.tasks
+            )
+            if link is None or not tasks:
+                self._cluster.scheduler.apply(OrderClosed(order.worker_id))
+                continue
+            given = (order.unload, order.cards, order.lead)
+            await self._dispatching.send(Ready(link, tasks, {}, *given))
+
+
+def _is_new(answer: Answer | None) -> bool:
+    return isinstance(answer, Accepted) and answer.is_new

@@ -1,0 +1,1 @@
+"""What keeps the cluster clean: rescue, retention, unused objects."""

@@ -1,0 +1,143 @@
+"""Removes objects that nothing names any more, long after they were last asked for.
+
+Named are: what is kept for tasks, what payloads of tasks mention, every version of the
+worker types, what workers run, files of models; and all that the trees among these
+consist of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from datetime import timedelta
+
+from corral.core import tree as trees
+from corral.core.nodes.worker_type import Entry
+from corral.core.tasks.environment import ArchiveEnvironment, Environment
+from corral.errors import BadRequest, CorruptObject, NotFound
+from corral.manager.clock import Clock
+from corral.manager.cluster.state import Cluster
+from corral.manager.output.artifacts import load_tree
+from corral.store.base import Store
+from corral.store.objects import ObjectStore
+
+log = logging.getLogger(__name__)
+GRACE_S = 6 * 3600.0
+"""An upload may take that long between asking what is missing and being named."""
+LONGEST_PAUSE_S = 86_400.0
+_GONE = (NotFound, CorruptObject, BadRequest)
+
+
+class Garbage:
+    """`keep_s` is how old an object is at least when it goes."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        objects: ObjectStore,
+        clock: Clock,
+        keep_s: float,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._objects = objects
+        self._clock = clock
+        self._keep_s = keep_s
+        self._grace_s = min(GRACE_S, keep_s)
+        self._spared: dict[str, float] = {}
+        self._removing = asyncio.Lock()
+        # What was asked for before this manager led is not known to it.
+        self._next = clock.monotonic() + self._grace_s
+
+    async def spare(self, digests: Iterable[str]) -> None:
+        """Call it before somebody is told that these are there, and relies on it."""
+        now = self._clock.monotonic()
+        # Not while one of them is being removed.
+        async with self._removing:
+            for digest in digests:
+                # To the end, so that the oldest stay in front.
+                self._spared.pop(digest, None)
+                self._spared[digest] = now
+
+    async def step(self) -> None:
+        await self._store.drop_trees()
+        now = self._clock.monotonic()
+        self._forget(now - self._grace_s)
+        if now >= self._next:
+            self._next = now + min(self._keep_s / 4, LONGEST_PAUSE_S)
+            await self.collect()
+
+    def _forget(self, before: float) -> None:
+        old = []
+        for digest, at in self._spared.items():
+            if at >= before:
+                break
+            old.append(digest)
+        for digest in old:
+            del self._spared[digest]
+
+    async def collect(self) -> int:
+        """Remove what nothing names; how many objects."""
+        named = await self._named()
+        end = self._clock.now() - timedelta(seconds=self._keep_s)
+        count = 0
+        async for batch in self._objects.listed():
+            for digest, at in batch:
+                if at < end and digest not in named:
+                    count += await self._remove(digest)
+        if count:
+            log.info("removed %d objects that nothing names any more", count)
+        return count
+
+    async def _remove(self, digest: str) -> bool:
+        async with self._removing:
+            if digest in self._spared:
+                return False
+            await self._objects.delete(digest)
+            return True
+
+    async def _named(self) -> set[str]:
+        """All or nothing: a store that does not answer leaves everything."""
+        roots = await self._store.kept_digests() | await self._store.payload_digests()
+        for worker in list(self._cluster.workers.values()):
+            spec = worker.worker.spec
+            roots |= _digests_of(spec.environment)
+            roots |= await self._of_entry(spec.entry)
+        for kind in list(self._cluster.worker_types.values()):
+            for entry in kind.versions:
+                roots |= await self._of_entry(entry)
+        named = set(roots)
+        for model in await self._store.catalogue():
+            named |= {part for file in model.files for part in file.parts}
+        for digest in roots:
+            named |= await self._within(digest)
+        return named
+
+    async def _of_entry(self, digest: str | None) -> set[str]:
+        if digest is None:
+            return set()
+        try:
+            entry = Entry.decode(await self._objects.get(digest))
+        except _GONE:
+            return {digest}
+        return {digest, *_digests_of(entry.environment)}
+
+    async def _within(self, digest: str) -> set[str]:
+        """What the tree of this name consists of; nothing when it is no tree."""
+        try:
+            if not trees.is_tree(await self._objects.start(digest)):
+                return set()
+            pieces = trees.pieces_of(await self._objects.get(digest))
+            tree = await load_tree(self._objects, digest)
+        except _GONE as error:
+            log.warning("object %s cannot be looked into: %s", digest, error)
+            return set()
+        return {*pieces, *tree.chunks()}
+
+
+def _digests_of(environment: Environment | None) -> set[str]:
+    if isinstance(environment, ArchiveEnvironment):
+        return {environment.digest}
+    return set()

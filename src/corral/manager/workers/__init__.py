@@ -1,0 +1,1 @@
+"""Workers: who is there, who starts, stops and moves, and how many."""

@@ -1,0 +1,393 @@
+"""Nodes and workers: joining, registering, heartbeats, what should run where."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from corral.core.nodes.node import Node, NodeState, Sample
+from corral.core.nodes.worker import Worker, WorkerSpec, WorkerState
+from corral.core.tasks.job_type import JobType
+from corral.core.tasks.task import Task
+from corral.errors import Conflict, NodeNotFound, WorkerNotFound
+from corral.manager.clock import Clock, new_id
+from corral.manager.cluster import gpus
+from corral.manager.cluster import scheduler_events as serving
+from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
+from corral.manager.group_commit import GroupCommit
+from corral.manager.tasks.dispatch import Dispatching
+from corral.manager.tasks.lingering import stopped
+from corral.manager.tasks.orphan import homeless, orphan
+from corral.manager.tasks.settle import Settling
+from corral.manager.workers.connecting import Connecting
+from corral.scheduler.plan import TypesServed, WorkerGone
+from corral.store.base import Event, Store
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerBeat:
+    """What an agent says of one worker."""
+
+    worker_id: str
+    incarnation: str | None
+    state: WorkerState
+    pid: int | None = None
+    error: str | None = None
+    restarts: int = 0
+    age_s: float = 0.0
+    held: frozenset[tuple[str, int]] = frozenset()
+    memory_mb: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    breaker: str | None = None
+
+
+class Registry:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        settling: Settling,
+        dispatching: Dispatching,
+        clock: Clock,
+        unheld_grace_s: float = 3.0,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._settling = settling
+        self._dispatching = dispatching
+        self._clock = clock
+        self._grace_s = unheld_grace_s
+        self.connecting = Connecting()
+        self._saves: GroupCommit[Worker, None] = GroupCommit(self._save_all)
+
+    # look-ups ----------------------------------------------------------------
+    def node(self, node_id: str) -> NodeLink:
+        link = self._cluster.nodes.get(node_id)
+        if link is None:
+            raise NodeNotFound(f"no node {node_id!r}", node_id=node_id)
+        return link
+
+    def worker(self, worker_id: str) -> WorkerLink:
+        link = self._cluster.workers.get(worker_id)
+        if link is None:
+            raise WorkerNotFound(f"no worker {worker_id!r}", worker_id=worker_id)
+        return link
+
+    def of_node(self, node_id: str) -> list[WorkerLink]:
+        return self._cluster.of_node(node_id)
+
+    # nodes -------------------------------------------------------------------
+    async def join(self, hostname: str, node_type: str = "worker") -> Node:
+        node = Node(
+            id=new_id("n"),
+            hostname=hostname,
+            node_type=node_type,
+            state=NodeState.LOST,
+            joined_at=self._clock.now(),
+        )
+        await self._store.save_node(node)
+        self._cluster.nodes[node.id] = NodeLink(node, self._clock.monotonic())
+        await self._tell("node_joined", f"{hostname} joined as {node.id}", node.id)
+        return node
+
+    async def register(
+        self, node_id: str, facts: Mapping[str, Any], declared: Sequence[WorkerSpec]
+    ) -> NodeLink:
+        """An agent started: a new epoch; what its former self held goes back."""
+        link = self.node(node_id)
+        async with link.registering:
+            await self._register(link, facts, declared)
+        return link
+
+    async def _register(
+        self, link: NodeLink, facts: Mapping[str, Any], declared: Sequence[WorkerSpec]
+    ) -> None:
+        link.node = replace(
+            link.node,
+            node_type=facts.get("node_type") or link.node.node_type,
+            version=facts.get("version"),
+            address=facts.get("address"),
+            labels=dict(facts.get("labels") or {}),
+            taints=tuple(facts.get("taints") or ()),
+            capabilities=dict(facts.get("capabilities") or {}),
+            epoch=link.node.epoch + 1,
+            state=NodeState.ONLINE,
+            left_at=None,
+            last_heartbeat=self._clock.now(),
+        )
+        link.seen = self._clock.monotonic()
+        link.is_leaving = link.is_leave_told = False
+        await self._store.save_node(link.node)
+        self._cluster.mark(link.node)
+        for worker in self.of_node(link.node.id):
+            await self.retire(worker, WorkerState.STARTING)
+        await self._declare(link, declared)
+        await self._tell("node_registered", f"{link.node.hostname} is up", link.node.id)
+
+    async def _declare(self, link: NodeLink, specs: Sequence[WorkerSpec]) -> None:
+        by_name = {w.worker.spec.name: w for w in self.of_node(link.node.id)}
+        wanted: list[Worker] = []
+        for spec in specs:
+            old = by_name.get(spec.name)
+            spec = self.connecting.complete(spec, old.worker.spec if old else None)
+            await self.ensure_job_types(spec.job_types)
+            worker_id = old.id if old else new_id("w")
+            generation = old.worker.generation if old else 0
+            row = Worker(worker_id, link.node.id, spec, generation=generation)
+            wanted.append(row)
+        await self._store.save_workers(wanted)
+        for row in wanted:
+            self._cluster.add_worker(row)
+        names = {s.name for s in specs}
+        for name, old in by_name.items():
+            is_declared = not old.worker.spec.is_launched
+            if is_declared and name not in names:
+                await self._remove(old)
+        for worker in self.of_node(link.node.id):
+            worker.is_parked = link.is_draining
+            if worker.is_parked:
+                self.set_serving(worker, WorkerState.STOPPED)
+        link.touch_desired()
+
+    async def launch(self, node_id: str, spec: WorkerSpec) -> WorkerLink:
+        """Want one more worker on a node.
+
+        Raises:
+            Conflict: the node is held.
+        """
+        node = self.node(node_id)
+        node.check_open()
+        spec = self.connecting.complete(spec)
+        await self.ensure_job_types(spec.job_types)
+        worker = await self._save(Worker(new_id("w"), node_id, spec))
+        node.touch_desired()
+        return worker
+
+    async def serve(self, link: WorkerLink, job_type: str) -> None:
+        """Let a worker serve one more job type, from now on and after a restart."""
+        await self.ensure_job_types([job_type])
+        spec = link.worker.spec
+        if job_type in spec.job_types:
+            return
+        spec = replace(spec, job_types=(*spec.job_types, job_type))
+        await self._save(replace(link.worker, spec=spec))
+        if self._cluster.is_serving(link.worker) and not link.is_leaving:
+            served = frozenset(spec.job_types)
+            self._cluster.scheduler.apply(TypesServed(link.id, served))
+            self._dispatching.kick()
+
+    async def stop(self, worker_id: str) -> None:
+        link = self.worker(worker_id)
+        link.is_leaving = True
+        await self.retire(link, WorkerState.STOPPED)
+        await self._remove(link)
+        self.node(link.worker.node_id).touch_desired()
+
+    async def _save(self, worker: Worker) -> WorkerLink:
+        await self._saves.put(worker)
+        return self._cluster.add_worker(worker)
+
+    async def _save_all(self, workers: Sequence[Worker]) -> list[None]:
+        await self._store.save_workers(workers)
+        return [None] * len(workers)
+
+    async def _remove(self, link: WorkerLink) -> None:
+        await self._settling.settle(homeless(self._cluster.tasks.values(), link.id))
+        await self._store.delete_worker(link.id)
+        self._cluster.drop_worker(link.id)
+        self._cluster.scheduler.apply(WorkerGone(link.id))
+        await self._dispatching.forget(link)
+
+    async def ensure_job_types(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self._cluster.job_types:
+                await self.save_job_type(JobType(name, created_at=self._clock.now()))
+
+    async def save_job_type(self, job_type: JobType) -> None:
+        await self._store.save_job_type(job_type)
+        self._cluster.set_job_type(job_type)
+
+    async def desired(
+        self, node_id: str, since: int, wait_s: float
+    ) -> tuple[int, list[Worker]]:
+        """The workers a node should run; waits while `since` is still the newest."""
+        link = self.node(node_id)
+        if since == link.desired_version and wait_s > 0:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(link.changed.wait(), wait_s)
+        links = [w for w in self.of_node(node_id) if not w.is_parked]
+        workers = [w.worker for w in links if w.worker.wanted]
+        return link.desired_version, workers
+
+    # workers -----------------------------------------------------------------
+    async def register_worker(self, worker_id: str, pid: int) -> Worker:
+        """A supervisor started: a new incarnation, not yet serving."""
+        link = self.worker(worker_id)
+        await self.retire(link, WorkerState.STARTING)
+        worker = replace(
+            link.worker,
+            incarnation=secrets.token_hex(8),
+            pid=pid,
+            state=WorkerState.STARTING,
+            error=None,
+            started_at=self._clock.now(),
+        )
+        link.answers.clear()
+        link.is_leaving, link.registered_at = False, self._clock.monotonic()
+        await self._save(worker)
+        return worker
+
+    def set_serving(
+        self, link: WorkerLink, state: WorkerState, error: str | None = None
+    ) -> None:
+        """Tell the scheduler whether this worker can take orders."""
+        worker = link.worker
+        was_serving = self._cluster.is_serving(worker)
+        link.worker = replace(worker, state=state, error=error)
+        if link.is_parked or not self._cluster.is_serving(link.worker):
+            self._cluster.scheduler.apply(serving.out(link))
+        elif not was_serving:
+            if link.registered_at is not None:
+                link.start_s = self._clock.monotonic() - link.registered_at
+                link.registered_at = None
+            self._cluster.scheduler.apply(serving.ready(self._cluster, link))
+            self._dispatching.kick()
+
+    async def retire(
+        self, link: WorkerLink, state: WorkerState, *, is_charged: bool = True
+    ) -> None:
+        """This incarnation is dead: its attempts go back, its orders are void."""
+        if link.worker.incarnation is None and not link.orders:
+            self.set_serving(link, state, link.worker.error)
+            return
+        dead = link.worker.incarnation
+        link.worker = replace(link.worker, incarnation=None, pid=None)
+        self.set_serving(link, state, link.worker.error)
+        link.orders.clear()
+        link.drops.clear()
+        stopped(self._cluster, link, set(link.lingering))
+        link.shelf.clear()
+        lost = [t for t in self._cluster.tasks.values() if t.incarnation == dead]
+        await self._settling.settle(
+            orphan(t, is_charged=is_charged and not link.is_leaving)
+            for t in lost
+            if t.worker_id == link.id and t.id not in self._cluster.kept
+        )
+        for reply in link.replies:
+            if not reply.done():
+                reply.set_result(None)
+        link.replies.clear()
+        self._dispatching.kick()
+
+    # heartbeats --------------------------------------------------------------
+    async def beat(
+        self,
+        node_id: str,
+        epoch: int,
+        beats: Sequence[WorkerBeat],
+        sample: Sample | None,
+    ) -> tuple[int, list[tuple[str, int]]]:
+        """Note that a node lives; (desired version, attempts it must drop)."""
+        link = self.node(node_id)
+        if epoch != link.node.epoch:
+            raise Conflict(
+                f"epoch {epoch} of node {node_id} is over; register again",
+                epoch=link.node.epoch,
+            )
+        link.seen = self._clock.monotonic()
+        link.is_stamped = False
+        if sample is not None:
+            link.sample, link.is_sample_kept = sample, False
+        if link.node.state is not NodeState.ONLINE:
+            link.node = replace(link.node, state=NodeState.ONLINE)
+            await self._store.save_node(link.node)
+        link.node = replace(link.node, last_heartbeat=self._clock.now())
+        await self._retire_unlisted(node_id, {beat.worker_id for beat in beats})
+        drop: list[tuple[str, int]] = []
+        for beat in beats:
+            worker = self._cluster.workers.get(beat.worker_id)
+            if worker is not None and worker.worker.node_id == node_id:
+                drop += await self._worker_beat(worker, beat)
+        return link.desired_version, drop
+
+    async def _retire_unlisted(self, node_id: str, listed: set[str]) -> None:
+        for worker in self.of_node(node_id):
+            if worker.worker.incarnation is not None and worker.id not in listed:
+                await self.retire(worker, WorkerState.STOPPED)
+
+    async def _worker_beat(
+        self, link: WorkerLink, beat: WorkerBeat
+    ) -> list[tuple[str, int]]:
+        worker = link.worker
+        # Not its tasks' fault: it was taken from the card it had.
+        link.is_leaving |= gpus.has_moved(link.facts, beat.facts)
+        link.memory_mb, link.facts = beat.memory_mb, beat.facts
+        link.breaker = beat.breaker
+        link.worker = replace(
+            worker, restarts=beat.restarts, last_heartbeat=self._clock.now()
+        )
+        if worker.incarnation is not None and beat.pid != worker.pid:
+            # The process that registered is not the one the agent has: it is dead.
+            await self.retire(link, beat.state)
+        link.is_stale = worker.incarnation is None and beat.incarnation is not None
+        if worker.incarnation is None or beat.pid != worker.pid:
+            self.set_serving(link, _not_serving(beat.state), beat.error)
+            return sorted(beat.held)
+        if beat.incarnation != worker.incarnation:
+            return sorted(beat.held)
+        if beat.state is not link.worker.state or beat.error != link.worker.error:
+            self.set_serving(link, beat.state, beat.error)
+        await self._check_held(link, beat)
+        return self._to_drop(link, beat)
+
+    async def _check_held(self, link: WorkerLink, beat: WorkerBeat) -> None:
+        """Orders the worker should have but never got are given out again."""
+        said_at = self._clock.monotonic() - beat.age_s
+        unheld: list[Task] = []
+        for order in list(link.orders.values()):
+            if said_at < order.sent_at + self._grace_s:
+                continue
+            missing = [
+                task
+                for task_id in order.left
+                if (task := self._cluster.tasks.get(task_id)) is not None
+                and (task_id, task.attempt) not in beat.held
+            ]
+            order.misses = order.misses + 1 if missing else 0
+            if order.misses >= 2:
+                unheld += missing
+        if unheld:
+            log.warning("worker %s never got %d task(s)", link.id, len(unheld))
+            await self._dispatching.give_up(unheld)
+
+    def _to_drop(self, link: WorkerLink, beat: WorkerBeat) -> list[tuple[str, int]]:
+        link.drops &= beat.held
+        for task_id, attempt in beat.held:
+            task = self._cluster.tasks.get(task_id)
+            is_ours = (
+                task is not None
+                and task.attempt == attempt
+                and task.incarnation == link.worker.incarnation
+            )
+            if not is_ours:
+                link.drops.add((task_id, attempt))
+        return sorted(link.drops)
+
+    async def _tell(
+        self, kind: str, title: str, node_id: str, severity: str = "info"
+    ) -> None:
+        event = Event(kind, title, severity, node_id, at=self._clock.now())
+        await self._store.add_events([event])
+
+
+def _not_serving(state: WorkerState) -> WorkerState:
+    """What an agent may say of a worker that has not registered."""
+    is_serving = state in (WorkerState.READY, WorkerState.BUSY)
+    return WorkerState.STARTING if is_serving else state

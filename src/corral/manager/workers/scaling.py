@@ -1,0 +1,226 @@
+"""Keeps as many workers of each type as demand asks for, within its limits.
+
+`scheduler/scaling/scaler.py` decides; here workers are launched as anybody launches
+them, and those to go get nothing new, finish what they run, and are stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from corral.core.nodes.worker_type import WorkerType
+from corral.errors import CorralError, NotLeader
+from corral.manager.clock import Clock
+from corral.manager.cluster.state import Cluster, WorkerLink
+from corral.manager.feature import Loop
+from corral.manager.tasks.dispatch import Dispatching
+from corral.manager.workers.registry import Registry
+from corral.manager.workers.scaling_scene import scaled_types, scene_of, standing
+from corral.manager.workers.types import WorkerTypes
+from corral.scheduler.plan import Reason, WorkerGone
+from corral.scheduler.scaling.scaler import Scaler
+from corral.scheduler.scaling.values import (
+    Launch,
+    Retire,
+    ScalingPolicy,
+    Standing,
+    TypeNow,
+)
+from corral.store.base import Event, Store
+
+log = logging.getLogger(__name__)
+_PERIOD_S = 0.5
+UP, DOWN = "cluster_scaled_up", "cluster_scaled_down"
+STARTING = "worker_starting"
+"""The reason of tasks that wait for a worker that is on its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScalingConfig:
+    """`node_workers` is how many one node may have; 0: as many as it has cores."""
+
+    is_enabled: bool = False
+    policy: ScalingPolicy = field(default_factory=ScalingPolicy)
+    node_workers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """What was decided last of a type, and why; `event` is what it is called."""
+
+    at: datetime
+    event: str
+    worker_id: str
+    node_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TypeScaling:
+    """A type with limits, how it stood at the last look, and what was done last."""
+
+    kind: WorkerType
+    now: TypeNow
+    leaving: int = 0
+    last: Scaled | None = None
+
+
+class Autoscaling:
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: Store,
+        registry: Registry,
+        dispatching: Dispatching,
+        clock: Clock,
+        worker_types: WorkerTypes,
+        config: ScalingConfig,
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._registry = registry
+        self._dispatching = dispatching
+        self._clock = clock
+        self._worker_types = worker_types
+        self.config = config
+        self._scaler = Scaler(config.policy)
+        self._leaving: dict[str, Retire] = {}
+        self._now: dict[str, TypeNow] = {}
+        self._last: dict[str, Scaled] = {}
+        self._stepping = asyncio.Lock()
+
+    def all(self) -> list[TypeScaling]:
+        """Every type with limits, by name."""
+        names = [retire.type_name for retire in self._leaving.values()]
+        return [
+            TypeScaling(
+                kind,
+                self._now.get(kind.name) or self._unseen(kind),
+                names.count(kind.name),
+                self._last.get(kind.name),
+            )
+            for kind in sorted(scaled_types(self._cluster), key=lambda k: k.name)
+        ]
+
+    def _unseen(self, kind: WorkerType) -> TypeNow:
+        """A type that was not looked at: autoscaling is off, or it came just now."""
+        found = [standing(self._cluster, w, ()) for w in self._workers_of(kind)]
+        serving, starting = Standing.SERVING, Standing.STARTING
+        return TypeNow(
+            kind.name,
+            len(found) - found.count(Standing.OUT),
+            found.count(serving),
+            found.count(starting),
+            self._cluster.scheduler.waiting_by_type()[kind.job_type or ""],
+            0.0,
+        )
+
+    def _workers_of(self, kind: WorkerType) -> list[WorkerLink]:
+        workers = self._cluster.workers.values()
+        return [w for w in workers if w.worker.spec.worker_type == kind.name]
+
+    # the loop ----------------------------------------------------------------
+    def loop(self, on_deposed: Callable[[], None]) -> Loop:
+        return Loop("scaling", _PERIOD_S, self.step, on_deposed)
+
+    async def step(self) -> None:
+        """Look at every type with limits, and do what demand asks for."""
+        async with self._stepping:
+            if self.config.is_enabled:
+                await self._decide()
+            await self._finish()
+
+    async def _decide(self) -> None:
+        if not scaled_types(self._cluster):
+            self._now = {}
+            return
+        scene = scene_of(
+            self._cluster,
+            self._leaving,
+            self.config.node_workers,
+            self._clock.monotonic(),
+            self._clock.now().timestamp(),
+        )
+        found = self._scaler.decide(scene)
+        self._now = {now.name: now for now in found.types}
+        # Before anything is awaited: what was idle in the scene still is.
+        for retire in found.retires:
+            self._leaving[retire.worker_id] = retire
+            self._hold_back(self._cluster.workers[retire.worker_id])
+        for launch in found.launches:
+            await self._launch(launch)
+
+    async def _launch(self, launch: Launch) -> None:
+        try:
+            link = await self._worker_types.start(launch.node_id, launch.type_name)
+        except NotLeader:
+            raise
+        except CorralError as e:
+            log.warning("cannot launch a %s: %s", launch.type_name, e.message)
+            self._scaler.failed(launch, self._clock.monotonic(), e.message)
+            return
+        await self._tell(UP, launch.type_name, link, launch.reason)
+
+    # workers that go ---------------------------------------------------------
+    async def _finish(self) -> None:
+        """Stop those that have finished."""
+        for worker_id, retire in list(self._leaving.items()):
+            link = self._cluster.workers.get(worker_id)
+            if link is None:
+                del self._leaving[worker_id]
+            elif self._hold_back(link) and not link.orders:
+                await self._registry.stop(worker_id)
+                del self._leaving[worker_id]
+                await self._tell(DOWN, retire.type_name, link, retire.reason)
+
+    def _hold_back(self, link: WorkerLink) -> bool:
+        """Let a worker get nothing new; false while an order is on its way to it."""
+        scheduler = self._cluster.scheduler
+        if scheduler.open_orders(link.id) > len(link.orders):
+            return False
+        link.is_leaving = True
+        if scheduler.serves(link.id):
+            scheduler.apply(WorkerGone(link.id))
+            self._dispatching.kick()
+        return True
+
+    async def _tell(self, event: str, name: str, link: WorkerLink, why: str) -> None:
+        worker, now = link.worker, self._clock.now()
+        self._last[name] = Scaled(now, event, link.id, worker.node_id, why)
+        verb = "starts" if event == UP else "stops"
+        title = f"worker {link.id} of type {name} {verb}: {why}"
+        data: dict[str, Any] = {
+            "worker_type": name,
+            "worker_id": link.id,
+            "reason": why,
+        }
+        log.info(title)
+        row = Event(event, title, "info", worker.node_id, data=data, at=now)
+        await self._store.add_events([row])
+
+    # what tasks are told -----------------------------------------------------
+    def reword(self, reason: Reason | None) -> Reason | None:
+        """Say of a task without a worker whether one is on its way."""
+        if reason is None or reason.reason != "no_worker" or not self.config.is_enabled:
+            return reason
+        job_type = reason.details.get("job_type")
+        kinds = [k for k in scaled_types(self._cluster) if k.job_type == job_type]
+        if not kinds:
+            return reason
+        found = [w for k in kinds for w in self._workers_of(k)]
+        names = sorted(
+            w.id
+            for w in found
+            if standing(self._cluster, w, self._leaving) is Standing.STARTING
+        )
+        blocked = [self._now[k.name].blocked for k in kinds if k.name in self._now]
+        if not names and any(blocked):
+            words = f"no worker serves '{job_type}' and none can be started: "
+            return Reason(reason.reason, words + "; ".join(blocked), reason.details)
+        words = f"a worker for '{job_type}' is being started"
+        return Reason(STARTING, words, {"job_type": job_type, "workers": names})

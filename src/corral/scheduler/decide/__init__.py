@@ -1,0 +1,1 @@
+"""Which task goes to which worker, and what must make room for it."""

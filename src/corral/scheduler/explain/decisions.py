@@ -1,0 +1,122 @@
+"""What was decided for a task, kept for a while for those who ask why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from corral.scheduler.decide.cost import Cost
+from corral.scheduler.explain.recent import Recent
+from corral.scheduler.explain.values import Placement, Terms
+from corral.scheduler.learn.estimate import Estimates
+from corral.scheduler.plan import Waiting, WorkerReady
+from corral.scheduler.world.fleet import Worker
+
+_KEPT = 10_000
+_MOST_OPEN = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An order as it was given; written down in words only when asked for."""
+
+    at: float
+    worker_id: str
+    node_id: str
+    tasks: tuple[Waiting, ...]
+    cost: Cost
+    load: str | None
+    load_s: float
+    was_open: int
+    """Orders the worker had already."""
+    passed_over: tuple[str, ...]
+
+    def placement(self) -> Placement:
+        cost = self.cost
+        terms = Terms(
+            0.0,
+            self.load_s,
+            max(0.0, cost.setup_s - self.load_s),
+            cost.run_s,
+            cost.score,
+        )
+        return Placement(
+            self.at,
+            self.worker_id,
+            self.node_id,
+            self._words(),
+            terms,
+            self.load,
+            cost.unload if self.load else (),
+            len(self.tasks),
+            self.passed_over,
+        )
+
+    def _words(self) -> str:
+        model = self.tasks[0].model
+        words = "it had room for one more order" if self.was_open else "it was free"
+        if model is not None and self.load is None:
+            words += f" and had '{model}' in memory"
+        elif self.load is not None:
+            words += f"; it loads '{self.load}' first ({self.load_s:.1f} s)"
+            dropped = ", ".join(f"'{name}'" for name in self.cost.unload)
+            words += f" and drops {dropped} for it" if dropped else ""
+        return words
+
+
+def carried(ready: WorkerReady, known: Estimates) -> tuple[Decision, ...]:
+    """Orders that a worker has from before; whoever gave them knew why."""
+    where = (ready.worker_id, ready.node_id)
+    found = []
+    for place, order in enumerate(ready.held):
+        each_s = [known.run_s(t.job_type, t.model, t.units) for t in order.tasks]
+        cost = Cost(0.0, max(each_s, default=0.0), 0.0, count=len(each_s))
+        found.append(
+            Decision(order.since, *where, order.tasks, cost, None, 0.0, place, ())
+        )
+    return tuple(found[-_MOST_OPEN:])
+
+
+class Decisions:
+    """The last orders, by task and by worker."""
+
+    def __init__(self) -> None:
+        self._placed: Recent[Decision] = Recent(_KEPT)
+        self._expired: Recent[tuple[Waiting, float]] = Recent(_KEPT)
+
+    def note(
+        self,
+        worker: Worker,
+        tasks: tuple[Waiting, ...],
+        cost: Cost,
+        load: str | None,
+        load_s: float,
+        now: float,
+        passed_over: tuple[str, ...],
+    ) -> None:
+        """Before the order is counted as open."""
+        decision = Decision(
+            now,
+            worker.worker_id,
+            worker.node_id,
+            tasks,
+            cost,
+            load,
+            load_s,
+            worker.open_orders,
+            passed_over,
+        )
+        open_orders = min(worker.open_orders, _MOST_OPEN)
+        still = worker.given[-open_orders:] if open_orders else ()
+        worker.given = (*still, decision)
+        for task in tasks:
+            self._placed.note(task.task_id, decision)
+
+    def expire(self, task: Waiting, now: float) -> None:
+        self._expired.note(task.task_id, (task, now))
+
+    def placed(self, task_id: str) -> Decision | None:
+        return self._placed.get(task_id)
+
+    def expired(self, task_id: str) -> tuple[Waiting, float] | None:
+        """A task whose deadline passed while it waited, and when that was seen."""
+        return self._expired.get(task_id)

@@ -1,0 +1,1 @@
+"""What the scheduler learns from work that ended."""

@@ -1,0 +1,1 @@
+"""Which models should be in memory where."""

@@ -1,0 +1,256 @@
+"""Which models should be elsewhere: moved, or copied to who has nothing to do.
+
+Tasks wait with the manager, so only models are worth moving. A move is made when the
+seconds that it is expected to spare tasks are more than it costs; see `board.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import islice
+
+from corral.scheduler.models.what_if import Board, Shelf
+from corral.scheduler.world.picture import Picture
+
+MOST_MOVES = 32
+_EFFORT = 0.03
+"""What a second of loading costs on a worker that has nothing else to do."""
+_SOURCES, _TARGETS = 16, 2
+
+
+class Strategy(StrEnum):
+    MEMORY = "memory_optimized"
+    LOAD = "load_balanced"
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A model goes to another worker; a copy also stays where it is.
+
+    Seconds: what that spares tasks and what it costs, and how long the load takes.
+    """
+
+    model: str
+    from_worker: str
+    to_worker: str
+    is_copy: bool
+    saves_s: float
+    costs_s: float
+    load_s: float
+
+
+class Rebalancing:
+    """For one answer; `moves` may be called once."""
+
+    def __init__(self, picture: Picture, most_models: int, now: float) -> None:
+        self._picture = picture
+        self._most_models = most_models
+        self._now = now
+        self._moves: list[Move] = []
+        self._moved: set[tuple[str, str]] = set()
+        """Models that came to a worker: they stay there."""
+        self._givers: set[str] = set()
+        """Those that give some away get none: no move waits for another."""
+
+    def moves(self, strategy: Strategy, *, force: bool = False) -> tuple[Move, ...]:
+        """What to do, in any order."""
+        board = Board(self._picture, self._most_models, self._now, force=force)
+        if strategy is Strategy.MEMORY:
+            self._make_room(board)
+        while self._spread(board, strategy):
+            pass
+        return tuple(self._moves)
+
+    def _spread(self, board: Board, strategy: Strategy) -> bool:
+        """The best moves that there are now, one of each worker; were there any?"""
+        choices = [m for m in self._choices(board, strategy) if m.saves_s > m.costs_s]
+        done: set[str] = set()
+        for move in sorted(choices, key=_rank):
+            if len(self._moves) >= MOST_MOVES:
+                return False
+            if move.from_worker not in done and self._is_still_good(
+                board, strategy, move
+            ):
+                self._carry_out(board, move)
+                done.add(move.from_worker)
+        return bool(done)
+
+    def _is_still_good(self, board: Board, strategy: Strategy, move: Move) -> bool:
+        """After those of the same round that went before it."""
+        source, target = board.shelves[move.from_worker], board.shelves[move.to_worker]
+        if target.id in self._givers or not board.has_room(target, move.model):
+            return False
+        again = self._try(
+            board, strategy, move.model, source, target, is_copy=move.is_copy
+        )
+        return again.saves_s > again.costs_s
+
+    def _carry_out(self, board: Board, move: Move) -> None:
+        board.put(board.shelves[move.to_worker], move.model)
+        if not move.is_copy:
+            board.take(board.shelves[move.from_worker], move.model)
+            self._givers.add(move.from_worker)
+        self._moves.append(move)
+        self._moved.add((move.model, move.to_worker))
+
+    # one at a time -----------------------------------------------------------
+    def _choices(self, board: Board, strategy: Strategy) -> Iterator[Move]:
+        """What could be done next, from those that have most to those with least."""
+        rank = board.busy if strategy is Strategy.LOAD else board.fill
+        by_rank = sorted(board.shelves.values(), key=lambda s: (rank(s), s.id))
+        takers = [s for s in by_rank if s.is_free and s.id not in self._givers]
+        givers = [s for s in reversed(by_rank) if s.models][:_SOURCES]
+        for source in givers:
+            for model in sorted(source.models):
+                if (model, source.id) in self._moved:
+                    continue
+                can_move = board.can_move(source, model)
+                for target in _targets(board, model, takers):
+                    if can_move:
+                        yield self._try(board, strategy, model, source, target)
+                    if strategy is Strategy.LOAD:
+                        yield self._try(
+                            board, strategy, model, source, target, is_copy=True
+                        )
+
+    def _try(
+        self,
+        board: Board,
+        strategy: Strategy,
+        model: str,
+        source: Shelf,
+        target: Shelf,
+        *,
+        is_copy: bool = False,
+    ) -> Move:
+        """What it would bring: done, looked at, and taken back."""
+        affected = {*source.models, *target.models, model}
+        crowding_s, waiting_s = _state(board, source, target, affected)
+        board.put(target, model)
+        if not is_copy:
+            board.take(source, model)
+        crowded_s, waits_s = _state(board, source, target, affected)
+        if not is_copy:
+            board.put(source, model)
+        board.take(target, model)
+        costs_s = _EFFORT * board.load_s(model)
+        if strategy is Strategy.MEMORY:
+            saves_s = crowding_s - crowded_s
+            costs_s += max(0.0, waits_s - waiting_s)
+        else:
+            saves_s = waiting_s - waits_s
+            costs_s += max(0.0, crowded_s - crowding_s)
+        return _move(board, model, source, target, saves_s, costs_s, is_copy)
+
+    # room in one piece -------------------------------------------------------
+    def _make_room(self, board: Board) -> None:
+        """Free one card for the largest model that nobody has room for.
+
+        Otherwise its load would drop models that would fit elsewhere.
+        """
+        short = [
+            model
+            for model in board.wanted()
+            if board.size_mb(model)
+            and not board.copies(model)
+            and not any(board.has_room(shelf, model) for shelf in board.serving(model))
+        ]
+        for model in sorted(short, key=lambda m: (-board.size_mb(m), m)):
+            found = [
+                moves
+                for shelf in board.serving(model)
+                if (moves := _emptied(board, shelf, model)) and _is_worth_it(moves)
+            ]
+            if found:
+                best = min(found, key=_cost)
+                for move in best[:MOST_MOVES]:
+                    self._carry_out(board, move)
+                return
+
+
+def _targets(board: Board, model: str, takers: Iterable[Shelf]) -> list[Shelf]:
+    serving = board.groups(model)
+    fit = (
+        shelf
+        for shelf in takers
+        if shelf.worker.group in serving and board.has_room(shelf, model)
+    )
+    return list(islice(fit, _TARGETS))
+
+
+def _state(
+    board: Board, source: Shelf, target: Shelf, models: Iterable[str]
+) -> tuple[float, float]:
+    crowding_s = board.crowding_s(source) + board.crowding_s(target)
+    return crowding_s, board.waiting_s(models)
+
+
+def _emptied(board: Board, shelf: Shelf, wanted: str) -> list[Move]:
+    """Moves that make room on a worker for a model; none if it cannot be made."""
+    memory_mb, left_mb = shelf.worker.memory_mb, board.room_mb(shelf)
+    size_mb = board.size_mb(wanted)
+    if not shelf.is_free or memory_mb is None or left_mb is None or size_mb > memory_mb:
+        return []
+    out = [m for m in shelf.models if board.can_move(shelf, m)]
+    moves: list[Move] = []
+    for model in sorted(out, key=lambda m: (-board.size_mb(m), m)):
+        if left_mb >= size_mb:
+            break
+        target = _tightest(board, shelf, model)
+        if target is None:
+            continue
+        board.put(target, model)
+        saves_s = board.load_s(model) * board.again(model) * board.again(wanted)
+        costs_s = _EFFORT * board.load_s(model)
+        moves.append(_move(board, model, shelf, target, saves_s, costs_s))
+        left_mb += board.size_mb(model)
+    for move in moves:
+        board.take(board.shelves[move.to_worker], move.model)
+    return moves if left_mb >= size_mb else []
+
+
+def _tightest(board: Board, source: Shelf, model: str) -> Shelf | None:
+    """Where it fits and least is left: large rooms stay large."""
+    fit = [
+        (board.room_mb(shelf) or 0.0, shelf.id, shelf)
+        for shelf in board.serving(model)
+        if shelf is not source and shelf.is_free and board.has_room(shelf, model)
+    ]
+    return min(fit, key=lambda row: row[:2])[2] if fit else None
+
+
+def _is_worth_it(moves: list[Move]) -> bool:
+    return sum(m.saves_s for m in moves) > sum(m.costs_s for m in moves)
+
+
+def _cost(moves: list[Move]) -> tuple[float, str]:
+    return sum(move.costs_s for move in moves), moves[0].from_worker
+
+
+def _move(
+    board: Board,
+    model: str,
+    source: Shelf,
+    target: Shelf,
+    saves_s: float,
+    costs_s: float,
+    is_copy: bool = False,
+) -> Move:
+    load_s = board.load_s(model)
+    return Move(model, source.id, target.id, is_copy, saves_s, costs_s, load_s)
+
+
+def _rank(move: Move) -> tuple[float, bool, str, str, str]:
+    """The best first: what is gained, then a move before a copy, then by name."""
+    gain_s = round(move.saves_s - move.costs_s, 9)
+    return -gain_s, move.is_copy, move.model, move.from_worker, move.to_worker
+
+
+def duration_s(moves: Iterable[Move]) -> float:
+    """Until all are done: workers load side by side, each one model at a time."""
+    total: dict[str, float] = {}
+    for move in moves:
+        total[move.to_worker] = total.get(move.to_worker, 0.0) + move.load_s
+    return max(total.values(), default=0.0)

@@ -1,0 +1,247 @@
+"""Where a task with needs of its own fits best: where the least worth is lost.
+
+A kind of need keeps the states of nodes it fits in as a heap, so that a decision looks
+only at what has changed since the last one like it. Pure: the caller tells of nodes,
+needs, places and releases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from corral.scheduler.place.capacity import WHOLE, Left, Need, Offer, Room, Short
+from corral.scheduler.place.demand_profile import Usual
+from corral.scheduler.place.node_classes import Make, State, States
+
+_TIE = 10.0
+"""Thousandths of GPU that a card, a node's GPUs or its CPU left over count for."""
+_LARGE_CPU = 128 * WHOLE
+_LARGE_GPU = 8 * WHOLE
+_NEWS = 0.25
+"""A fleet that has changed by this share makes other things scarce."""
+_MOST_CANDIDATES = 400_000
+_LEAST_ROWS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A place for a need, and what it would cost: thousandths of GPU of worth."""
+
+    room: Room
+    cards: tuple[int, ...]
+    cost: float
+
+
+_Entry = tuple[float, int, tuple[int, ...], State]
+
+
+@dataclass(slots=True)
+class _Row:
+    """Where one kind of need fits, best first; states that came later are not in yet.
+
+    Those that no node is in any more are dropped when they come up.
+    """
+
+    seen: int = 0
+    heap: list[_Entry] = field(default_factory=list)
+
+
+class Packing:
+    """Deterministic: the same calls give the same choices."""
+
+    def __init__(self) -> None:
+        self._usual = Usual()
+        self._states = States()
+        self._rows: dict[Need, _Row] = {}
+        self._learned_cards = 0
+
+    def add(self, room: Room) -> None:
+        if room in self._states:
+            raise ValueError(f"{room.name} is there already")
+        self._states.add(room)
+
+    def remove(self, room: Room) -> None:
+        """It is gone; what is placed there may still be released."""
+        if room in self._states:
+            self._states.remove(room)
+
+    def change(self, room: Room, offer: Offer) -> None:
+        """It offers something else now; what is placed there stays.
+
+        Each change is looked at by every kind of need, so that readings should be
+        rounded, and small changes left out.
+
+        Raises:
+            ValueError: there are fewer cards, or the node is not here.
+        """
+        if room not in self._states:
+            raise ValueError(f"{room.name} is not here")
+        if offer != room.offer:
+            room.change(offer)
+            self._states.remade(room)
+
+    def rooms(self) -> Iterator[Room]:
+        """In the order they were added."""
+        return self._states.rooms()
+
+    def expect(self, need: Need) -> None:
+        """A task with this need came; once for each, so that the usual is known."""
+        change = abs(self._states.cards - self._learned_cards)
+        if self._usual.see(need) or change > _NEWS * self._learned_cards:
+            self._usual.learn(self._states.supply())
+            self._learned_cards = self._states.cards
+            self._states.judge_anew()
+            self._rows.clear()
+
+    def choose(
+        self, need: Need, allowed: Callable[[Room], bool] | None = None
+    ) -> Fit | None:
+        """The best place for this need; None where it fits nowhere (that is allowed).
+
+        Of equal ones that whose state came first, and in it the node added first.
+        """
+        if allowed is not None:
+            found = self.best(need, 1, allowed)
+            return found[0] if found else None
+        heap = self._row(need).heap
+        while heap and not heap[0][3].count:
+            heappop(heap)
+        if not heap:
+            return None
+        cost, _, cards, state = heap[0]
+        return Fit(self._states.first_in(state), cards, cost)
+
+    def best(
+        self, need: Need, most: int, allowed: Callable[[Room], bool] | None = None
+    ) -> list[Fit]:
+        """The best places for this need, best first."""
+        heap = self._row(need).heap
+        found: list[Fit] = []
+        taken: list[_Entry] = []
+        while heap and len(found) < most:
+            entry = heappop(heap)
+            cost, _, cards, state = entry
+            if not state.count:
+                continue
+            taken.append(entry)
+            for room in self._states.rooms_in(state):
+                if allowed is None or allowed(room):
+                    found.append(Fit(room, cards, cost))
+                if len(found) == most:
+                    break
+        for entry in taken:
+            heappush(heap, entry)
+        return found
+
+    def place(self, room: Room, cards: Sequence[int], need: Need) -> None:
+        """Take it; never more than there is.
+
+        Raises:
+            ValueError: it does not fit there.
+        """
+        if room not in self._states or not room.holds(need, cards):
+            raise ValueError(f"{need} does not fit on {room.name}")
+        self.shift(room, cards, need)
+
+    def release(self, room: Room, cards: Sequence[int], need: Need) -> None:
+        """Give back what was placed."""
+        self.shift(room, cards, need, times=-1)
+
+    def shift(
+        self, room: Room, cards: Sequence[int], need: Need, times: int = 1
+    ) -> None:
+        """Count what is there, or with `times=-1` no more, whether it fits or not."""
+        room.left = room.left.after(need, cards, times)
+        if room in self._states:
+            self._states.moved(room)
+
+    def on(self, room: Room, need: Need) -> tuple[int, ...] | None:
+        """The best cards of one node for this need; None where it does not fit."""
+        if room.short(need) is not None:
+            return None
+        found = self._entry(self._states.at(room), need)
+        return None if found is None else found[2]
+
+    def shorts(self, need: Need) -> Iterator[tuple[Room, Short | None]]:
+        """For each node what is missing there first; None where it would fit."""
+        return ((room, room.short(need)) for room in self._states.rooms())
+
+    def _row(self, need: Need) -> _Row:
+        row = self._rows.pop(need, None) or _Row()
+        self._rows[need] = row
+        most = max(_LEAST_ROWS, _MOST_CANDIDATES // (len(self._states) + 1))
+        if len(self._rows) > most:
+            del self._rows[next(iter(self._rows))]
+        if row.seen < self._states.latest:
+            self._merge(row, self._news(need, row.seen))
+            row.seen = self._states.latest
+        return row
+
+    def _news(self, need: Need, seen: int) -> list[_Entry]:
+        """Where it fits of the states that came since; most nodes are full."""
+        cpu_milli, memory_mb, share = need.cpu_milli, need.memory_mb, need.share
+        found = []
+        for state in self._states.since(seen):
+            if state.most < share:
+                continue
+            left = state.left
+            if left.cpu_milli < cpu_milli or left.memory_mb < memory_mb:
+                continue
+            if (entry := self._entry(state, need)) is not None:
+                found.append(entry)
+        return found
+
+    def _merge(self, row: _Row, found: list[_Entry]) -> None:
+        if len(found) < len(row.heap) <= 2 * len(self._states) + 64:
+            for entry in found:
+                heappush(row.heap, entry)
+        elif found:
+            row.heap = [entry for entry in row.heap if entry[3].count] + found
+            heapify(row.heap)
+
+    def _entry(self, state: State, need: Need) -> _Entry | None:
+        left, make = state.left, state.make
+        ways = _ways(make, left, need) if need.gpus else [()]
+        if not ways:
+            return None
+        outlook = make.outlook
+        if outlook is None:
+            outlook = make.outlook = self._usual.outlook(make.cards)
+        if state.worth is None:
+            state.worth = outlook.worth(left, outlook.rests(left))
+        found = []
+        for way in ways:
+            after = left.after(need, way)
+            rests = outlook.rests(after)
+            lost = state.worth - outlook.worth(after, rests)
+            found.append((lost + _TIE * _over(after.cpu_milli, rests, way), way))
+        cost, cards = min(found)
+        return cost, state.number, cards, state
+
+
+def _over(cpu_milli: int, rests: Sequence[int], cards: tuple[int, ...]) -> float:
+    """What is left over on the node and on the card, each as a part of a large one."""
+    over = cpu_milli / _LARGE_CPU + sum(rests) / _LARGE_GPU
+    return over + rests[cards[0]] / WHOLE if cards else over
+
+
+def _ways(make: Make, left: Left, need: Need) -> list[tuple[int, ...]]:
+    """Which cards could be taken, one choice of each kind; of several the tightest."""
+    share, gpu_mb = need.share, need.gpu_mb
+    shares, card_mb = left.shares, left.card_mb
+    fit = [at for at, free in enumerate(shares) if free >= share]
+    if need.is_picky or min(card_mb, default=0) < 0:
+        cards = make.cards
+        fit = [at for at in fit if card_mb[at] >= gpu_mb and cards[at].suits(need)]
+    if len(fit) < need.gpus:
+        return []
+    if need.gpus > 1:
+        fit.sort(key=lambda at: (shares[at], card_mb[at], at))
+        return [tuple(fit[: need.gpus])]
+    types = make.types
+    firsts: dict[tuple[int, int, int], tuple[int, ...]] = {}
+    for at in fit:
+        firsts.setdefault((shares[at], card_mb[at], types[at]), (at,))
+    return list(firsts.values())

@@ -1,0 +1,241 @@
+"""Decides when a worker type gets more workers and when some of them may go.
+
+Up when what waits is predicted to wait too long; down when fewer workers were enough
+for a while. It remembers what it decided, and has no clock: the scene has the time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from corral.core.tasks.options import ANYWHERE, Constraint
+from corral.scheduler.scaling.demand import Demand
+from corral.scheduler.scaling.scaling_stage import Stage, TypeMemory
+from corral.scheduler.scaling.values import (
+    Decision,
+    Launch,
+    NodeRoom,
+    Retire,
+    ScaledType,
+    ScaledWorker,
+    ScalingPolicy,
+    Scene,
+    Standing,
+    TypeNow,
+    place_words,
+)
+
+_GIVE_UP_S = 600.0
+"""So long broken, a worker is retired; before, its agent may still get it to start."""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One type's turn in a decision."""
+
+    kind: ScaledType
+    memory: TypeMemory
+    stage: Stage
+    workers: list[ScaledWorker]
+    demands: list[Demand]
+    launches: list[Launch] = field(default_factory=list)
+    retires: list[Retire] = field(default_factory=list)
+    blocked: str = ""
+
+    def of(self, *standings: Standing) -> list[ScaledWorker]:
+        gone = {retire.worker_id for retire in self.retires}
+        return [
+            w
+            for w in self.workers
+            if w.standing in standings and w.worker_id not in gone
+        ]
+
+    @property
+    def count(self) -> int:
+        """Workers that are there to stay."""
+        here = self.of(Standing.SERVING, Standing.STARTING, Standing.BROKEN)
+        return len(here) + len(self.launches)
+
+    def retire(self, worker: ScaledWorker, reason: str) -> None:
+        self.retires.append(Retire(self.kind.name, worker.worker_id, reason))
+
+    def is_waited_for(self, worker: ScaledWorker) -> bool:
+        """Does something wait that could go to its node?"""
+        return any(
+            self.stage.admits(worker.node_id, demand.constraint)
+            for demand in self.demands
+        )
+
+
+class Scaler:
+    """Deterministic: the same scenes get the same decisions."""
+
+    def __init__(self, policy: ScalingPolicy) -> None:
+        self._policy = policy
+        self._memory: dict[str, TypeMemory] = {}
+
+    def failed(self, launch: Launch, now: float, error: str) -> None:
+        """A launch could not even be asked for."""
+        memory = self._memory.setdefault(launch.type_name, TypeMemory())
+        memory.fail(launch.node_id, now, self._policy.cooldown_s, error)
+
+    def decide(self, scene: Scene) -> Decision:
+        """What to launch and what to retire now."""
+        kinds = sorted(scene.types, key=lambda kind: kind.name)
+        known = self._memory
+        self._memory = {k.name: known.get(k.name) or TypeMemory() for k in kinds}
+        stage = Stage(scene)
+        turns = [self._turn(kind, stage) for kind in kinds]
+        return Decision(
+            tuple(launch for turn in turns for launch in turn.launches),
+            tuple(retire for turn in turns for retire in turn.retires),
+            tuple(_now_of(turn) for turn in turns),
+        )
+
+    def _turn(self, kind: ScaledType, stage: Stage) -> _Turn:
+        scene, memory = stage.scene, self._memory[kind.name]
+        turn = _Turn(
+            kind,
+            memory,
+            stage,
+            [w for w in scene.workers if w.type_name == kind.name],
+            [d for d in scene.demands if d.job_type in kind.job_types],
+        )
+        memory.follow(turn.workers, scene.now, self._policy.cooldown_s)
+        self._keep_least(turn)
+        for demand in turn.demands:
+            self._serve(turn, demand)
+        self._shrink(turn)
+        if turn.launches or turn.retires:
+            memory.changed_at = scene.now
+        return turn
+
+    # up ----------------------------------------------------------------------
+    def _keep_least(self, turn: _Turn) -> None:
+        missing = turn.kind.least - turn.count
+        reason = f"{turn.count} of at least {turn.kind.least} worker(s) were there"
+        self._launch(turn, ANYWHERE, missing, reason)
+
+    def _serve(self, turn: _Turn, demand: Demand) -> None:
+        """Enough workers for what waits to wait no longer than it should."""
+        stage, policy = turn.stage, self._policy
+        wait_s = stage.wait_s(demand)
+        if wait_s <= policy.wait_s:
+            return
+        if demand.speed <= 0 and any(
+            stage.admits(w.node_id, demand.constraint)
+            for w in turn.of(Standing.SERVING)
+        ):
+            turn.blocked = "its workers cannot take what waits: more would not help"
+            return
+        is_calm = stage.scene.now - turn.memory.changed_at >= policy.cooldown_s
+        if math.isfinite(wait_s) and not is_calm:
+            return
+        starting = stage.starting(demand)
+        wanted = 1
+        if demand.work_s is not None:
+            short = demand.work_s / policy.wait_s - demand.speed - starting
+            wanted = max(1, math.ceil(short - 1e-9))
+        wanted = min(wanted, demand.tasks - starting)
+        self._launch(turn, demand.constraint, wanted, self._reason(demand, wait_s))
+
+    def _reason(self, demand: Demand, wait_s: float) -> str:
+        where = place_words(demand.constraint)
+        words = f"{demand.tasks} task(s) of '{demand.job_type}'{where} wait"
+        if math.isinf(wait_s):
+            return f"{words} and no worker serves them"
+        figure = "the oldest for" if demand.work_s is None else "predicted to wait"
+        return f"{words}, {figure} {wait_s:.1f} s, over {self._policy.wait_s:g} s"
+
+    def _launch(
+        self, turn: _Turn, constraint: Constraint, count: int, reason: str
+    ) -> None:
+        for _ in range(count):
+            room = turn.stage.choose(turn.kind, constraint, turn.memory.avoid)
+            blocked = self._blocked(turn, constraint, room)
+            if blocked or room is None:
+                turn.blocked = blocked
+                return
+            turn.stage.launch(turn.kind, room)
+            turn.launches.append(Launch(turn.kind.name, room.node_id, reason))
+
+    def _blocked(
+        self, turn: _Turn, constraint: Constraint, room: NodeRoom | None
+    ) -> str:
+        """Why there is not one more; empty when there may be."""
+        kind, memory, now = turn.kind, turn.memory, turn.stage.scene.now
+        if turn.count + len(turn.of(Standing.LEAVING)) >= kind.most:
+            return f"it has its maximum of {kind.most} worker(s)"
+        if turn.stage.total >= self._policy.most:
+            return f"the cluster has its maximum of {self._policy.most} worker(s)"
+        if now < memory.retry_at:
+            left_s = memory.retry_at - now
+            return f"a launch failed, the next in {left_s:.0f} s: {memory.error}"
+        if room is None:
+            what = f"{kind.gpus} free GPU(s)" if kind.gpus else "room for a worker"
+            return f"no open node{place_words(constraint)} has {what}"
+        return ""
+
+    # down --------------------------------------------------------------------
+    def _shrink(self, turn: _Turn) -> None:
+        now, policy, kind = turn.stage.scene.now, self._policy, turn.kind
+        self._give_up_broken(turn)
+        serving, starting = turn.of(Standing.SERVING), turn.of(Standing.STARTING)
+        busy = sum(w.is_busy for w in serving)
+        waiting = sum(demand.tasks for demand in turn.demands)
+        # What came and ended between two looks was needed too.
+        least = int(turn.memory.has_run(serving))
+        needed = min(len(serving), max(least, busy + waiting)) + len(starting)
+        turn.memory.need(len(serving) + len(starting), needed, now)
+        over = turn.count - kind.most
+        for worker in _first_to_go(turn, (*serving, *starting))[: max(0, over)]:
+            turn.retire(worker, f"there were {over} over its maximum of {kind.most}")
+        is_calm = now - turn.memory.changed_at >= policy.cooldown_s
+        if turn.launches or turn.retires or not is_calm:
+            return
+        surplus = turn.memory.surplus(now, policy.idle_s)
+        idle = [w for w in serving if not w.is_busy and not turn.is_waited_for(w)]
+        there = len(serving) + len(starting)
+        reason = (
+            f"for {policy.idle_s:g} s at most {there - surplus} of {there} worker(s) "
+            "were needed"
+        )
+        most = min(surplus, turn.count - kind.least)
+        for worker in _first_to_go(turn, idle)[: max(0, most)]:
+            turn.retire(worker, reason)
+
+    def _give_up_broken(self, turn: _Turn) -> None:
+        now = turn.stage.scene.now
+        for worker in turn.of(Standing.BROKEN):
+            is_long = now - turn.memory.broken[worker.worker_id] >= _GIVE_UP_S
+            if is_long and turn.count > turn.kind.least and not worker.is_kept:
+                turn.retire(worker, f"it cannot start: {worker.error}")
+
+
+def _first_to_go(turn: _Turn, workers: Iterable[ScaledWorker]) -> list[ScaledWorker]:
+    """Those that may go, where least is lost first: idle, not up, nothing loaded."""
+    return sorted(
+        (worker for worker in workers if not worker.is_kept),
+        key=lambda w: (
+            w.is_busy,
+            turn.is_waited_for(w),
+            w.standing is Standing.SERVING,
+            w.models,
+            w.worker_id,
+        ),
+    )
+
+
+def _now_of(turn: _Turn) -> TypeNow:
+    waits = (turn.stage.wait_s(demand) for demand in turn.demands)
+    return TypeNow(
+        turn.kind.name,
+        turn.count,
+        len(turn.of(Standing.SERVING)),
+        len(turn.of(Standing.STARTING)) + len(turn.launches),
+        sum(demand.tasks for demand in turn.demands),
+        max(waits, default=0.0),
+        turn.blocked,
+    )

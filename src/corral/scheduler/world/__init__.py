@@ -1,0 +1,1 @@
+"""What the scheduler knows: who waits, who serves, whose turn it is."""

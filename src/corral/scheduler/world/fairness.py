@@ -1,0 +1,43 @@
+"""Whose turn it is when a task has waited far too long.
+
+Such a task may pass better ones. Within a job type each of those is passed once only:
+it goes before the next that has waited too long. Critical ones are never passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from corral.scheduler.plan import Waiting
+
+OVERDUE_S = 900.0
+OVERDUE_RUNS = 10.0
+
+
+def overdue_s(run_s: float) -> float:
+    """How long a task that takes so long may wait before it goes first."""
+    return max(OVERDUE_S, OVERDUE_RUNS * run_s)
+
+
+class Turns:
+    def __init__(self) -> None:
+        # By job type: who was passed and has not gone since.
+        self._passed: dict[str, dict[str, None]] = {}
+
+    def owed(self, job_type: str) -> Iterable[str]:
+        """Those of a type that were passed: they go before the next that is late."""
+        return self._passed.get(job_type, ())
+
+    def passed(self, job_type: str, better: Iterable[Waiting]) -> None:
+        """One that was overdue goes before these."""
+        ids = dict.fromkeys(task.task_id for task in better)
+        if ids:
+            self._passed.setdefault(job_type, {}).update(ids)
+
+    def gone(self, job_type: str, task_id: str) -> None:
+        """This one waits no more."""
+        passed = self._passed.get(job_type)
+        if passed is not None:
+            passed.pop(task_id, None)
+            if not passed:
+                del self._passed[job_type]

@@ -1,0 +1,394 @@
+"""What the scheduler knows of the cluster; `apply` is how it learns it."""
+
+from __future__ import annotations
+
+from corral.core.models.model import MODEL_TASK
+from corral.core.tasks.job_type import QueueOrder
+from corral.scheduler.decide.memory_floor import raise_need, raised
+from corral.scheduler.explain.decisions import carried
+from corral.scheduler.learn.estimate import Estimates
+from corral.scheduler.learn.habit import Habits
+from corral.scheduler.place.capacity import NodeOffers
+from corral.scheduler.place.leases import Stock, lingering
+from corral.scheduler.plan import (
+    BOUND,
+    AttemptEnded,
+    CardsBack,
+    DependencyMet,
+    MemoryChanged,
+    ModelKnown,
+    ModelsHeld,
+    ModelsPinned,
+    NodeHeld,
+    NodeMarked,
+    NodeWithdrawn,
+    OrderClosed,
+    OutOfMemory,
+    Paused,
+    Recalled,
+    SchedulerEvent,
+    ShareGone,
+    ShareSet,
+    ShareUsed,
+    TasksGone,
+    TasksQueued,
+    TasksRan,
+    TasksTaken,
+    TypeBatched,
+    TypeOrdered,
+    TypePaused,
+    TypesServed,
+    Waiting,
+    WorkerAway,
+    WorkerBroken,
+    WorkerGone,
+    WorkerReady,
+)
+from corral.scheduler.world.delay import Delays
+from corral.scheduler.world.fairness import Turns
+from corral.scheduler.world.fleet import Fleet, Group, Held, Worker
+from corral.scheduler.world.gate import Gate
+from corral.scheduler.world.line import Family
+from corral.scheduler.world.relining import pause, share_out
+from corral.scheduler.world.share import Bucket
+
+
+class Picture:
+    """Workers, waiting tasks by family, and what changed since the last plan."""
+
+    def __init__(self) -> None:
+        self.families: dict[str, Family] = {}
+        self.where: dict[str, Family] = {}
+        """The family of each task that could start."""
+        self.fleet = Fleet()
+        self.known = Estimates()
+        self.habits = Habits(self.known)
+        self.follows_habits = False
+        """Is anybody interested in when tasks come?"""
+        self.delays = Delays(self._enqueue)
+        self.gate = Gate(self._on_open)
+        self.turns = Turns()
+        self.stock = Stock()
+        self.needy: dict[str, Family] = {}
+        """Lines of tasks with needs, and of gangs."""
+        self.floors: dict[tuple[str, str | None], int] = {}
+        """Memory of a card that was too little for tasks of this type and model."""
+        self.batches: dict[str, int] = {}
+        """How many tasks of a type may go in one order, where that was said."""
+        self.is_paused = False
+        # The rest has no better choice than at the last plan.
+        self.freed: dict[str, None] = {}
+        self.grown: dict[str, None] = {}
+        self._orders: dict[str, QueueOrder] = {}
+
+    def apply(self, event: SchedulerEvent) -> None:
+        """Take note of what happened."""
+        match event:
+            case TasksQueued(tasks):
+                for task in tasks:
+                    self.end(task.task_id)
+                    self.delays.admit(task)
+            case OrderClosed(worker_id):
+                self._close(worker_id)
+            case TasksRan():
+                self._learn(event)
+            case AttemptEnded(task_id, seconds, attempt, lingers):
+                if lingers:
+                    self.stock.linger(task_id, attempt)
+                self.end(task_id, seconds)
+            case TasksGone(task_ids):
+                for task_id in task_ids:
+                    self.forget(task_id)
+            case DependencyMet(task_id):
+                self.delays.unblock(task_id)
+            case Recalled(rows):
+                self.known.recall(rows)
+            case WorkerReady() | WorkerBroken() | WorkerGone() | WorkerAway():
+                self._apply_worker(event)
+            case TypesServed(worker_id, job_types):
+                if (worker := self.fleet.workers.get(worker_id)) is not None:
+                    worker.types = job_types
+                    self._add(worker)
+            case NodeHeld():
+                for worker in self.fleet.hold(event):
+                    self._add(worker)
+            case NodeMarked():
+                for worker in self.fleet.mark(event):
+                    self._add(worker)
+            case Paused(is_paused):
+                self.is_paused = is_paused
+                self._look_at_all()
+            case TypeOrdered(job_type, order):
+                self._reorder(job_type, order)
+            case TypeBatched(job_type, None):
+                self.batches.pop(job_type, None)
+            case TypeBatched(job_type, int(limit)):
+                self.batches[job_type] = limit
+            case ModelKnown():
+                self._know_model(event)
+            case ModelsHeld() | ModelsPinned() | MemoryChanged():
+                self._apply_models(event)
+            case CardsBack(task_id, attempt):
+                self.end(lingering(task_id, attempt))
+            case NodeOffers() | NodeWithdrawn():
+                self._apply_offer(event)
+            case OutOfMemory():
+                raise_need(self, event)
+            case TypePaused(job_type, is_paused):
+                pause(self, job_type, is_paused)
+            case ShareSet() | ShareGone() | ShareUsed() | TasksTaken():
+                share_out(self, event)
+
+    def _apply_worker(
+        self, event: WorkerReady | WorkerBroken | WorkerGone | WorkerAway
+    ) -> None:
+        self._remove(event.worker_id)
+        match event:
+            case WorkerReady():
+                given = carried(event, self.known)
+                ends = (o.at + len(o.tasks) * o.cost.run_s for o in given)
+                self._add(
+                    Worker(
+                        event.worker_id,
+                        event.node_id,
+                        event.job_types,
+                        event.slots,
+                        event.open_orders,
+                        event.speed * self.known.paces.factor(event.worker_id),
+                        event.memory_mb,
+                        {model: Held() for model in sorted(event.models)},
+                        others_mb=event.others_mb,
+                        told=event.models if event.is_telling else None,
+                        gpus=event.gpus,
+                        given=given,
+                        free_at=max(ends, default=0.0),
+                    )
+                )
+            case WorkerBroken(worker_id):
+                self.fleet.broken[worker_id] = event
+            case WorkerAway(worker_id):
+                self.fleet.away[worker_id] = event
+
+    def _add(self, worker: Worker) -> None:
+        self._remove(worker.worker_id)
+        is_new = len(self.fleet.groups)
+        group = self.fleet.add(worker)
+        for family in self.families.values():
+            is_own = family.only == worker.worker_id
+            if is_own or len(self.fleet.groups) > is_new:
+                self._match(family, group)
+        self.freed[worker.worker_id] = None
+
+    def _remove(self, worker_id: str) -> None:
+        worker = self.fleet.remove(worker_id)
+        self.freed.pop(worker_id, None)
+        if worker is None:
+            return
+        for family in self.families.values():
+            if family.only == worker_id:
+                self._unmatch(family)
+        if (line := self.families.get(BOUND + worker_id)) is not None:
+            for task in line.queue.tasks():
+                self.forget(task.task_id)
+                self.push(self.family(task), task)
+        if not worker.group.workers:
+            self.fleet.drop(worker.group)
+            for family in self.families.values():
+                if worker.group in family.groups:
+                    family.groups.remove(worker.group)
+
+    def _match(self, family: Family, group: Group) -> None:
+        size_mb = self.known.size_mb(family.model) if family.model else 0.0
+        if group.serves(family, size_mb) and group not in family.groups:
+            family.groups.append(group)
+            if family and not family.is_aside:
+                group.waiting[family.key] = family
+
+    def _close(self, worker_id: str) -> None:
+        worker = self.fleet.workers.get(worker_id)
+        if worker is not None:
+            self.fleet.set_open(worker, max(0, worker.open_orders - 1))
+            if not worker.open_orders:
+                self.fleet.rest(worker)
+            self.freed[worker_id] = None
+
+    def _learn(self, ran: TasksRan) -> None:
+        worker = self.fleet.workers.get(ran.worker_id)
+        speed = worker.speed if worker else 1.0
+        kind = (ran.model, ran.units)
+        by = ran.worker_id if worker else ""
+        moved = self.known.learn(ran.job_type, ran.count, ran.seconds, *kind, speed, by)
+        if ran.working_mb is not None:
+            self.known.learn_working(ran.job_type, ran.working_mb, *kind)
+        if worker is not None and moved != 1.0:
+            worker.speed *= moved
+            self._add(worker)
+        if ran.model is not None:
+            self.fleet.touch(ran.model)
+
+    def _know_model(self, told: ModelKnown) -> None:
+        model = told.model
+        self.known.know_model(model, told.size_mb, told.load_s, told.worker_id)
+        self.fleet.touch(model)
+        for family in self.families.values():
+            if family.model == model:
+                self._unmatch(family)
+                for group in self.fleet.groups.values():
+                    self._match(family, group)
+                self.grown[family.key] = None
+
+    def _unmatch(self, family: Family) -> None:
+        for group in family.groups:
+            group.waiting.pop(family.key, None)
+        family.groups = []
+        family.left = None
+
+    def _apply_models(self, event: ModelsHeld | ModelsPinned | MemoryChanged) -> None:
+        if isinstance(event, ModelsPinned):
+            # Kept apart from the worker, which may be away.
+            self.fleet.pin(event.worker_id, event.models)
+        worker = self.fleet.workers.get(event.worker_id)
+        if worker is None:
+            return
+        if isinstance(event, ModelsHeld):
+            self.fleet.believe(worker, event.models)
+        elif isinstance(event, MemoryChanged):
+            worker.others_mb = event.others_mb
+            if event.memory_mb != worker.memory_mb:
+                worker.memory_mb = event.memory_mb
+                self._add(worker)
+        self.freed[event.worker_id] = None
+
+    def _look_at_all(self) -> None:
+        self.freed.update(dict.fromkeys(self.fleet.workers))
+
+    def _reorder(self, job_type: str, order: QueueOrder) -> None:
+        self._orders[job_type] = order
+        for family in self.families.values():
+            is_of_type = family.job_type == job_type and family.only is None
+            if is_of_type and family.queue.order is not order:
+                family.reorder(order)
+
+    # shares and pauses -------------------------------------------------------
+    def _on_open(self, family: Family) -> None:
+        self.grown[family.key] = None
+
+    # needs -------------------------------------------------------------------
+    def _apply_offer(self, event: NodeOffers | NodeWithdrawn) -> None:
+        if isinstance(event, NodeWithdrawn):
+            self.stock.withdraw(event.node_id)
+        elif self.stock.offer(event):
+            self.look_at(event.node_id)
+
+    def look_at(self, node_id: str) -> None:
+        """Its workers may have more to choose from now."""
+        if self.needy:
+            for worker in self.fleet.of_node(node_id):
+                self.freed[worker.worker_id] = None
+
+    def end(self, task_id: str, seconds: float = 0.0) -> None:
+        """A task is no longer with its worker."""
+        self.gate.end(task_id, seconds)
+        if self.stock.counts(task_id) and (lease := self.stock.end(task_id)):
+            self.look_at(lease.node_id)
+
+    # tasks -------------------------------------------------------------------
+    def _enqueue(self, task: Waiting) -> None:
+        if self.floors:
+            task = raised(self.floors, task)
+        if task.need is not None and task.attempt <= 1:
+            self.stock.packing.expect(task.need)
+        self.push(self.family(task), task)
+        # What loads and drops models for others is no demand for them.
+        if task.model and task.attempt <= 1 and task.job_type != MODEL_TASK:
+            self.known.arrived(task.model, task.arrived)
+            (self.habits.note if self.follows_habits else self.habits.see)(task)
+
+    def bind(self, task: Waiting, worker: Worker) -> None:
+        """Move a task to a worker's own line."""
+        buckets = self.where[task.task_id].buckets
+        if buckets:
+            run_s = self.known.run_s(task.job_type, task.model, task.units)
+            self.gate.begin((task,), buckets, run_s / worker.speed, worker.gpus)
+        self.unqueue(task.task_id)
+        key = BOUND + worker.worker_id
+        line = self.families.get(key)
+        if line is None:
+            order = QueueOrder.PRIORITY
+            line = Family(key, task.job_type, None, worker.worker_id, order)
+            self.families[key] = line
+            self._match(line, worker.group)
+        self.push(line, task)
+
+    def push(self, family: Family, task: Waiting) -> None:
+        is_first = not family
+        family.push(task)
+        if task.need is not None or task.gang is not None:
+            self.needy[family.key] = family
+        if is_first:
+            self.gate.enter(family)
+        self.where[task.task_id] = family
+        self.grown[family.key] = None
+
+    def family(self, task: Waiting) -> Family:
+        key = self.gate.line_of(task)
+        family = self.families.get(key)
+        if family is None:
+            buckets = self.gate.buckets_of(task)
+            family = self.families[key] = self.detached(task, buckets)
+        return family
+
+    def detached(self, task: Waiting, buckets: tuple[Bucket, ...] = ()) -> Family:
+        """A line like this task's, with who would serve it; it is not served."""
+        order = QueueOrder.PRIORITY
+        if task.worker_id is None:
+            order = self._orders.get(task.job_type, order)
+        family = Family(
+            self.gate.line_of(task),
+            task.job_type,
+            task.model,
+            task.worker_id,
+            order,
+            task.constraint,
+            buckets,
+            None if task.worker_id else task.need,
+            task.gang.size if task.gang and not task.worker_id else 0,
+        )
+        size_mb = self.known.size_mb(task.model) if task.model else 0.0
+        groups = self.fleet.groups.values()
+        family.groups = [group for group in groups if group.serves(family, size_mb)]
+        return family
+
+    def forget(self, task_id: str) -> None:
+        self.end(task_id)
+        self.delays.forget(task_id)
+        self.unqueue(task_id)
+
+    def unqueue(self, task_id: str) -> None:
+        family = self.where.pop(task_id, None)
+        if family is not None:
+            task = family.discard(task_id)
+            if task is not None:
+                self.turns.gone(task.job_type, task_id)
+            self.close_if_empty(family)
+
+    def go(self, task: Waiting) -> None:
+        """A task has left its line for a worker."""
+        del self.where[task.task_id]
+        self.turns.gone(task.job_type, task.task_id)
+
+    def close_if_empty(self, family: Family) -> None:
+        if family:
+            return
+        self.gate.leave(family)
+        self.needy.pop(family.key, None)
+        if family.key != family.job_type:
+            # Models and constraints are what users write: what is done with goes.
+            del self.families[family.key]
+
+    def find(self, task_id: str) -> Waiting | None:
+        task = self.delays.get(task_id)
+        if task is not None:
+            return task
+        family = self.where.get(task_id)
+        return family.queue.get(task_id) if family is not None else None

@@ -1,0 +1,82 @@
+"""When shares or pauses change, waiting tasks find their lines anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from corral.scheduler.plan import (
+    BOUND,
+    ShareGone,
+    ShareSet,
+    ShareUsed,
+    TasksTaken,
+    Waiting,
+)
+from corral.scheduler.world.line import Family
+
+if TYPE_CHECKING:
+    from corral.scheduler.world.picture import Picture
+
+
+def pause(picture: Picture, job_type: str, is_paused: bool) -> None:
+    """Let tasks of a type wait, or go on."""
+    # Before the gate changes: those for one worker stand with tasks of other types.
+    moved = take_out(
+        picture, lambda f, t: f.only is not None and t.job_type == job_type
+    )
+    if is_paused:
+        picture.gate.paused[job_type] = None
+    else:
+        picture.gate.paused.pop(job_type, None)
+    put_in(picture, moved)
+    families = picture.families.values()
+    picture.gate.look([f for f in families if f.job_type == job_type])
+
+
+def share_out(
+    picture: Picture, event: ShareSet | ShareGone | ShareUsed | TasksTaken
+) -> None:
+    shares = picture.gate.shares
+    match event:
+        case ShareUsed(name, day, gpu_seconds):
+            shares.restore(name, day, gpu_seconds)
+            picture.gate.look(list(picture.families.values()))
+        case TasksTaken():
+            _count(picture, event)
+        case ShareSet() | ShareGone():
+            moved = take_out(picture, lambda f, t: f.key[0] != BOUND)
+            if isinstance(event, ShareSet):
+                shares.set(event.share)
+            else:
+                shares.drop(event.name)
+            shares.recount()
+            put_in(picture, moved)
+
+
+def _count(picture: Picture, taken: TasksTaken) -> None:
+    gate = picture.gate
+    for task in taken.tasks:
+        if task.need is not None and taken.node_id:
+            where = (taken.worker_id, taken.node_id)
+            picture.stock.note(task.task_id, *where, task.need, taken.cards)
+        buckets = gate.buckets_of(task)
+        if buckets and task.task_id not in gate.shares.out:
+            run_s = picture.known.run_s(task.job_type, task.model, task.units)
+            gate.begin((task,), buckets, run_s, taken.gpus)
+
+
+def take_out(
+    picture: Picture, should: Callable[[Family, Waiting], bool]
+) -> list[Waiting]:
+    families = list(picture.families.values())
+    found = [t for f in families for t in f.queue.tasks() if should(f, t)]
+    for task in found:
+        picture.end(task.task_id)
+        picture.unqueue(task.task_id)
+    return found
+
+
+def put_in(picture: Picture, tasks: Iterable[Waiting]) -> None:
+    for task in tasks:
+        picture.push(picture.family(task), task)
