@@ -29,7 +29,8 @@ APT_INSTALL := apt-get install -y -qq -o DPkg::Lock::Timeout=300
 
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
-QUICK_TESTS := tests/test_house.py tests/unit tests/contract
+QUICK_TESTS := $(addprefix tests/,test_house.py test_ratchets.py test_practice.py \
+	unit contract)
 # Long ones that show what shorter tests touch, too: `make proofs`, before a release.
 PROOFS := tests/acceptance/test_examples.py tests/acceptance/test_script_chaos.py \
 	tests/integration/test_embedded_pythons.py tests/load/test_api_endpoints.py
@@ -118,6 +119,11 @@ test: ## what check does, then the tests on real clusters
 	wait $$boxes || box=$$?; cat $(BOX_LOG); \
 	[ $$slow = 0 ] || tools/again.sh $(CACHE)/slow $(PYTEST) $(SLOW_TESTS); \
 	[ $$box = 0 ] || tools/again.sh $(CACHE)/boxes $(PYTEST) $(BOXES)
+
+# What tests/test_house.py reads: no test file may be left out.
+.PHONY: print-tests
+print-tests:
+	@printf '%s\n' $(QUICK_TESTS) $(SLOW_TESTS) $(BOXES) $(PROOFS) $(LLAMA_TEST)
 
 .PHONY: proofs
 proofs: setup-dev system ## examples, chaos among scripts, other Pythons, load (2 min)
