@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.meter import BenchError
-from corral.scheduler.plan import Waiting
+from corral.scheduler.events import Waiting
 from corral.scheduler.policy import Policy
 from corral.sim.machine import parse_fleet, speed_of
 from corral.sim.measure import SLO, quantile

@@ -14,17 +14,17 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     AttemptEnded,
     ModelKnown,
     OrderClosed,
-    PlannedOrder,
     SchedulerEvent,
     TasksQueued,
     TasksRan,
     Waiting,
     WorkerReady,
 )
+from corral.scheduler.plan import PlannedOrder
 from corral.scheduler.scheduler import Policy, Scheduler
 
 SIZES = (100, 1_000, 10_000)

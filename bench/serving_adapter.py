@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     ModelKnown,
     OrderClosed,
     TasksQueued,

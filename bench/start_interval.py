@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.serving_adapter import Corral
-from corral.scheduler.explain.forecast import Start
+from corral.scheduler.explain.values import Start
 
 
 class Foretelling(Corral):

@@ -13,7 +13,7 @@ from fastapi import Request, Response
 
 from corral.core.access.key import Key, Scope
 from corral.errors import AuthError, Forbidden, InvalidField, InvalidJson, RateLimited
-from corral.manager.access.keys import Bucket
+from corral.manager.access.rate_limit import Bucket
 from corral.manager.app import Manager
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from time import perf_counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from corral.api.http_meter import HttpMeter
-from corral.core.tasks.trace import Trace, read_trace
+from corral.core.tasks.options import Trace, read_trace
 from corral.errors import TooLarge
 from corral.log_line import bound
 

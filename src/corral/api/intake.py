@@ -16,11 +16,9 @@ from corral.api.deps import wrong_field
 from corral.api.model import BatchIn, TaskIn
 from corral.api.salvage import split_rows
 from corral.core.models.model import MODEL_TASK
-from corral.core.tasks.gang import gang_label
 from corral.core.tasks.job_type import check_name, check_not_own
 from corral.core.tasks.needs import needs_label, read_needs
-from corral.core.tasks.options import labels_for
-from corral.core.tasks.profile import profile_label
+from corral.core.tasks.options import gang_label, labels_for, profile_label
 from corral.core.tasks.result_cache import no_cache_label
 from corral.core.tasks.script import JOB_TYPE as SCRIPT
 from corral.core.tasks.script import read_script

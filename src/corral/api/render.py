@@ -33,13 +33,11 @@ from corral.core.nodes.node import Hold, Node, Sample, Window
 from corral.core.nodes.version import fit
 from corral.core.nodes.worker import REST_STATE
 from corral.core.tasks.environment import to_plain
-from corral.core.tasks.gang import gang_of
 from corral.core.tasks.needs import NOTHING, need_of, plain
-from corral.core.tasks.options import ANYWHERE, constraint_of
+from corral.core.tasks.options import ANYWHERE, constraint_of, gang_of, trace_of
 from corral.core.tasks.result_cache import cached_from
 from corral.core.tasks.share import PREEMPTIBLE, group_of
 from corral.core.tasks.task import Attempt, State, Task, TaskError
-from corral.core.tasks.trace import trace_of
 from corral.core.tasks.webhook import public, urls_of
 from corral.manager.app import Manager
 from corral.manager.cluster import gpus
@@ -48,7 +46,7 @@ from corral.manager.nodes.holds import scheduling
 from corral.manager.nodes.windows import next_start
 from corral.manager.tasks.explain import expected_s, expected_start
 from corral.manager.tasks.submit import Accepted
-from corral.scheduler.explain.forecast import Start
+from corral.scheduler.explain.values import Start
 
 
 def status_of(state: State) -> str:

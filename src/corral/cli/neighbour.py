@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from corral.errors import SettingsError
 
 if TYPE_CHECKING:
-    from corral.manager.otlp import TraceConfig
     from corral.manager.outbound.task_service import NeighbourConfig
+    from corral.manager.tracing import TraceConfig
     from corral.settings import Settings
 
 _HEADER = re.compile(r"([\w-]+) *= *([ -~]*)", re.ASCII)
@@ -33,7 +33,7 @@ def neighbour_config(config: Settings) -> NeighbourConfig | None:
 
 def trace_config(config: Settings) -> TraceConfig | None:
     """The collector to send traces to, when one is named."""
-    from corral.manager.otlp import TraceConfig
+    from corral.manager.tracing import TraceConfig
 
     if config.otlp_endpoint is None:
         return None

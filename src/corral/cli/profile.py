@@ -12,7 +12,7 @@ from corral.cli import argument, show
 from corral.cli.connect import connect
 from corral.cli.group import takes
 from corral.cli.run import follow
-from corral.core.tasks.profile import MEMORY, PYTHON, TORCH
+from corral.core.tasks.options import MEMORY, PYTHON, TORCH
 
 if TYPE_CHECKING:
     from corral.client import Client, TaskOptions

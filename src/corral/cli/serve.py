@@ -212,7 +212,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
     from corral.cli.serve_models import source_config
     from corral.cli.serve_scaling import scaling_config
     from corral.core.tasks.retry import RetryPolicy
-    from corral.manager.access.keys import Limits
+    from corral.manager.access.rate_limit import Limits
     from corral.manager.config import ManagerConfig
     from corral.manager.models.memory import ModelConfig
     from corral.scheduler.scheduler import Policy

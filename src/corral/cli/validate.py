@@ -12,8 +12,8 @@ import typer
 
 from corral.cli import fault, progress, show
 from corral.cli.connect import connect
-from corral.core.tasks.canary import CANARY
 from corral.core.tasks.job_status import ONLY_ON
+from corral.core.tasks.job_type import CANARY
 from corral.errors import CorralError
 
 if TYPE_CHECKING:

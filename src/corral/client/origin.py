@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from corral.core.tasks.trace import NO_TRACE, Trace, read_trace
+from corral.core.tasks.options import NO_TRACE, Trace, read_trace
 
 
 def _nobody() -> Trace:

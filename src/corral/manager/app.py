@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import datetime
 
 from corral.core.tasks.task import State, Task
@@ -15,21 +16,19 @@ from corral.manager.access.sessions import Sessions
 from corral.manager.alerts.alarm import Alarm
 from corral.manager.alerts.snapshot import Picture
 from corral.manager.clock import Clock, new_id
-from corral.manager.cluster.state import Cluster
+from corral.manager.cluster.state import Cluster, NodeLink
+from corral.manager.cluster.waiters import Bells
 from corral.manager.config import ManagerConfig
 from corral.manager.events.history import Feed
 from corral.manager.events.live import Live
 from corral.manager.feature import Loop
-from corral.manager.gateway.apps import Gateway
+from corral.manager.gateway.apps import Gateway, OwnWorkers
 from corral.manager.gateway.calls import Calling
-from corral.manager.gateway.own_worker import OwnWorkers
 from corral.manager.insight.charts import THIN_PERIOD_S, History
 from corral.manager.insight.journal import scheduler_of
-from corral.manager.loading import load
 from corral.manager.models.catalogue import Catalogue
 from corral.manager.models.memory import Models
-from corral.manager.models.placement import Rebalancing
-from corral.manager.models.prefetching import Prefetching
+from corral.manager.models.placement import Prefetching, Rebalancing
 from corral.manager.nodes.holds import Holding
 from corral.manager.nodes.labels import Marking
 from corral.manager.nodes.leave import Leaving
@@ -41,7 +40,7 @@ from corral.manager.outbound.task_webhooks import Notifying
 from corral.manager.outbound.webhook import NotifyConfig
 from corral.manager.output.artifacts import Keeping
 from corral.manager.output.exec import Execs
-from corral.manager.output.logs import Bells, Following
+from corral.manager.output.logs import Following
 from corral.manager.output.stream import SWEEP_S, Streaming
 from corral.manager.queues.job_types import JobTypes
 from corral.manager.queues.schedules import Schedules
@@ -60,14 +59,47 @@ from corral.manager.tracing import Tracing
 from corral.manager.upkeep.clear import Clearing
 from corral.manager.upkeep.objects import Garbage
 from corral.manager.upkeep.rescue import Rescue
-from corral.manager.workers.lifecycle import Restarting
+from corral.manager.workers.lifecycle import Restarting, Stopping
 from corral.manager.workers.registry import Registry
 from corral.manager.workers.scaling import Autoscaling
-from corral.manager.workers.stopping import Stopping
 from corral.manager.workers.types import WorkerTypes
-from corral.scheduler.plan import Paused, Reason
+from corral.scheduler.events import Paused
+from corral.scheduler.plan import Reason
 from corral.store.base import Store
 from corral.store.objects import ObjectStore, in_memory
+
+# What a manager takes up from the store when it begins to lead.
+
+log = logging.getLogger(__name__)
+
+
+async def load(boss: Manager) -> None:
+    """Let memory have the live part of the store."""
+    cluster, store, now = boss.cluster, boss.store, boss.clock.monotonic()
+    for job_type in await store.job_types():
+        cluster.set_job_type(job_type)
+    await boss.gateway.load()
+    cluster.worker_types = {t.name: t for t in await store.worker_types()}
+    for node in await store.nodes():
+        # Every lease gets a fresh grace: silence was ours, not theirs.
+        # The former self's versions must not come again for another wish.
+        version = cluster.term << 20
+        cluster.nodes[node.id] = NodeLink(node, now, desired_version=version)
+    for worker in await store.workers():
+        cluster.add_worker(worker)
+    await boss.sharing.load()
+    live = await store.live_tasks()
+    cluster.tasks = {t.id: t for t in live}
+    homeless = [task for task in live if not boss.rescue.take_over(task)]
+    # Before anything is planned: what was held stays so.
+    boss.holding.load()
+    await boss.models.load()
+    await boss.catalogue.load()
+    await boss.caching.load()
+    await boss.learning.load()
+    await boss.dispatching.give_up(homeless)
+    await boss.rescue.resolve()
+    log.info("loaded %d live tasks, term %d", len(live), cluster.term)
 
 
 class Manager:

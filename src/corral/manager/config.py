@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from corral.core.tasks.retry import RetryPolicy
-from corral.manager.access.keys import Limits
+from corral.manager.access.rate_limit import Limits
 from corral.manager.alerts.alerts import AlertConfig
 from corral.manager.events.broadcast import LiveConfig
 from corral.manager.models.memory import ModelConfig
 from corral.manager.models.sources import SourceConfig
 from corral.manager.nodes.liveness import Liveness
 from corral.manager.nodes.master import MasterConfig
-from corral.manager.otlp import TraceConfig
 from corral.manager.outbound.address import GatewayConfig
 from corral.manager.outbound.task_service import NeighbourConfig
+from corral.manager.tracing import TraceConfig
 from corral.manager.workers.scaling import ScalingConfig
 from corral.scheduler.scheduler import Policy
 from corral.store.base import Retention

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from corral.errors import SchedulingError
-from corral.scheduler.plan import TasksQueued, Waiting, WorkerReady
+from corral.scheduler.events import TasksQueued, Waiting, WorkerReady
 from corral.scheduler.scheduler import Scheduler
 
 

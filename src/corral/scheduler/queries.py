@@ -6,16 +6,16 @@ from collections import Counter
 
 from corral.core.insight.learned import Figure, Learned
 from corral.scheduler.decide.cost import Smith
-from corral.scheduler.decide.memory_floor import raised
+from corral.scheduler.events import NodeOffers, Waiting
 from corral.scheduler.explain.explain import MOST_WORKERS, Explaining
-from corral.scheduler.explain.forecast import Forecasts, Start
-from corral.scheduler.explain.values import Explanation
-from corral.scheduler.place.capacity import NodeOffers
+from corral.scheduler.explain.forecast import Forecasts
+from corral.scheduler.explain.values import Explanation, Start
 from corral.scheduler.place.leases import Lease
-from corral.scheduler.plan import Reason, Waiting
+from corral.scheduler.plan import Reason
 from corral.scheduler.policy import AHEAD, Policy
 from corral.scheduler.scaling.demand import Demand, demands
 from corral.scheduler.world.fleet import Worker
+from corral.scheduler.world.line_changes import raised
 from corral.scheduler.world.picture import Picture
 from corral.scheduler.world.share import Bucket
 

@@ -16,22 +16,17 @@ from corral.scheduler.decide.cost import Cost, Smith, quick
 from corral.scheduler.decide.order import Ordering
 from corral.scheduler.decide.preempt import Preemption
 from corral.scheduler.decide.strategies import STRATEGIES, bind
+from corral.scheduler.events import SchedulerEvent, Waiting
 from corral.scheduler.explain.decisions import Decisions
 from corral.scheduler.explain.explain import Explaining
 from corral.scheduler.explain.forecast import Forecasts
 from corral.scheduler.models.prefetch import Prefetch, Prefetching
 from corral.scheduler.models.rebalance import Move, Rebalancing, Strategy
-from corral.scheduler.plan import (
-    Plan,
-    PlannedOrder,
-    SchedulerEvent,
-    Stop,
-    Waiting,
-)
+from corral.scheduler.plan import Plan, PlannedOrder, Stop
 from corral.scheduler.policy import AHEAD
 from corral.scheduler.policy import Policy as Policy
 from corral.scheduler.queries import Answers
-from corral.scheduler.world.again import Again
+from corral.scheduler.world.fairness import Again
 from corral.scheduler.world.fleet import Worker
 from corral.scheduler.world.line import Family
 from corral.scheduler.world.picture import Picture

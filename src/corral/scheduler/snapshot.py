@@ -14,7 +14,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from corral.errors import InvalidField
-from corral.scheduler.explain.recent import Recent
+from corral.scheduler.explain.decisions import Recent
 
 Line = list[Any]
 """A kind, and what it holds; another line is named by `[number]`."""

@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from corral.errors import InvalidField
-from corral.scheduler.place.capacity import NodeOffers
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     AttemptEnded,
     ModelKnown,
     NodeMarked,
+    NodeOffers,
     TasksGone,
     TasksQueued,
     TasksRan,

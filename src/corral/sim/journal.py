@@ -9,7 +9,8 @@ from typing import Any, get_args
 import msgspec
 
 from corral.errors import InvalidField
-from corral.scheduler.plan import Plan, SchedulerEvent
+from corral.scheduler.events import SchedulerEvent
+from corral.scheduler.plan import Plan
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
 from corral.scheduler.snapshot import Line, restore

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from corral.errors import InvalidField
-from corral.scheduler.place.capacity import NodeOffers
+from corral.scheduler.events import NodeOffers
 
 _PART = re.compile(
     r"(?:(?P<count>[1-9]\d{0,4})x)?(?P<memory>\d+(?:\.\d+)?)GB"

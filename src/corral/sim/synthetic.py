@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from corral.scheduler.plan import Waiting
+from corral.scheduler.events import Waiting
 from corral.sim.workload import GENERATE, Arrival, Model, Workload, workload
 
 TASKS = 5_000

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from corral.errors import InvalidField
-from corral.scheduler.plan import Waiting
+from corral.scheduler.events import Waiting
 from corral.sim.workload import GENERATE, Arrival, Model, Workload, workload
 
 SLICE = "genai_requests.csv.gz"

@@ -13,21 +13,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from corral.core.models.model import MODEL_TASK
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     AttemptEnded,
     DependencyMet,
     ModelKnown,
     NodeMarked,
     OrderClosed,
-    Plan,
     SchedulerEvent,
-    Stop,
     TasksQueued,
     TasksRan,
     Waiting,
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.plan import Plan, Stop
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
 from corral.sim.machine import Machine

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from corral.scheduler.plan import PlannedOrder, Waiting
+from corral.scheduler.events import Waiting
+from corral.scheduler.plan import PlannedOrder
 from corral.sim.machine import Machine
 from corral.sim.workload import Arrival, Model
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from corral.errors import InvalidField
-from corral.scheduler.plan import Waiting
+from corral.scheduler.events import Waiting
 
 FIRST_S = 1e-6
 """When the first task comes; 0 would read as a time nobody knows."""

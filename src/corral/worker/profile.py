@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from corral.core.tasks.profile import MEMORY, TORCH
+from corral.core.tasks.options import MEMORY, TORCH
 
 TEXT = "profile.txt"
 _ROWS = 60

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from corral.client import origin
-from corral.core.tasks.trace import Trace
+from corral.core.tasks.options import Trace
 from corral.worker.base import Context, at_hand
 
 _tasks: Sequence[Context] = ()

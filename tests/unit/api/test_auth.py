@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from corral.core.access.key import Scope
-from corral.manager.access.keys import Limits
+from corral.manager.access.rate_limit import Limits
 from corral.manager.config import ManagerConfig
 from corral.store.base import AuditRow
 from tests.unit.api.routes_of import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from corral.core.tasks.canary import CANARY
 from corral.core.tasks.job_status import ONLY_ON
+from corral.core.tasks.job_type import CANARY
 from tests.unit.api.world import World, fault
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.manager.access.keys import Limits
+from corral.manager.access.rate_limit import Limits
 from tests.unit.api.hanging import Listener
 from tests.unit.api.world import (
     CONFIG,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from corral.core.tasks.canary import CANARY
 from corral.core.tasks.job_status import ONLY_ON
+from corral.core.tasks.job_type import CANARY
 from tests.unit.cli.conftest import Corral
 from tests.unit.client.stand_in import Answer, Seen, StandIn
 

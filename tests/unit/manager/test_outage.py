@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from corral.core.tasks.task import State
-from corral.scheduler.plan import Paused
+from corral.scheduler.events import Paused
 from tests.unit.api.world import World, declared, fault, outcome, quiet, said
 
 # Redis -----------------------------------------------------------------------

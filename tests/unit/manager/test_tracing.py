@@ -12,7 +12,7 @@ import pytest
 
 from corral.cli.neighbour import trace_config
 from corral.errors import SettingsError
-from corral.manager.otlp import TraceConfig
+from corral.manager.tracing import TraceConfig
 from corral.settings import load
 from tests.trace_collector import Collector, Seen, trace_collector
 from tests.unit.api.world import (

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from corral.scheduler.explain.values import Change, Explanation
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     SchedulerEvent,
     TasksQueued,
     Waiting,
 )
+from corral.scheduler.explain.values import Change, Explanation
 from corral.scheduler.scheduler import Scheduler
 
 NOW = 1000.0

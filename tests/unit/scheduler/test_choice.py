@@ -6,7 +6,7 @@ import pytest
 
 from corral.errors import SchedulingError
 from corral.scheduler.choice import schedule_task
-from corral.scheduler.plan import Waiting, WorkerReady
+from corral.scheduler.events import Waiting, WorkerReady
 
 TASK = Waiting("t", 1, "echo", 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from corral.core.tasks.share import Share
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     ModelKnown,
     ModelsPinned,
     NodeHeld,

@@ -7,18 +7,18 @@ import random
 import pytest
 
 from corral.core.insight.learned import SPEED, Figure
-from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     ModelKnown,
     ModelsHeld,
     OrderClosed,
-    PlannedOrder,
     Recalled,
     TasksQueued,
     TasksRan,
     Waiting,
     WorkerReady,
 )
+from corral.scheduler.learn.estimate import Estimates
+from corral.scheduler.plan import PlannedOrder
 from corral.scheduler.scheduler import Policy, Scheduler
 
 TYPE = "render"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     MemoryChanged,
     ModelKnown,
     ModelsHeld,
     ModelsPinned,
     OrderClosed,
-    PlannedOrder,
     TasksQueued,
     Waiting,
     WorkerReady,
 )
+from corral.scheduler.plan import PlannedOrder
 from corral.scheduler.scheduler import Policy, Scheduler
 
 TYPE = frozenset({"draw"})

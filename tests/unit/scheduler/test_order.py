@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     DependencyMet,
     ModelKnown,
     OrderClosed,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     OrderClosed,
     TasksQueued,
     TypePaused,

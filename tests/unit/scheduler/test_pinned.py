@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from corral.core.tasks.job_type import QueueOrder
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     OrderClosed,
-    Plan,
     TasksQueued,
     TypeOrdered,
     TypesServed,
@@ -14,6 +13,7 @@ from corral.scheduler.plan import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.plan import Plan
 from corral.scheduler.scheduler import Scheduler
 
 NOW = 1000.0

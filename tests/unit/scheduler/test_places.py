@@ -6,12 +6,10 @@ from typing import Any
 
 from corral.core.tasks.job_type import QueueOrder
 from corral.core.tasks.options import Constraint
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     NodeHeld,
     NodeMarked,
     OrderClosed,
-    Plan,
-    Reason,
     TasksGone,
     TasksQueued,
     TasksRan,
@@ -21,6 +19,7 @@ from corral.scheduler.plan import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.plan import Plan, Reason
 from corral.scheduler.scheduler import Scheduler
 
 NOW = 1000.0

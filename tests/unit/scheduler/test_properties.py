@@ -6,11 +6,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     DependencyMet,
     OrderClosed,
     Paused,
-    Plan,
     SchedulerEvent,
     TasksGone,
     TasksQueued,
@@ -20,6 +19,7 @@ from corral.scheduler.plan import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.plan import Plan
 from corral.scheduler.scheduler import Policy, Scheduler
 
 TYPES = ["a", "b", "c"]

@@ -11,7 +11,7 @@ import pytest
 
 from corral.core.tasks.options import Constraint
 from corral.errors import InvalidField
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     ModelKnown,
     NodeMarked,
     OrderClosed,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from corral.core.tasks.share import Share
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     AttemptEnded,
     OrderClosed,
     SchedulerEvent,

@@ -17,7 +17,7 @@ from corral.core.tasks.job_type import QueueOrder
 from corral.core.tasks.options import Constraint
 from corral.errors import InvalidField
 from corral.manager.insight.journal import RecordedScheduler
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     DependencyMet,
     ModelKnown,
     ModelsHeld,

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.core.tasks.options import Constraint
-from corral.scheduler.plan import Plan, PlannedOrder, Waiting
+from corral.scheduler.events import Waiting
+from corral.scheduler.plan import Plan, PlannedOrder
 from corral.scheduler.scheduler import Policy, Scheduler
 from corral.sim.machine import Machine, failing, parse_fleet
 from corral.sim.measure import figures

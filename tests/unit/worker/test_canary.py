@@ -8,7 +8,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from corral.core.tasks.canary import CANARY
+from corral.core.tasks.job_type import CANARY
 from corral.worker.frame import Item
 from tests.unit.worker.conftest import SAMPLES, Bench, item, value
 

@@ -10,7 +10,7 @@ from corral.api import model
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.core.access.key import Scope
-from corral.manager.nodes import heartbeat as breakers
+from corral.manager.nodes.heartbeat import reset_breakers
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
@@ -29,7 +29,7 @@ Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
 async def reset(node_id: str, request: Request, who: Operator) -> Response:
     wanted = await read(request, model.BreakerResetIn)
     manager = who.manager
-    done = await breakers.reset(
+    done = await reset_breakers(
         manager.registry, manager.restarting, node_id, wanted.key
     )
     who.note("breaker.reset", node_id, keys=sorted(done))

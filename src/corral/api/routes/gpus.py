@@ -10,7 +10,7 @@ from corral.api.deps import Caller, answer, caller
 from corral.api.describe import described
 from corral.core.access.key import Scope
 from corral.core.nodes.gpu import Gpu
-from corral.manager.cluster import gpus
+from corral.manager.nodes.heartbeat import release_gpu
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
@@ -22,6 +22,6 @@ Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
     **described(Gpu, errors=(404, 409)),
 )
 async def release(node_id: str, gpu_id: str, who: Operator) -> Response:
-    card = gpus.release(who.manager.registry.node(node_id), gpu_id)
+    card = release_gpu(who.manager.registry.node(node_id), gpu_id)
     who.note("gpu.release", node_id, gpu_id=card.id)
     return answer(card)

@@ -11,7 +11,7 @@ from msgspec import Struct
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.core.access.key import Key, Scope
-from corral.manager.access import key_book as keys
+from corral.manager.access import keys
 
 router = APIRouter(prefix="/keys", tags=["keys"])
 Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
@@ -67,7 +67,9 @@ def _shown(key: Key, now: datetime) -> KeyOut:
 @router.get("", summary="Keys of people", **described(KeyListOut))
 async def list_keys(who: Admin) -> Response:
     now = who.manager.clock.now()
-    return answer(KeyListOut([_shown(k, now) for k in keys.people(who.manager.access)]))
+    return answer(
+        KeyListOut([_shown(k, now) for k in keys.personal_keys(who.manager.access)])
+    )
 
 
 @router.post(
@@ -84,7 +86,7 @@ async def list_keys(who: Admin) -> Response:
 async def create_key(request: Request, who: Admin) -> Response:
     said = await read(request, KeyIn)
     manager = who.manager
-    key, text = await keys.create(
+    key, text = await keys.create_key(
         manager.access, manager.clock, said.name, said.role, said.ttl_s
     )
     who.note("key.create", key.id, name=key.name, role=str(key.scope))
@@ -100,7 +102,7 @@ async def create_key(request: Request, who: Admin) -> Response:
 )
 async def revoke_key(name: str, who: Admin) -> Response:
     manager = who.manager
-    key = await keys.revoke(manager.access, manager.clock, name, who.key)
+    key = await keys.revoke_key(manager.access, manager.clock, name, who.key)
     who.note("key.revoke", key.id, name=key.name)
-    found = next(k for k in keys.people(manager.access) if k.id == key.id)
+    found = next(k for k in keys.personal_keys(manager.access) if k.id == key.id)
     return answer(_shown(found, manager.clock.now()))

@@ -17,7 +17,7 @@ from corral.api.errors import problem, status_of
 from corral.api.routes.tasks import Reader, Wait
 from corral.core.access.key import Key
 from corral.errors import CorralError
-from corral.manager.access.ticket import GOOD_S
+from corral.manager.access.sessions import GOOD_S
 from corral.manager.app import Manager
 from corral.manager.events.filter import Detail, Face, Interest
 

@@ -22,11 +22,8 @@ from corral.core.tasks.options import check_taint
 from corral.errors import InvalidField
 from corral.manager.access.derived_keys import node_password
 from corral.manager.app import Manager
-from corral.manager.cluster import gpus
 from corral.manager.cluster.state import NodeLink
-from corral.manager.nodes import heartbeat as breakers
-from corral.manager.nodes import offers as offering
-from corral.manager.nodes import owner, skew
+from corral.manager.nodes import heartbeat, offers
 from corral.manager.nodes.master import MACHINE
 from corral.manager.workers.registry import WorkerBeat
 
@@ -73,7 +70,7 @@ async def join(request: Request, who: Joiner) -> Response:
 @router.post("/{node_id}/register", include_in_schema=False)
 async def register(node_id: str, request: Request, who: OwnNode) -> Response:
     said = await read(request, node_model.RegisterIn)
-    found = skew.check_version(plain(said.version, "version"), __version__)
+    found = heartbeat.check_version(plain(said.version, "version"), __version__)
     specs = declared_specs(said.workers)
     facts = {
         "version": plain(said.version, "version"),
@@ -89,8 +86,8 @@ async def register(node_id: str, request: Request, who: OwnNode) -> Response:
     }
     link = await who.manager.registry.register(node_id, facts, specs)
     manager = who.manager
-    await skew.note_clock(manager.store, manager.clock, link, said.clock)
-    await skew.note_version(manager.store, manager.clock, link, found)
+    await heartbeat.note_clock(manager.store, manager.clock, link, said.clock)
+    await heartbeat.note_version(manager.store, manager.clock, link, found)
     who.note("node.register", node_id, epoch=link.node.epoch)
     version, workers = await who.manager.registry.desired(node_id, -1, 0.0)
     config = who.manager.config
@@ -182,22 +179,24 @@ async def beat(node_id: str, request: Request, who: OwnNode) -> Response:
     version, drop = await manager.registry.beat(node_id, said.epoch, beats, sample)
     if said.gpus is not None:
         link, now = manager.registry.node(node_id), manager.clock.now()
-        await gpus.note(manager.store, link, said.gpus, now)
-    await breakers.note(
+        await heartbeat.note_gpus(manager.store, link, said.gpus, now)
+    await heartbeat.note_breakers(
         manager.store,
         manager.registry.node(node_id),
         said.breakers,
         manager.clock.now(),
     )
     _note_models(manager, node_id, beats, has_reading=said.gpus is not None)
-    if offering.note(manager.cluster, manager.registry.node(node_id), beats):
+    if offers.note_offers(manager.cluster, manager.registry.node(node_id), beats):
         manager.dispatching.kick()
     link, word = manager.registry.node(node_id), said.owner
     link.peer = _peer(said.peer)
-    await skew.note_clock(manager.store, manager.clock, link, said.clock)
+    await heartbeat.note_clock(manager.store, manager.clock, link, said.clock)
     reason = (word.reason or "in use") if word is not None and word.active else None
     is_drain = word is not None and word.drain
-    await owner.note(manager.store, manager.clock, link, reason, drain=is_drain)
+    await heartbeat.note_owner(
+        manager.store, manager.clock, link, reason, drain=is_drain
+    )
     return answer(node_model.BeatOut(version, drop))
 
 

@@ -26,7 +26,7 @@ from corral.core.access.key import Scope
 from corral.core.tasks.task import Task
 from corral.errors import CorralError, NotFound, Unavailable
 from corral.manager.app import Manager
-from corral.manager.models.known_models import known_models
+from corral.manager.models.catalogue import known_models
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]

@@ -11,7 +11,7 @@ from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.core.access.key import Scope
 from corral.core.tasks.share import Share
-from corral.manager.access.key_book import share_name
+from corral.manager.access.keys import share_name
 from corral.manager.queues.shares import ShareNow
 
 router = APIRouter(prefix="/shares", tags=["shares"])

@@ -12,8 +12,8 @@ from corral.api.describe import described
 from corral.api.intake import Intake
 from corral.core.access.key import Scope
 from corral.core.tasks.job_type import NAME
+from corral.core.tasks.options import REQUEST
 from corral.core.tasks.task import State, Task, TaskSpec
-from corral.core.tasks.trace import REQUEST
 from corral.core.tasks.webhook import OWN
 from corral.errors import CorralError, InvalidField, TaskNotFound
 from corral.store.base import TaskFilter

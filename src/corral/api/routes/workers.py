@@ -33,7 +33,7 @@ from corral.manager.clock import new_id
 from corral.manager.cluster.state import WorkerLink
 from corral.manager.output.stream import Pieces
 from corral.manager.tasks.report import Report
-from corral.manager.workers.moving import can_take, emptiest
+from corral.manager.workers.lifecycle import can_take, emptiest
 from corral.store.base import LogChunk
 
 router = APIRouter(prefix="/workers", tags=["workers"])

@@ -13,7 +13,7 @@ MAX_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """`sealed` opens with the cluster key alone; see manager/access/secrets_seal.py.
+    """`sealed` opens with the cluster key alone; see manager/access/secrets.py.
 
     `job_types` are those whose tasks may have it; all of them when empty.
     """

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
+from corral.core.tasks.options import PARENT, REQUEST
 from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.result_cache import cached_from
 from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task
-from corral.core.tasks.trace import PARENT, REQUEST
 
 Facts = Mapping[str, str | int]
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")

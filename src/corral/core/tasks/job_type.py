@@ -8,8 +8,13 @@ from datetime import datetime
 from enum import StrEnum
 
 from corral.core.models.model import MODEL_TASK
-from corral.core.tasks.canary import CANARY
 from corral.errors import InvalidField
+
+# The canary: a task that goes all the way to one worker and is answered there.
+
+CANARY = "corral.canary"
+"""Its job type, which no worker has to serve, and the label that names its flight."""
+
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 ORCHESTRATOR = "@orchestrator"

@@ -14,9 +14,9 @@ from hashlib import sha256
 from typing import Any
 
 from corral.core.models.catalogue import READY, CatalogueModel
-from corral.core.tasks.gang import GANG
 from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.job_type import JobType
+from corral.core.tasks.options import GANG
 from corral.core.tasks.task import State, Task, TaskSpec
 
 CACHE = "corral.cache"

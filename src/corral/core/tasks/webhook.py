@@ -10,13 +10,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from corral.core.tasks.gang import GANG
 from corral.core.tasks.needs import NEEDS
-from corral.core.tasks.options import NODE_LABELS, TOLERATES
-from corral.core.tasks.profile import PROFILE
+from corral.core.tasks.options import (
+    GANG,
+    NODE_LABELS,
+    PARENT,
+    PROFILE,
+    REQUEST,
+    TOLERATES,
+)
 from corral.core.tasks.result_cache import CACHE, CACHED, NO_CACHE, SAME
 from corral.core.tasks.share import GROUP, GROUP_LIMIT, PREEMPTIBLE
-from corral.core.tasks.trace import PARENT, REQUEST
 from corral.errors import InvalidField
 
 NOTIFY = "corral.notify"

@@ -2,80 +2,37 @@
 
 from __future__ import annotations
 
-import math
 import secrets
-from collections import OrderedDict
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from corral.core.access.key import (
+    PEOPLE,
     Key,
     Scope,
+    check_key_name,
     digest_secret,
     matches,
     split_key,
     write_key,
 )
-from corral.errors import Forbidden, RateLimited, Unauthenticated
+from corral.core.tasks.share import OWNER
+from corral.errors import (
+    Conflict,
+    Forbidden,
+    InvalidField,
+    NotFound,
+    RateLimited,
+    Unauthenticated,
+)
+from corral.manager.access.rate_limit import Bucket, Buckets, Limits
 from corral.manager.clock import Clock
 from corral.store.base import AuditRow, Store
 
 # Same path for unknown ids, so that timing tells nothing about which ids exist.
 _NOBODY = Key(id="nobody", digest=digest_secret("nobody"), scope=Scope.READ)
-_MAX_BUCKETS = 10_000
 _STAMP_S = 30.0
-
-
-@dataclass(slots=True)
-class Bucket:
-    """A token bucket; `left` and `reset_s` go into the rate-limit headers."""
-
-    rate_per_s: float
-    burst: float
-    left: float
-    at: float
-
-    def take(self, now: float) -> bool:
-        self.left = min(self.burst, self.left + (now - self.at) * self.rate_per_s)
-        self.at = now
-        if self.left < 1.0:
-            return False
-        self.left -= 1.0
-        return True
-
-    @property
-    def reset_s(self) -> float:
-        return (self.burst - self.left) / self.rate_per_s
-
-    def figures(self) -> dict[str, int]:
-        return {"limit": int(self.burst), "reset_s": math.ceil(self.reset_s)}
-
-
-class Buckets:
-    """Buckets by name, the least recently used forgotten first."""
-
-    def __init__(self, rate_per_s: float, burst: float) -> None:
-        self._rate_per_s = rate_per_s
-        self._burst = burst
-        self._all: OrderedDict[str, Bucket] = OrderedDict()
-
-    def get(self, name: str, now: float) -> Bucket:
-        bucket = self._all.get(name)
-        if bucket is None:
-            bucket = Bucket(self._rate_per_s, self._burst, self._burst, now)
-            self._all[name] = bucket
-            if len(self._all) > _MAX_BUCKETS:
-                self._all.popitem(last=False)
-        self._all.move_to_end(name)
-        return bucket
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    per_s: float = 1000.0
-    burst: float = 2000.0
-    failures_per_min: float = 10.0
 
 
 class Access:
@@ -285,3 +242,77 @@ class Access:
         except BaseException:
             self._audit = rows + self._audit
             raise
+
+
+# The keys of people: made, listed and revoked; those of nodes are none of them.
+
+LONGEST_S = 10 * 366 * 86_400.0
+
+
+def personal_keys(access: Access) -> list[Key]:
+    """Every key a person could use, by name, with when it was last used."""
+    keys = [key for key in access.known() if key.scope in PEOPLE]
+    return sorted(keys, key=lambda key: (key.name, key.id))
+
+
+async def create_key(
+    access: Access, clock: Clock, name: str, role: str, ttl_s: float | None
+) -> tuple[Key, str]:
+    """A new key and its text, which is not kept.
+
+    Raises:
+        InvalidField: a name, role or time that means nothing.
+        Conflict: another key goes by that name.
+    """
+    check_key_name(name)
+    if role not in PEOPLE:
+        words = ", ".join(sorted(PEOPLE))
+        raise InvalidField(f"role must be one of {words}", field="role")
+    if ttl_s is not None and not 0 < ttl_s <= LONGEST_S:
+        raise InvalidField("ttl_s must be over 0, at most ten years", field="ttl_s")
+    now = clock.now()
+    for key in access.known():
+        if key.id == name or (key.name == name and key.is_valid(now)):
+            raise Conflict(
+                f"there is a key named {name} already; 'corral key revoke {name}' "
+                "ends it, then the name is free",
+                name=name,
+            )
+    return await access.create(Scope(role), name, ttl_s=ttl_s)
+
+
+async def revoke_key(access: Access, clock: Clock, name: str, own: Key) -> Key:
+    """End a key, by its name or its id; whoever has it is refused from now on.
+
+    Raises:
+        NotFound: no valid key of a person goes by that name.
+        Conflict: it is the key that asks, or several go by that name.
+    """
+    now = clock.now()
+    valid = [key for key in personal_keys(access) if key.is_valid(now)]
+    found = [k for k in valid if k.id == name] or [k for k in valid if k.name == name]
+    if not found:
+        raise NotFound(f"no key {name[:200]!r} that is still good", key=name[:200])
+    if len(found) > 1:
+        ids = [key.id for key in found]
+        raise Conflict(
+            f"{len(found)} keys are named {name[:200]}: say which by its id, "
+            f"{', '.join(ids)}",
+            keys=ids,
+        )
+    (key,) = found
+    if key.id == own.id:
+        raise Conflict(
+            "this is the key you are using: revoke it with another", key=key.id
+        )
+    await access.revoke(key.id)
+    return key
+
+
+def share_name(access: Access, name: str) -> str:
+    """The name of a share, where `owner=ID` of a key means whoever that key is of."""
+    key, _, value = name.partition("=")
+    if key != OWNER:
+        return name
+    owners = {known.id: known.owner for known in personal_keys(access)}
+    return f"{OWNER}={owners.get(value, value)}"

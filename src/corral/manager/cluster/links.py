@@ -21,7 +21,7 @@ from corral.core.nodes.worker import Worker
 from corral.core.tasks.order import Order
 from corral.errors import Conflict
 from corral.manager.cluster.held_models import WorkerShelf
-from corral.scheduler.place.capacity import NodeOffers
+from corral.scheduler.events import NodeOffers
 
 _ANSWERS_KEPT = 16
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from corral.core.nodes.gpu_bind import read_wish
 from corral.core.nodes.worker import WorkerState
 from corral.manager.cluster.state import Cluster, WorkerLink
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     HeldOrder,
     WorkerAway,
     WorkerBroken,
@@ -14,7 +14,7 @@ from corral.scheduler.plan import (
 )
 
 
-def ready(cluster: Cluster, link: WorkerLink) -> WorkerReady:
+def worker_ready(cluster: Cluster, link: WorkerLink) -> WorkerReady:
     worker = link.worker
     return WorkerReady(
         worker.id,
@@ -49,7 +49,7 @@ def room_mb(link: WorkerLink) -> float | None:
     return 0.0 if wants_cards and link.shelf.room_mb is None else link.shelf.room_mb
 
 
-def out(link: WorkerLink) -> WorkerAway | WorkerBroken | WorkerGone:
+def worker_out(link: WorkerLink) -> WorkerAway | WorkerBroken | WorkerGone:
     """It takes no orders: it rests with its node, it is broken, or it is not there."""
     worker = link.worker
     types = frozenset(worker.spec.job_types)

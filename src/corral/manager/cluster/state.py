@@ -14,23 +14,21 @@ from corral.core.nodes.gpu_bind import read_wish
 from corral.core.nodes.node import Node
 from corral.core.nodes.worker import Worker, WorkerState
 from corral.core.nodes.worker_type import WorkerType
-from corral.core.tasks.gang import gang_of
 from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.needs import need_of
-from corral.core.tasks.options import constraint_of
+from corral.core.tasks.options import constraint_of, gang_of
 from corral.core.tasks.share import PREEMPTIBLE, group_of
 from corral.core.tasks.task import Overlap, Task, TaskSpec
 from corral.core.tasks.webhook import NOTIFY, public
 from corral.manager.cluster.links import NodeLink as NodeLink
 from corral.manager.cluster.links import OpenOrder as OpenOrder
 from corral.manager.cluster.links import WorkerLink as WorkerLink
-from corral.manager.cluster.waiters import Waiters
+from corral.manager.cluster.waiters import Bells, Waiters
 from corral.manager.counters import Meters
-from corral.manager.output.logs import Bells
 from corral.manager.output.stream import Streams
 from corral.manager.tracing import Tracing
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     AttemptEnded,
     NodeMarked,
     OrderClosed,

@@ -4,7 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+
+class Bells:
+    """One bell per follower, rung for its task: a line, progress, the end."""
+
+    def __init__(self) -> None:
+        self._by_task: dict[str, set[asyncio.Event]] = {}
+        self.is_closing = False
+
+    @contextmanager
+    def watch(self, task_id: str) -> Iterator[asyncio.Event]:
+        bell = asyncio.Event()
+        self._by_task.setdefault(task_id, set()).add(bell)
+        try:
+            yield bell
+        finally:
+            bells = self._by_task[task_id]
+            bells.discard(bell)
+            if not bells:
+                del self._by_task[task_id]
+
+    def ring(self, task_id: str) -> None:
+        for bell in self._by_task.get(task_id, ()):
+            bell.set()
+
+    def release(self) -> None:
+        """Let every follower go: the manager stops."""
+        self.is_closing = True
+        for task_id in self._by_task:
+            self.ring(task_id)
 
 
 class Waiters:

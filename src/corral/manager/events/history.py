@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from corral.manager.output.logs import Bells
+from corral.manager.cluster.waiters import Bells
 from corral.store.base import Store
 from corral.store.event import EventFilter, EventPage
 

@@ -14,7 +14,8 @@ import msgspec
 
 from corral import __version__
 from corral.errors import Conflict
-from corral.scheduler.plan import Plan, SchedulerEvent, TasksQueued
+from corral.scheduler.events import SchedulerEvent, TasksQueued
+from corral.scheduler.plan import Plan
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
 from corral.scheduler.snapshot import Snapshot

@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from corral.core.models.catalogue import (
     FAILED,
@@ -35,8 +37,8 @@ from corral.manager.cluster.state import Cluster, WorkerLink
 from corral.manager.feature import Loop
 from corral.manager.models.folder import find_folder, is_inside
 from corral.manager.models.memory import Models
-from corral.manager.models.model_telling import ModelTelling
 from corral.manager.models.peers import peers_of
+from corral.manager.models.service import ModelTelling
 from corral.manager.models.sources import (
     NotYet,
     SourceConfig,
@@ -47,6 +49,10 @@ from corral.manager.models.sources import (
 from corral.manager.tasks.model_fit import check_room
 from corral.store.base import Store
 from corral.store.objects import ObjectStore
+
+if TYPE_CHECKING:
+    from corral.manager.app import Manager
+
 
 log = logging.getLogger(__name__)
 _PERIOD_S = 1.0
@@ -394,3 +400,26 @@ def _with_survey(model: CatalogueModel, found: Survey) -> CatalogueModel:
         status=READY,
         error=None,
     )
+
+
+# Which models can be asked for by name.
+
+
+def known_models(manager: Manager) -> dict[str, datetime]:
+    """Models of the catalogue, and those that workers hold, can name or are to keep.
+
+    With each: since when.
+    """
+    found = {
+        model.name: model.created_at or manager.started_at
+        for model in manager.catalogue.entries.values()
+    }
+    for link in manager.cluster.workers.values():
+        for name in link.shelf.offered:
+            found.setdefault(name, manager.started_at)
+        for name, held in link.shelf.held.items():
+            found[name] = held.loaded_at or manager.started_at
+    for worker_id, name in manager.models.pins:
+        if worker_id in manager.cluster.workers:
+            found.setdefault(name, manager.started_at)
+    return dict(sorted(found.items()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from corral.core.insight.learned import Figure
 from corral.core.models.model import (
@@ -16,6 +17,7 @@ from corral.core.models.model import (
     HeldModel,
     KnownModel,
     Pin,
+    Worn,
     fetch_payload,
     unload_payload,
 )
@@ -29,12 +31,32 @@ from corral.manager.cluster import scheduler_events as serving
 from corral.manager.cluster.held_models import STEP_MB, ModelsWord
 from corral.manager.cluster.state import Cluster, WorkerLink
 from corral.manager.feature import Loop
-from corral.manager.models.model_wear import wear_event
 from corral.manager.tasks.dispatch import Dispatching
 from corral.manager.tasks.submit import Submitting
 from corral.manager.workers.registry import Registry
-from corral.scheduler.plan import MemoryChanged, ModelKnown, ModelsHeld, ModelsPinned
+from corral.scheduler.events import MemoryChanged, ModelKnown, ModelsHeld, ModelsPinned
 from corral.store.base import Event, Store
+
+# Puts into the record that memory of a worker did not come back, and how much.
+
+MEMORY_NOT_FREED = "memory_not_freed"
+
+
+def wear_event(link: WorkerLink, worn: Worn, now: datetime) -> Event:
+    """A runner of this worker was started anew for it."""
+    title = (
+        f"{link.worker.spec.name}: {worn.left_mb:g} MB did not come back when model "
+        f"{worn.model} of {worn.size_mb:g} MB was unloaded; its runner was started anew"
+    )
+    data = {
+        "worker_id": link.id,
+        "model": worn.model,
+        "left_mb": worn.left_mb,
+        "size_mb": worn.size_mb,
+    }
+    node_id = link.worker.node_id
+    return Event(MEMORY_NOT_FREED, title, "warning", node_id, data=data, at=now)
+
 
 _PERIOD_S = 1.0
 _FIRST_RETRY_S = 5.0

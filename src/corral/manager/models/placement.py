@@ -8,6 +8,7 @@ that was asked for still happens, and the former copy stays.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -169,3 +170,34 @@ def rows(moves: Sequence[Move]) -> list[dict[str, Any]]:
         }
         for move in moves
     ]
+
+
+# Loads models before anybody asks for them, when the scheduler says that it pays.
+
+_PREFETCH_PERIOD_S = 0.2
+OWNER = "corral.prefetch"
+
+
+log = logging.getLogger(__name__)
+
+
+class Prefetching:
+    def __init__(self, cluster: Cluster, models: Models, clock: Clock) -> None:
+        self._cluster = cluster
+        self._models = models
+        self._clock = clock
+
+    def loop(self, on_deposed: Callable[[], None]) -> Loop:
+        return Loop("prefetching", _PREFETCH_PERIOD_S, self.step, on_deposed)
+
+    async def step(self) -> None:
+        """Ask for the loads that are due."""
+        now = self._clock.now().timestamp()
+        for load in self._cluster.scheduler.prefetch(now).loads:
+            try:
+                await self._models.assign(
+                    load.model, [load.worker_id], priority=_LOW, by=OWNER
+                )
+            except CorralError as e:
+                # It is missed by nobody yet; a task that wants it loads it.
+                log.warning("prefetch of %s: %s", load.model, e.message)

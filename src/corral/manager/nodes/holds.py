@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from corral.core.nodes.node import Hold, HoldSource, NodeState, held_words
 from corral.core.nodes.worker import WorkerState
@@ -17,12 +18,11 @@ from corral.manager.clock import Clock
 from corral.manager.cluster import scheduler_events as serving
 from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
 from corral.manager.feature import Loop
-from corral.manager.nodes import node_row
 from corral.manager.nodes.windows import Watch, is_over
 from corral.manager.tasks.dispatch import Dispatching
-from corral.manager.workers.moving import Moving
+from corral.manager.workers.lifecycle import Moving
 from corral.manager.workers.registry import Registry
-from corral.scheduler.plan import NodeHeld
+from corral.scheduler.events import NodeHeld
 from corral.store.base import Event, Store
 
 _PERIOD_S = 0.25
@@ -105,7 +105,7 @@ class Holding:
         return link
 
     async def _save(self, link: NodeLink, hold: Hold | None) -> None:
-        await node_row.change(self._store, link, hold=hold)
+        await change_node(self._store, link, hold=hold)
         await self._step(link)
 
     # the loop ----------------------------------------------------------------
@@ -160,7 +160,7 @@ class Holding:
                 w for w in link.node.windows if not is_over(w, self._clock.now())
             )
             if left != link.node.windows:
-                await node_row.change(self._store, link, windows=left)
+                await change_node(self._store, link, windows=left)
 
     # draining ----------------------------------------------------------------
     async def _drain(self, link: NodeLink) -> None:
@@ -184,7 +184,7 @@ class Holding:
         if worker.worker.incarnation is None:
             self._registry.set_serving(worker, WorkerState.STOPPED)
         else:
-            self._cluster.scheduler.apply(serving.out(worker))
+            self._cluster.scheduler.apply(serving.worker_out(worker))
         link.touch_desired()
 
     async def _resume(self, link: NodeLink) -> None:
@@ -229,3 +229,20 @@ def _is_past(hold: Hold, now: datetime) -> bool:
 def _window_of(holds: tuple[Hold, ...]) -> Hold | None:
     found = (hold for hold in holds if hold.source is HoldSource.WINDOW)
     return next(found, None)
+
+
+# Changes what a node's row says, among others who write the same row.
+
+
+async def change_node(store: Store, link: NodeLink, **said: Any) -> None:
+    """Change fields of a node in memory and in the store, or in neither.
+
+    Memory has them first: a beat that writes the row meanwhile writes them too.
+    """
+    former = {name: getattr(link.node, name) for name in said}
+    link.node = replace(link.node, **said)
+    try:
+        await store.save_node(link.node)
+    except BaseException:
+        link.node = replace(link.node, **former)
+        raise

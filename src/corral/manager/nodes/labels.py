@@ -9,7 +9,7 @@ from corral.core.tasks.options import check_label, check_taint, key_of
 from corral.errors import Conflict, InvalidField, NotFound
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, NodeLink
-from corral.manager.nodes import node_row
+from corral.manager.nodes import holds
 from corral.manager.nodes.windows import MOST, check
 from corral.manager.tasks.dispatch import Dispatching
 from corral.manager.workers.registry import Registry
@@ -48,7 +48,7 @@ class Marking:
         set_taints = _tainted(link.node, taints)
         if max(len(set_labels), len(set_taints)) > _MOST:
             raise InvalidField(f"at most {_MOST} are allowed", field="labels")
-        await node_row.change(
+        await holds.change_node(
             self._store, link, set_labels=set_labels, set_taints=set_taints
         )
         self._cluster.mark(link.node)
@@ -63,7 +63,7 @@ class Marking:
             raise Conflict(f"node {node_id} has a window {window.name!r} already")
         if len(known) >= MOST:
             raise Conflict(f"a node has at most {MOST} windows")
-        await node_row.change(self._store, link, windows=(*known, window))
+        await holds.change_node(self._store, link, windows=(*known, window))
         return link
 
     async def remove_window(self, node_id: str, name: str) -> NodeLink:
@@ -71,7 +71,7 @@ class Marking:
         left = tuple(w for w in link.node.windows if w.name != name)
         if len(left) == len(link.node.windows):
             raise NotFound(f"node {node_id} has no window {name[:128]!r}", name=name)
-        await node_row.change(self._store, link, windows=left)
+        await holds.change_node(self._store, link, windows=left)
         return link
 
 

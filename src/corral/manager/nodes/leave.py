@@ -15,7 +15,7 @@ from corral.manager.access.keys import Access
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, NodeLink
 from corral.manager.feature import Loop
-from corral.manager.nodes import node_row
+from corral.manager.nodes import holds
 from corral.manager.nodes import offers as offering
 from corral.manager.workers.registry import Registry
 from corral.store.base import Event, Store
@@ -124,14 +124,14 @@ class Leaving:
             await self._registry.stop(worker.id)
         # With another epoch beats of this one are refused: whoever sends them must
         # register, and then gets its workers.
-        await node_row.change(
+        await holds.change_node(
             self._store,
             link,
             state=NodeState.LEFT,
             left_at=now,
             epoch=node.epoch + 1,
         )
-        offering.withdraw(self._cluster, link)
+        offering.withdraw_offers(self._cluster, link)
         event = Event(kind, f"{node.hostname} {words}", "info", node.id, at=now)
         await self._store.add_events([event])
 

@@ -10,16 +10,15 @@ from corral.core.nodes.gpu import Gpu
 from corral.core.tasks.needs import WHOLE
 from corral.manager.cluster.gpus import bound_ids
 from corral.manager.cluster.state import Cluster, NodeLink
-from corral.manager.tasks.lingering import stopped
+from corral.manager.tasks.cancel import stopped
 from corral.manager.workers.registry import WorkerBeat
-from corral.scheduler.place.capacity import CardOffer, NodeOffers
-from corral.scheduler.plan import NodeWithdrawn, TasksTaken
+from corral.scheduler.events import CardOffer, NodeOffers, NodeWithdrawn, TasksTaken
 
 _STEP_MB = 256
 """Readings are rounded to this, up: small changes are no news."""
 
 
-def note(cluster: Cluster, link: NodeLink, beats: Sequence[WorkerBeat]) -> bool:
+def note_offers(cluster: Cluster, link: NodeLink, beats: Sequence[WorkerBeat]) -> bool:
     """Tell the scheduler what a node has now; was any of it news?
 
     First of all what its tasks have of it: after a restart nobody else knows.
@@ -39,7 +38,7 @@ def note(cluster: Cluster, link: NodeLink, beats: Sequence[WorkerBeat]) -> bool:
     return True
 
 
-def withdraw(cluster: Cluster, link: NodeLink) -> None:
+def withdraw_offers(cluster: Cluster, link: NodeLink) -> None:
     """It has left: what it has is nobody's, until it registers and tells again."""
     if link.offers is not None:
         link.offers = None

@@ -19,8 +19,8 @@ from typing import Any
 
 import msgspec
 
+from corral.core.tasks.options import trace_of
 from corral.core.tasks.task import Task, TaskSpec
-from corral.core.tasks.trace import trace_of
 from corral.core.tasks.webhook import Notice, public, urls_of
 from corral.errors import CorralError, InvalidField, StoreUnavailable
 from corral.manager.clock import Clock

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import httpx
 
+from corral.core.tasks.options import NO_TRACE, Trace
 from corral.core.tasks.retry import RetryPolicy
-from corral.core.tasks.trace import NO_TRACE, Trace
 from corral.errors import InvalidField
 from corral.manager.http_call import read_away
 from corral.manager.outbound.address import GatewayConfig, pin

@@ -10,11 +10,11 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from corral.core.tasks.task import Task
 from corral.errors import TaskNotFound
+from corral.manager.cluster.waiters import Bells
 from corral.store.base import LogChunk, Store
 
 PAGE_BYTES = 128 << 10
@@ -41,36 +41,6 @@ class Page:
     end: Place
     is_last: bool
     progress: tuple[float, str] | None
-
-
-class Bells:
-    """One bell per follower, rung for its task: a line, progress, the end."""
-
-    def __init__(self) -> None:
-        self._by_task: dict[str, set[asyncio.Event]] = {}
-        self.is_closing = False
-
-    @contextmanager
-    def watch(self, task_id: str) -> Iterator[asyncio.Event]:
-        bell = asyncio.Event()
-        self._by_task.setdefault(task_id, set()).add(bell)
-        try:
-            yield bell
-        finally:
-            bells = self._by_task[task_id]
-            bells.discard(bell)
-            if not bells:
-                del self._by_task[task_id]
-
-    def ring(self, task_id: str) -> None:
-        for bell in self._by_task.get(task_id, ()):
-            bell.set()
-
-    def release(self) -> None:
-        """Let every follower go: the manager stops."""
-        self.is_closing = True
-        for task_id in self._by_task:
-            self.ring(task_id)
 
 
 class Following:

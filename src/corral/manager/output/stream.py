@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from corral.core.tasks.task import Task
 from corral.errors import CorralError, TaskNotFound
 from corral.manager.clock import Clock
-from corral.manager.output.logs import Bells
+from corral.manager.cluster.waiters import Bells
 from corral.store.base import Store
 
 log = logging.getLogger(__name__)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from corral.core.tasks.options import Trace
 from corral.core.tasks.schedule import (
     AT_LABEL,
     LABEL,
@@ -24,7 +25,6 @@ from corral.core.tasks.schedule import (
     moment_text,
 )
 from corral.core.tasks.task import Task, TaskSpec
-from corral.core.tasks.trace import Trace
 from corral.errors import Conflict, CorralError, NotFound, UnknownTaskType
 from corral.manager.clock import Clock, new_id, new_task_id
 from corral.manager.cluster.state import Cluster

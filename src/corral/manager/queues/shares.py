@@ -14,7 +14,7 @@ from corral.errors import NotFound
 from corral.manager.cluster.state import Cluster
 from corral.manager.feature import Loop
 from corral.manager.tasks.dispatch import Dispatching
-from corral.scheduler.plan import ShareGone, ShareSet, ShareUsed
+from corral.scheduler.events import ShareGone, ShareSet, ShareUsed
 from corral.scheduler.world.share import GROUP_KEY
 from corral.store.base import Store
 

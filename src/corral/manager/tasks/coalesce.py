@@ -10,11 +10,11 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from corral.core.tasks.options import PARENT, REQUEST
 from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.result_cache import CACHE, SAME, KeptResult, read_label, same_as
 from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task, TaskSpec
-from corral.core.tasks.trace import PARENT, REQUEST
 from corral.core.tasks.webhook import NOTIFY
 from corral.errors import CorralError
 from corral.manager.clock import Clock
@@ -22,7 +22,7 @@ from corral.manager.cluster.state import Cluster
 from corral.manager.tasks.dispatch import Dispatching
 from corral.manager.tasks.result_cache import MOST_BYTES, Caching, is_asked
 from corral.manager.tasks.settle import Settling
-from corral.scheduler.plan import DependencyMet
+from corral.scheduler.events import DependencyMet
 
 # Labels that say nothing of where and when a task may run.
 _IDLE = frozenset({CACHE, SAME, NOTIFY, REQUEST, PARENT})

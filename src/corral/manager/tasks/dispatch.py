@@ -17,11 +17,11 @@ from datetime import datetime
 from typing import Any
 
 from corral.core.models.model import models_to_drop
+from corral.core.nodes.gpu_bind import visible
+from corral.core.tasks.options import PARENT, PROFILE, REQUEST, gang_of, variables
 from corral.core.tasks.order import Order, OrderItem
-from corral.core.tasks.profile import PROFILE
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import State, Task
-from corral.core.tasks.trace import PARENT, REQUEST
 from corral.core.tasks.webhook import public
 from corral.engine.base import Engine
 from corral.engine.envelope import signed_order
@@ -30,18 +30,34 @@ from corral.errors import CorralError, EngineUnavailable, StoreUnavailable
 from corral.manager.access.derived_keys import worker_secret
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, OpenOrder, WorkerLink
+from corral.manager.tasks.cancel import preempt
 from corral.manager.tasks.explain import expected_s
-from corral.manager.tasks.giving import given
-from corral.manager.tasks.preempting import preempt
 from corral.manager.tasks.settle import FOLLOWED_S, Settling, told_of
-from corral.scheduler.plan import (
-    OrderClosed,
-    Plan,
-    PlannedOrder,
-    Stop,
-    TasksQueued,
-)
+from corral.scheduler.events import OrderClosed, TasksQueued
+from corral.scheduler.plan import Plan, PlannedOrder, Stop
 from corral.store.base import Placement, Store
+
+# What a task is told of the GPUs it was given and of the others of its gang.
+
+
+def given(
+    cluster: Cluster, link: WorkerLink, task: Task, cards: Sequence[str], lead: str
+) -> dict[str, str] | None:
+    """The variables that show a task its GPUs and the others of its gang."""
+    shown: dict[str, str] = {}
+    node = cluster.nodes.get(link.worker.node_id)
+    if cards:
+        known = {gpu.id: gpu for gpu in (node.gpus if node else None) or ()}
+        shown = visible([known[card] for card in cards if card in known])
+        shown["CORRAL_GPUS"] = ",".join(cards)
+    gang = gang_of(task.spec.labels)
+    if gang is not None:
+        first = cluster.link(lead) or link
+        host = cluster.nodes.get(first.worker.node_id)
+        address = (host.node.address if host else None) or "127.0.0.1"
+        shown |= variables(gang, address, task.attempt, len(cards))
+    return shown or None
+
 
 log = logging.getLogger(__name__)
 _RETRY_S = 0.5

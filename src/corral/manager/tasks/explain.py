@@ -13,8 +13,7 @@ from corral.core.tasks.result_cache import cached_from
 from corral.core.tasks.task import State, Task
 from corral.manager.cluster.state import Cluster
 from corral.scheduler.explain.explain import MOST_WORKERS
-from corral.scheduler.explain.forecast import Start
-from corral.scheduler.explain.values import Change, Explanation
+from corral.scheduler.explain.values import Change, Explanation, Start
 from corral.scheduler.plan import Reason
 
 if TYPE_CHECKING:

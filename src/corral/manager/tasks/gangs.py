@@ -11,15 +11,14 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from corral.core.tasks.gang import Gang, gang_of
+from corral.core.tasks.options import Gang, gang_of
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import State, Task, TaskError
 from corral.engine.base import Engine
 from corral.errors import CorralError
 from corral.manager.cluster.state import Cluster
+from corral.manager.tasks.cancel import preempt, stopping
 from corral.manager.tasks.dispatch import Dispatching
-from corral.manager.tasks.lingering import stopping
-from corral.manager.tasks.preempting import preempt
 from corral.manager.tasks.settle import Settling
 from corral.scheduler.plan import Stop
 

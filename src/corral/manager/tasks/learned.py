@@ -14,7 +14,7 @@ from corral.errors import StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster
 from corral.manager.feature import Loop
-from corral.scheduler.plan import Recalled
+from corral.scheduler.events import Recalled
 from corral.store.base import Store
 
 _PERIOD_S = 30.0

@@ -16,8 +16,8 @@ from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, Kind, WorkerLink
 from corral.manager.group_commit import GroupCommit
 from corral.manager.output.stream import Pieces
+from corral.manager.tasks.cancel import stopped
 from corral.manager.tasks.dispatch import Dispatching
-from corral.manager.tasks.lingering import stopped
 from corral.manager.tasks.settle import Settling
 from corral.store.base import LogChunk, Store
 

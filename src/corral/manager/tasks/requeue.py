@@ -11,7 +11,7 @@ from corral.manager.cluster.state import Cluster
 from corral.manager.output.artifacts import Keeping
 from corral.manager.tasks.dispatch import Dispatching
 from corral.manager.tasks.settle import Settling
-from corral.scheduler.plan import TasksGone, TasksQueued
+from corral.scheduler.events import TasksGone, TasksQueued
 from corral.store.base import Store
 
 

@@ -4,24 +4,43 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from corral.core.tasks.gang import GANG
-from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.job_status import ONLY_ON
+from corral.core.tasks.options import GANG, trace_of
+from corral.core.tasks.report import OUT_OF_MEMORY, Outcome, OutcomeKind
 from corral.core.tasks.result_cache import CACHE
 from corral.core.tasks.retry import RetryPolicy, Settlement, settle
 from corral.core.tasks.task import State, Task, TaskError, TaskSpec
-from corral.core.tasks.trace import trace_of
 from corral.errors import StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster
 from corral.manager.group_commit import GroupCommit
 from corral.manager.tasks.payload_schema import checked
-from corral.manager.tasks.raising import with_more_memory
-from corral.scheduler.plan import DependencyMet, TasksGone, TasksQueued
+from corral.scheduler.events import DependencyMet, OutOfMemory, TasksGone, TasksQueued
 from corral.store.base import Store
+
+# A task that ran out of GPU memory goes where there is more, while there is.
+
+
+def with_more_memory(cluster: Cluster, task: Task, outcome: Outcome) -> Outcome:
+    """The outcome; one that a larger card may mend sends the task back, uncharged."""
+    error = outcome.error
+    is_short = error is not None and error.kind == OUT_OF_MEMORY
+    if outcome.kind is not OutcomeKind.FAILED or not is_short:
+        return outcome
+    spec, scheduler = task.spec, cluster.scheduler
+    before = scheduler.floor_mb(spec.job_type, spec.model)
+    scheduler.apply(
+        OutOfMemory(task.id, spec.job_type, spec.model, task.worker_id or "")
+    )
+    is_known = scheduler.floor_mb(spec.job_type, spec.model) > before
+    if not is_known or not scheduler.fits_somewhere(cluster.waiting(task)):
+        return outcome
+    return replace(outcome, kind=OutcomeKind.RETURNED, result=None)
+
 
 log = logging.getLogger(__name__)
 FOLLOWED_S = 1.0
@@ -296,3 +315,23 @@ def _failure(task: Task, kind: str, message: str, now: datetime) -> Settlement:
         error=TaskError(kind, message),
         dead_letter=kind,
     )
+
+
+# What becomes of tasks whose worker is gone.
+
+
+def orphan(task: Task, *, is_charged: bool) -> Outcome:
+    """A task whose worker died: a loss only if it was seen running there."""
+    if task.state is State.RUNNING and is_charged:
+        error = TaskError("worker_died", f"worker {task.worker_id} died under it")
+        return Outcome(task.id, task.attempt, OutcomeKind.LOST, error=error)
+    return Outcome(task.id, task.attempt, OutcomeKind.RETURNED)
+
+
+def homeless(tasks: Iterable[Task], worker_id: str) -> Iterator[Outcome]:
+    """Of all tasks those for one worker alone, which was stopped for good."""
+    error = TaskError("worker_gone", "the one worker it was for has been stopped")
+    for task in tasks:
+        if task.spec.labels.get(ONLY_ON) == worker_id:
+            end = Outcome(task.id, task.attempt, OutcomeKind.FAILED, error=error)
+            yield replace(end, is_final=True)

@@ -30,7 +30,8 @@ from corral.manager.tasks.explain import expected_s
 from corral.manager.tasks.payload_schema import check_payload
 from corral.manager.tasks.result_cache import Caching
 from corral.manager.tasks.settle import FOLLOWED_S, Settling, told_of
-from corral.scheduler.plan import OrderClosed, PlannedOrder, TasksGone, TasksQueued
+from corral.scheduler.events import OrderClosed, TasksGone, TasksQueued
+from corral.scheduler.plan import PlannedOrder
 from corral.store.base import Inserted, Store
 
 log = logging.getLogger(__name__)

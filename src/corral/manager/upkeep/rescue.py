@@ -22,7 +22,7 @@ from corral.manager.nodes.liveness import Liveness
 from corral.manager.tasks.dispatch import Dispatching
 from corral.manager.tasks.settle import Settling
 from corral.manager.workers.registry import Registry
-from corral.scheduler.plan import TasksGone, TasksQueued
+from corral.scheduler.events import TasksGone, TasksQueued
 from corral.store.base import Store
 
 log = logging.getLogger(__name__)

@@ -20,13 +20,37 @@ from corral.manager.cluster import gpus
 from corral.manager.cluster import scheduler_events as serving
 from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
 from corral.manager.group_commit import GroupCommit
+from corral.manager.tasks.cancel import stopped
 from corral.manager.tasks.dispatch import Dispatching
-from corral.manager.tasks.lingering import stopped
-from corral.manager.tasks.orphan import homeless, orphan
-from corral.manager.tasks.settle import Settling
-from corral.manager.workers.connecting import Connecting
-from corral.scheduler.plan import TypesServed, WorkerGone
+from corral.manager.tasks.settle import Settling, homeless, orphan
+from corral.scheduler.events import TypesServed, WorkerGone
 from corral.store.base import Event, Store
+
+# Job types that workers were connected to by URL, before there was such a worker.
+
+_KEPT = 1000
+
+
+class Connecting:
+    def __init__(self) -> None:
+        self._awaited: dict[str, tuple[str, ...]] = {}
+
+    def expect(self, url: str, job_type: str) -> None:
+        """Connect the worker of this URL to a job type as soon as there is one."""
+        key = url.rstrip("/")
+        self._awaited[key] = (*self._awaited.pop(key, ()), job_type)
+        while len(self._awaited) > _KEPT:
+            del self._awaited[next(iter(self._awaited))]
+
+    def complete(self, spec: WorkerSpec, old: WorkerSpec | None = None) -> WorkerSpec:
+        """The spec with the types its worker was connected to, or is awaited for."""
+        if spec.url is None:
+            return spec
+        awaited = self._awaited.pop(spec.url.rstrip("/"), ())
+        kept = old.job_types if old and old.url == spec.url else ()
+        types = dict.fromkeys((*spec.job_types, *kept, *awaited))
+        return replace(spec, job_types=tuple(types))
+
 
 log = logging.getLogger(__name__)
 
@@ -252,12 +276,12 @@ class Registry:
         was_serving = self._cluster.is_serving(worker)
         link.worker = replace(worker, state=state, error=error)
         if link.is_parked or not self._cluster.is_serving(link.worker):
-            self._cluster.scheduler.apply(serving.out(link))
+            self._cluster.scheduler.apply(serving.worker_out(link))
         elif not was_serving:
             if link.registered_at is not None:
                 link.start_s = self._clock.monotonic() - link.registered_at
                 link.registered_at = None
-            self._cluster.scheduler.apply(serving.ready(self._cluster, link))
+            self._cluster.scheduler.apply(serving.worker_ready(self._cluster, link))
             self._dispatching.kick()
 
     async def retire(

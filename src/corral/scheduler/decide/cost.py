@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from itertools import islice
 
 from corral.scheduler.decide.holds import Grants
+from corral.scheduler.events import Waiting
 from corral.scheduler.learn.estimate import Estimates
 from corral.scheduler.place.leases import Stock
-from corral.scheduler.plan import Waiting
 from corral.scheduler.world.fairness import OVERDUE_S, overdue_s
 from corral.scheduler.world.fleet import Fleet, Worker
 from corral.scheduler.world.line import CRITICAL, Family

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from corral.core.tasks.needs import NOTHING, Need
+from corral.scheduler.events import Waiting
 from corral.scheduler.place.capacity import Room
 from corral.scheduler.place.leases import Stock
-from corral.scheduler.plan import Waiting
 from corral.scheduler.world.fleet import Fleet, Worker
 from corral.scheduler.world.line import Family
 

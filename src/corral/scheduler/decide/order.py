@@ -13,8 +13,8 @@ from dataclasses import replace
 from heapq import nlargest, nsmallest
 
 from corral.scheduler.decide.cost import BATCH, Cost, Smith, Victim
+from corral.scheduler.events import Waiting
 from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.plan import Waiting
 from corral.scheduler.world.fairness import Turns
 from corral.scheduler.world.fleet import Worker
 from corral.scheduler.world.line import CRITICAL, Family

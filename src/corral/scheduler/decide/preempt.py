@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from corral.scheduler.events import Waiting
 from corral.scheduler.explain.decisions import Decision
 from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.plan import Stop, Waiting
+from corral.scheduler.plan import Stop
 from corral.scheduler.world.fleet import Worker
 from corral.scheduler.world.line import CRITICAL, Family
 from corral.scheduler.world.picture import Picture

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from corral.scheduler.plan import BOUND, Waiting
+from corral.scheduler.events import BOUND, Waiting
 from corral.scheduler.world.fleet import Worker
 from corral.scheduler.world.line import Family
 from corral.scheduler.world.picture import Picture

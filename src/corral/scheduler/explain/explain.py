@@ -10,14 +10,15 @@ from dataclasses import replace
 
 from corral.core.tasks.result_cache import awaited_in
 from corral.scheduler.decide.cost import Smith
+from corral.scheduler.events import Waiting, WorkerAway, WorkerBroken
 from corral.scheduler.explain.decisions import Decisions
-from corral.scheduler.explain.forecast import Forecasts, Start
-from corral.scheduler.explain.lift import own_change
+from corral.scheduler.explain.forecast import Forecasts
 from corral.scheduler.explain.obstacles import Bench, Look, out_of_work
 from corral.scheduler.explain.reasons import why_no_worker
 from corral.scheduler.explain.remedy import changes
-from corral.scheduler.explain.values import FREE, Candidate, Change, Explanation
-from corral.scheduler.plan import Reason, Waiting, WorkerAway, WorkerBroken
+from corral.scheduler.explain.shortage import own_change
+from corral.scheduler.explain.values import FREE, Candidate, Change, Explanation, Start
+from corral.scheduler.plan import Reason
 from corral.scheduler.world.line import Family
 from corral.scheduler.world.picture import Picture
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from corral.scheduler.decide.cost import BATCH, Smith
-from corral.scheduler.explain.recent import Recent
+from corral.scheduler.events import Waiting
+from corral.scheduler.explain.decisions import Recent
+from corral.scheduler.explain.values import Start
 from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.plan import Waiting
 from corral.scheduler.world.fleet import Fleet, Group, Worker
 from corral.scheduler.world.line import Family
 
@@ -28,15 +29,6 @@ _BUCKETS = 8
 _LOOK_AT = 64
 _TAIL = 1.28
 """So many deviations from the middle is one of ten, on either side."""
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """When a task is expected to start; four of five such do from `low` to `high`."""
-
-    at: float
-    low: float
-    high: float
 
 
 class Calibration:

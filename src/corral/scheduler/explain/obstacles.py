@@ -12,10 +12,10 @@ from itertools import islice
 
 from corral.core.tasks.options import ANYWHERE
 from corral.scheduler.decide.cost import Smith
+from corral.scheduler.events import Waiting, WorkerAway, WorkerBroken
 from corral.scheduler.explain.shortage import lack
 from corral.scheduler.explain.values import FREE, Candidate, Obstacle, Terms
 from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.plan import Waiting, WorkerAway, WorkerBroken
 from corral.scheduler.world.fleet import Fleet, Worker
 from corral.scheduler.world.line import Family
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from corral.core.tasks.options import ANYWHERE
+from corral.scheduler.events import Waiting, WorkerAway, WorkerBroken
 from corral.scheduler.explain.obstacles import PASSING, Bench
 from corral.scheduler.explain.values import Obstacle
-from corral.scheduler.plan import Reason, Waiting, WorkerAway, WorkerBroken
+from corral.scheduler.plan import Reason
 from corral.scheduler.world.fleet import Fleet, Worker
 
 _LOOK_AT = 64

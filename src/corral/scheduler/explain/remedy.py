@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, islice
 
+from corral.scheduler.events import Waiting, WorkerBroken
 from corral.scheduler.explain.obstacles import PASSING, Bench, Look, gib, running_on
 from corral.scheduler.explain.values import Change, Obstacle
-from corral.scheduler.plan import Reason, Waiting, WorkerBroken
+from corral.scheduler.plan import Reason
 from corral.scheduler.world.fleet import Worker
 
 _SMALLNESS = (

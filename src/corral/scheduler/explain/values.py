@@ -6,8 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from corral.scheduler.explain.forecast import Start
 from corral.scheduler.plan import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """When a task is expected to start; four of five such do from `low` to `high`."""
+
+    at: float
+    low: float
+    high: float
+
 
 FREE = "free"
 """Says of a worker that nothing keeps it from a task."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
+from corral.scheduler.events import Waiting
 from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.waiting import Waiting
 
 MOST_MODELS = 256
 _WAKES = 32

@@ -191,29 +191,3 @@ def _moved(
 ) -> tuple[int, ...]:
     kept = zip(left, old, new, strict=False)
     return (*(free + now - was for free, was, now in kept), *new[len(old) :])
-
-
-@dataclass(frozen=True, slots=True)
-class CardOffer:
-    """A GPU as its node tells of it.
-
-    `holder` is the worker that has it for itself; tasks of others do not get it.
-    """
-
-    card_id: str
-    kind: str = ""
-    vendor: str = ""
-    memory_mb: int = 0
-    foreign_mb: int = 0
-    holder: str = ""
-    is_offered: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class NodeOffers:
-    """All that a node has for tasks with needs, as far as it may be given out."""
-
-    node_id: str
-    cpu_milli: int
-    memory_mb: int
-    cards: tuple[CardOffer, ...] = ()

@@ -11,14 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from corral.core.tasks.needs import Need
-from corral.scheduler.place.capacity import (
-    Card,
-    CardOffer,
-    NodeOffers,
-    Offer,
-    Room,
-    Short,
-)
+from corral.scheduler.events import CardOffer, NodeOffers
+from corral.scheduler.place.capacity import Card, Offer, Room, Short
 from corral.scheduler.place.packing import Packing
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from heapq import heappop, heappush
 
-from corral.scheduler.plan import Waiting
+from corral.scheduler.events import Waiting
 
 
 class Delays:

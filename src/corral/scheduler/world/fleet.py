@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from corral.core.tasks.options import ANYWHERE, Constraint
-from corral.scheduler.plan import NodeHeld, NodeMarked, WorkerAway, WorkerBroken
+from corral.scheduler.events import NodeHeld, NodeMarked, WorkerAway, WorkerBroken
 
 if TYPE_CHECKING:
     from corral.scheduler.explain.decisions import Decision

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from corral.core.tasks.share import DAY_S
-from corral.scheduler.plan import Reason, Waiting
+from corral.scheduler.events import Waiting
+from corral.scheduler.plan import Reason
 from corral.scheduler.world.line import Family
 from corral.scheduler.world.share import GROUP_KEY, Bucket, Shares
 

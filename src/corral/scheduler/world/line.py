@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from corral.core.tasks.job_type import QueueOrder
 from corral.core.tasks.needs import Need
 from corral.core.tasks.options import Constraint
-from corral.scheduler.plan import Waiting
+from corral.scheduler.events import Waiting
 from corral.scheduler.world.task_queue import TaskQueue
 
 if TYPE_CHECKING:

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from corral.core.models.model import MODEL_TASK
 from corral.core.tasks.job_type import QueueOrder
-from corral.scheduler.decide.memory_floor import raise_need, raised
-from corral.scheduler.explain.decisions import carried
-from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.learn.habit import Habits
-from corral.scheduler.place.capacity import NodeOffers
-from corral.scheduler.place.leases import Stock, lingering
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     BOUND,
     AttemptEnded,
     CardsBack,
@@ -21,6 +15,7 @@ from corral.scheduler.plan import (
     ModelsPinned,
     NodeHeld,
     NodeMarked,
+    NodeOffers,
     NodeWithdrawn,
     OrderClosed,
     OutOfMemory,
@@ -44,12 +39,16 @@ from corral.scheduler.plan import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.explain.decisions import carried
+from corral.scheduler.learn.estimate import Estimates
+from corral.scheduler.learn.habit import Habits
+from corral.scheduler.place.leases import Stock, lingering
 from corral.scheduler.world.delay import Delays
 from corral.scheduler.world.fairness import Turns
 from corral.scheduler.world.fleet import Fleet, Group, Held, Worker
 from corral.scheduler.world.gate import Gate
 from corral.scheduler.world.line import Family
-from corral.scheduler.world.relining import pause, share_out
+from corral.scheduler.world.line_changes import pause, raise_need, raised, share_out
 from corral.scheduler.world.share import Bucket
 
 

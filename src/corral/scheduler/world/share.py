@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from corral.core.tasks.share import DAY_S, EACH, OWNER, Share
-from corral.scheduler.plan import Waiting
+from corral.scheduler.events import Waiting
 
 if TYPE_CHECKING:
     from corral.scheduler.world.line import Family

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from corral.core.tasks.job_type import QueueOrder
-from corral.scheduler.plan import Waiting
+from corral.scheduler.events import Waiting
 
 _Entry = tuple[int, int, str, int]
 # The next few stand apart in order, so that looking at them costs nothing.

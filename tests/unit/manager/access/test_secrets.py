@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.manager.access.secrets_seal import Seal, Unsealable
+from corral.manager.access.secrets import Seal, Unsealable
 
 KEY = bytes(range(32))
 VALUE = "s3cr3t-Value/42"

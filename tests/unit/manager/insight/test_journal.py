@@ -9,7 +9,7 @@ import pytest
 
 from corral.errors import Conflict
 from corral.manager.insight.journal import RecordedScheduler, journal_of, scheduler_of
-from corral.scheduler.plan import OrderClosed, TasksQueued, Waiting, WorkerReady
+from corral.scheduler.events import OrderClosed, TasksQueued, Waiting, WorkerReady
 from corral.scheduler.scheduler import Policy, Scheduler
 
 Json = dict[str, Any]

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     HeldOrder,
     OrderClosed,
-    Stop,
     TasksQueued,
     TasksRan,
     Waiting,
     WorkerReady,
 )
+from corral.scheduler.plan import Stop
 from corral.scheduler.scheduler import Policy, Scheduler
 
 NOW = 1_000_000.0

@@ -9,12 +9,11 @@ import pytest
 
 from corral.core.tasks.needs import Need
 from corral.scheduler.decide.strategies import STRATEGIES
-from corral.scheduler.place.capacity import NodeOffers
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     AttemptEnded,
     ModelKnown,
+    NodeOffers,
     OrderClosed,
-    PlannedOrder,
     TasksGone,
     TasksQueued,
     TasksRan,
@@ -22,6 +21,7 @@ from corral.scheduler.plan import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.plan import PlannedOrder
 from corral.scheduler.scheduler import Policy, Scheduler
 from corral.settings import Strategy
 

@@ -9,7 +9,7 @@ import pytest
 
 from corral.core.tasks.options import Constraint
 from corral.core.tasks.share import Share
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     AttemptEnded,
     DependencyMet,
     MemoryChanged,

@@ -7,9 +7,7 @@ import random
 import pytest
 
 from corral.core.tasks.job_type import QueueOrder
-from corral.scheduler.explain.forecast import Calibration
-from corral.scheduler.explain.recent import Recent
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     NodeHeld,
     OrderClosed,
     TasksGone,
@@ -19,6 +17,8 @@ from corral.scheduler.plan import (
     Waiting,
     WorkerReady,
 )
+from corral.scheduler.explain.decisions import Recent
+from corral.scheduler.explain.forecast import Calibration
 from corral.scheduler.scheduler import Scheduler
 from corral.scheduler.world.task_queue import TaskQueue
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     Paused,
-    Reason,
     TasksQueued,
     Waiting,
     WorkerBroken,
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.plan import Reason
 from corral.scheduler.scheduler import Scheduler
 
 NOW = 1000.0

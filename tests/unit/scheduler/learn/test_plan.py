@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     DependencyMet,
     OrderClosed,
-    Plan,
     TasksGone,
     TasksQueued,
     TasksRan,
     Waiting,
     WorkerReady,
 )
+from corral.scheduler.learn.estimate import Estimates
+from corral.scheduler.plan import Plan
 from corral.scheduler.scheduler import Policy, Scheduler
 
 NOW = 1000.0

@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.learn.habit import MOST_MODELS, Habit, Habits
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     ModelKnown,
     ModelsPinned,
     OrderClosed,
     TasksQueued,
+    Waiting,
     WorkerReady,
 )
+from corral.scheduler.learn.estimate import Estimates
+from corral.scheduler.learn.habit import MOST_MODELS, Habit, Habits
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.waiting import Waiting
 from corral.sim.machine import Machine
 from corral.sim.virtual import Record, Simulation
 from corral.sim.workload import Arrival, Model, Workload, workload

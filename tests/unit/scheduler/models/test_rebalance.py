@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral.scheduler.models.rebalance import Move, Strategy, duration_s
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     ModelKnown,
     ModelsPinned,
     NodeHeld,
@@ -19,10 +18,11 @@ from corral.scheduler.plan import (
     TasksGone,
     TasksQueued,
     TasksRan,
+    Waiting,
     WorkerReady,
 )
+from corral.scheduler.models.rebalance import Move, Strategy, duration_s
 from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.waiting import Waiting
 
 TYPE = frozenset({"draw"})
 NOW = 100_000.0

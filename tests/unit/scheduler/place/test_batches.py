@@ -9,8 +9,9 @@ import pytest
 
 from corral.core.tasks.needs import WHOLE, Need
 from corral.core.tasks.share import Share
-from corral.scheduler.place.capacity import CardOffer, NodeOffers
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
+    CardOffer,
+    NodeOffers,
     OrderClosed,
     ShareSet,
     TasksQueued,

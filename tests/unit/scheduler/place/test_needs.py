@@ -7,21 +7,22 @@ from typing import Any
 
 import pytest
 
-from corral.core.tasks.gang import Gang
 from corral.core.tasks.needs import LEAST, WHOLE, Need
-from corral.scheduler.place.capacity import CardOffer, NodeOffers
-from corral.scheduler.plan import (
+from corral.core.tasks.options import Gang
+from corral.scheduler.events import (
     AttemptEnded,
+    CardOffer,
+    NodeOffers,
     NodeWithdrawn,
     OrderClosed,
     OutOfMemory,
-    PlannedOrder,
     TasksQueued,
     TasksRan,
     TasksTaken,
     Waiting,
     WorkerReady,
 )
+from corral.scheduler.plan import PlannedOrder
 from corral.scheduler.scheduler import Policy, Scheduler
 from corral.scheduler.snapshot import Snapshot, restore
 

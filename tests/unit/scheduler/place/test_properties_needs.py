@@ -9,14 +9,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from corral.core.tasks.gang import Gang
 from corral.core.tasks.needs import LEAST, WHOLE, Need
-from corral.scheduler.place.capacity import CardOffer, NodeOffers
-from corral.scheduler.plan import (
+from corral.core.tasks.options import Gang
+from corral.scheduler.events import (
     AttemptEnded,
+    CardOffer,
+    NodeOffers,
     OrderClosed,
     OutOfMemory,
-    PlannedOrder,
     SchedulerEvent,
     TasksGone,
     TasksQueued,
@@ -25,6 +25,7 @@ from corral.scheduler.plan import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.plan import PlannedOrder
 from corral.scheduler.scheduler import Policy, Scheduler
 
 NODES = ["n1", "n2", "n3"]

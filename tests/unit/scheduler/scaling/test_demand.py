@@ -8,7 +8,7 @@ import pytest
 
 from corral.core.tasks.options import ANYWHERE, Constraint
 from corral.core.tasks.share import Share
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     ModelKnown,
     NodeHeld,
     Paused,

@@ -10,7 +10,7 @@ from corral.scheduler.decide.cost import Smith
 from corral.scheduler.plan import Plan
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.world.again import Again
+from corral.scheduler.world.fairness import Again
 from corral.scheduler.world.fleet import Worker
 from corral.scheduler.world.line import Family
 from corral.sim.machine import failing, parse_fleet

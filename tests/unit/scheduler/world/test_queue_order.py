@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.core.tasks.job_type import QueueOrder
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     OrderClosed,
     TasksGone,
     TasksQueued,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from corral.core.tasks.share import Share
-from corral.scheduler.plan import (
+from corral.scheduler.events import (
     AttemptEnded,
     OrderClosed,
     ShareGone,
