@@ -26,7 +26,7 @@ from bench import result
 from bench.gpu_detect import TAKEN_MB, ask_nvidia_smi, difference, take_memory
 from corral.client import Client
 from corral.worker import Worker
-from corral.worker.gpu_memory import hold
+from corral.worker.runner.gpu_memory import hold
 
 BEAT_S = 5.0
 WAIT_S = 90.0

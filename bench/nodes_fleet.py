@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import nodes_body
 from bench.nodes_body import SimWorker
 from bench.nodes_line import AGAIN_S, Away, Line, Refused, patiently
-from corral.agent.backoff import Backoff
+from corral.process.backoff import Backoff
 
 SAMPLE_S, POLL_S = 30.0, 25.0
 _encode = msgspec.json.Encoder().encode

@@ -97,7 +97,7 @@ def short_modules_with_one_importer(house: Package) -> Iterator[str]:
             yield f"{module.path}: {module.lines} lines, for {min(importers)}"
 
 
-@ratchet(9)
+@ratchet(7)
 def full_folders(house: Package) -> Iterator[str]:
     """More modules than one can keep in mind; folders inside are not counted."""
     for folder, count in _folders(house).items():
@@ -129,7 +129,7 @@ def class_names_that_mean_two_things(house: Package) -> Iterator[str]:
             yield f"{name}: {', '.join(where)}"
 
 
-@ratchet(11)
+@ratchet(4)
 def gerund_modules(house: Package) -> Iterator[str]:
     """A word of the name ends in -ing and is not one of the free ones."""
     for module in house.modules:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from corral.client.service import ClusterManager, Node
     from corral.worker import EchoWorker, SleepWorker, Worker
     from corral.worker.inference import InferenceWorker
-    from corral.worker.running import progress
+    from corral.worker.runner.current import progress
     from corral.worker.script.worker import RunScriptWorker
 
 __version__ = "0.1.0"
@@ -45,7 +45,7 @@ _HOME_OF = {
     "JobSchema": "corral.client.job",
     "Node": "corral.client.service",
     "job_from_schema": "corral.client.job",
-    "progress": "corral.worker.running",
+    "progress": "corral.worker.runner.current",
     "task": "corral.client.function",
     "EchoWorker": "corral.worker",
     "InferenceWorker": "corral.worker.inference",

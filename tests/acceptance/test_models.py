@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from corral.client.value import WorkerInfo
-from corral.worker.gpu_memory import hold
+from corral.worker.runner.gpu_memory import hold
 from tests.acceptance.cluster import Cluster, until
 
 SLEEP = "corral.worker.builtin:SleepWorker"

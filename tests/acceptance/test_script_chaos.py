@@ -39,19 +39,19 @@ pytestmark = pytest.mark.timeout(120 + 6 * JOBS)
 
 # Parts of a node, by name or a word of their command lines, and their share of kills.
 PARTS = {
-    "corral.worker.runner": 5,
+    "corral.worker.runner.main": 5,
     "isolation/guardian.py": 4,
     "corral.worker.container.guardian": 2,
     "system service": 2,
     "bwrap": 1,
     "uv": 1,
     "git": 1,
-    "corral.worker.supervisor": 1,
+    "corral.worker.supervisor.main": 1,
     "agent": 1,
 }
 NAMES = ("bwrap", "git", "uv")
 # Each death of these is answered by a longer pause.
-RARE = {"corral.worker.supervisor": 40, "agent": 60}
+RARE = {"corral.worker.supervisor.main": 40, "agent": 60}
 
 
 class Vandal:
@@ -239,7 +239,7 @@ def fifty_jobs_on_one_commit_build_it_once_while_runners_are_killed(
     script = {"command": "python a.py", "environment": where}
     ids = cluster.client.submit_many([("run_script", script)] * 50)
     machine.tasks.update(ids)
-    vandal = Vandal(cluster, random.Random(SEED), {"corral.worker.runner": 1})
+    vandal = Vandal(cluster, random.Random(SEED), {"corral.worker.runner.main": 1})
     early = 0
 
     def step() -> bool:

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from corral.engine.dispatch import parse_address
-from corral.worker.script.secret import Mask
+from corral.worker.script.secrets import Mask
 from tests.acceptance.cluster import CORRAL, Cluster, until
 from tests.containers import SHELL, engine, podman_files, settings
 

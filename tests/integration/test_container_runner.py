@@ -12,14 +12,14 @@ import pytest
 
 from corral.core.tasks.environment import ContainerEnvironment
 from corral.errors import WorkerError
-from corral.worker.cell import Cells
 from corral.worker.container.engine import Engine
 from corral.worker.container.job import ContainerSettings
-from corral.worker.container.launch import ContainerLaunch
-from corral.worker.frame import Done, End, Item, Run
-from corral.worker.runner_pool import RunnerPool
-from corral.worker.runner_process import Exited, RunnerProcess
-from corral.worker.vessel import RunnerSpec
+from corral.worker.container.runner import ContainerLaunch
+from corral.worker.pool.runner_pool import RunnerPool
+from corral.worker.pool.runner_process import Exited, RunnerProcess
+from corral.worker.pool.transport import RunnerSpec
+from corral.worker.protocol import Done, End, Item, Run
+from corral.worker.shared_cell import Cells
 from tests.acceptance.cluster import until
 from tests.containers import SHELL, engine, podman_files, python_image, settings
 

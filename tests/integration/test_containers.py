@@ -16,9 +16,9 @@ import psutil
 import pytest
 
 from corral.errors import WorkerError
+from corral.worker.container.container import Running
 from corral.worker.container.engine import Engine
 from corral.worker.container.job import ContainerJob, ContainerSettings
-from corral.worker.container.running import Running
 from corral.worker.isolation.job import Limits
 from tests.containers import SHELL, engine, podman_files, python_image, settings
 

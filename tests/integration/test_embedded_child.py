@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from corral.agent.logfile import rotate
 from corral.cli.address import require_free, url_of
 from corral.cli.child import Child, Plan, describe
 from corral.cli.local import LocalManager
 from corral.cli.supervise import Tail, plain
 from corral.embedded.process import Command
 from corral.errors import EmbeddedError, SettingsError
+from corral.process.log_file import rotate
 
 BUSY = """
 import signal, sys, threading

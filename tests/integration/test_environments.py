@@ -137,7 +137,7 @@ def test_a_runner_starts_there_and_sees_nothing_of_our_own_environment(
 ) -> None:
     repository.commit({"pyproject.toml": PROJECT, "far.py": ""})
     with make(cache, GitEnvironment(repository.url)) as made:
-        code = "import sys, far, corral.worker.runner; print('\\n'.join(sys.path))"
+        code = "import sys, far, corral.worker.runner.main; print('\\n'.join(sys.path))"
         paths = run(made, code).split("\n")
         others = [p for p in paths if "site-packages" in p]
         assert others

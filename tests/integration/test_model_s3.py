@@ -11,8 +11,8 @@ import pytest
 from corral.core.models.catalogue import CatalogueModel
 from corral.errors import NotFound, StoreUnavailable
 from corral.manager.models.sources import SourceConfig, Sources
-from corral.worker.depot.bill import BillFile
 from corral.worker.depot.download import HttpWay, Transfer
+from corral.worker.depot.manifest import BillFile
 from tests.contract.test_objects import BUCKET, S3Server
 
 WEIGHTS = bytes(range(256)) * 50_000

@@ -305,7 +305,7 @@ def test_incarnation_that_was_replaced_stops_at_once(
 
 def test_first_line_that_makes_no_sense_is_refused() -> None:
     run = subprocess.run(
-        [sys.executable, "-m", "corral.worker.supervisor"],
+        [sys.executable, "-m", "corral.worker.supervisor.main"],
         input=b'{"worker_id": 5}\n',
         capture_output=True,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corral.agent.probe.watch import GpuPolicy
+from corral.agent.watch.gpus import GpuPolicy
 from corral.core.nodes.breaker import BreakerPolicy
 from corral.core.nodes.owner import OwnerPolicy
 from corral.core.nodes.worker import WorkerSpec
 
-SUPERVISOR_ARGV = (sys.executable, "-m", "corral.worker.supervisor")
+SUPERVISOR_ARGV = (sys.executable, "-m", "corral.worker.supervisor.main")
 
 
 @dataclass(frozen=True, slots=True)

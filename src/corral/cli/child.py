@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from corral.agent.backoff import Backoff
 from corral.embedded.process import (
     Command,
     Mark,
@@ -23,6 +22,7 @@ from corral.embedded.process import (
     stop,
 )
 from corral.errors import CorralError
+from corral.process.backoff import Backoff
 
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.1, 15.0
 # Alive for so long, a child's earlier deaths no longer count.

@@ -143,7 +143,7 @@ def _serve(
     ca_file: Path | None,
 ) -> None:
     from corral.agent.config import AgentConfig
-    from corral.agent.main import serve
+    from corral.agent.life.main import serve
     from corral.cli import node_policy
     from corral.cli.log import configure, secrets_of
     from corral.cli.machine import machine_id

@@ -70,7 +70,7 @@ def _windows_number() -> str | None:
 def master_config(config: Settings) -> MasterConfig:
     """This machine as the manager's own node."""
     from corral import __version__
-    from corral.agent.sample import Sampler, capabilities
+    from corral.agent.watch.sample import Sampler, capabilities
     from corral.manager.nodes.master import MasterConfig
 
     return MasterConfig(

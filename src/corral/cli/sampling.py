@@ -60,7 +60,7 @@ def options(
 
 def _check(given: dict[str, Any]) -> None:
     """Say what is out of bounds here, not after a model was loaded for it."""
-    from corral.worker.inference.fault import Refused
+    from corral.worker.inference.errors import Refused
     from corral.worker.inference.kind import Ask, Kind
     from corral.worker.inference.request import read_request
 

@@ -309,7 +309,7 @@ def serve_agent(name: str = "local") -> None:
     """Run an agent in the foreground, as `corral up` starts it."""
     from corral import settings
     from corral.agent.config import AgentConfig
-    from corral.agent.main import serve
+    from corral.agent.life.main import serve
     from corral.agent.worker_option import parse_all
     from corral.cli import node_policy
     from corral.cli.log import configure, secrets_of

@@ -17,9 +17,9 @@ from types import FrameType
 
 import typer
 
-from corral.agent.logfile import rotate
 from corral.cli.child import Child, Plan, describe
 from corral.errors import CorralError, Unavailable
+from corral.process.log_file import rotate
 
 TICK_S, READY_TICK_S, TAIL_TICK_S = 1.0, 0.03, 0.2
 LOG_LIMIT_BYTES = 10 * 1024 * 1024

@@ -167,7 +167,7 @@ def _span(text: str) -> Sequence[int]:
 
 
 def _gpu_check(config: Settings, role: Role) -> Check:
-    from corral.agent.probe.watch import GpuPolicy
+    from corral.agent.watch.gpus import GpuPolicy
     from corral.doctor.judge import gpu as judge
     from corral.doctor.look import gpu
 
@@ -178,7 +178,7 @@ def _gpu_check(config: Settings, role: Role) -> Check:
     has_agent = state is None or not state.is_running or "agent" in state.children
 
     def run() -> list[Line]:
-        from corral.agent.process import child_environment
+        from corral.process.spawn import child_environment
 
         ledger = role.folder.agents / name / "simulated"
         environment = child_environment(os.environ, "")

@@ -24,7 +24,7 @@ def make_app(redis_url: str, *, node_id: str = "", send_events: bool = False) ->
     """An application on `redis_url`; a node's workers keep their own unacked keys."""
     app = Celery("corral", broker=redis_url, set_as_current=False)
     app.conf.update(
-        imports=("corral.worker.orders",),
+        imports=("corral.worker.supervisor.orders",),
         task_serializer="json",
         result_serializer="json",
         event_serializer="json",

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from corral.worker.base import Worker
-from corral.worker.gpu_memory import GpuMemory
+from corral.worker.runner.gpu_memory import GpuMemory
 
 
 class EchoWorker(Worker):

@@ -20,7 +20,7 @@ import pytest
 import redis
 
 from corral.agent.config import AgentConfig, ChildPolicy
-from corral.agent.main import Agent
+from corral.agent.life.main import Agent
 from corral.errors import CorralError
 from tests.acceptance.cluster import free_port
 from tests.unit.agent.standin import TOKEN, StandInManager

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from corral.agent.config import AgentConfig
-from corral.agent.main import serve
+from corral.agent.life.main import serve
 
 if __name__ == "__main__":
     told = json.loads(sys.argv[1])

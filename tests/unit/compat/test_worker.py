@@ -11,9 +11,9 @@ import pytest
 from corral.compat.call import pack
 from corral.compat.celery import CeleryWorker
 from corral.errors import WorkerError
-from corral.worker.batch import Batch
-from corral.worker.frame import Outcome
-from corral.worker.notes import Notes
+from corral.worker.protocol import Outcome
+from corral.worker.supervisor.batch import Batch
+from corral.worker.supervisor.notes import Notes
 from tests.unit.worker.conftest import Bench, item, value
 
 WHERE = "tests.unit.compat.sample_app"

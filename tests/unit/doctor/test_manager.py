@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from corral import __version__
-from corral.agent.identity import Identity, save
+from corral.agent.link.identity import Identity, save
 from corral.doctor.finding import Line, Verdict
 from corral.doctor.judge import embedded as judge_embedded
 from corral.doctor.judge.manager import ManagerFact, judge

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from corral.worker.batch import Batch
-from corral.worker.execution import Execution
-from corral.worker.frame import Item, Outcome
-from corral.worker.notes import Notes
-from corral.worker.runner_pool import RunnerPool
-from corral.worker.runner_process import RunnerSpec
+from corral.worker.pool.runner_pool import RunnerPool
+from corral.worker.pool.runner_process import RunnerSpec
+from corral.worker.protocol import Item, Outcome
+from corral.worker.supervisor.batch import Batch
+from corral.worker.supervisor.execution import Execution
+from corral.worker.supervisor.notes import Notes
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = "tests.unit.worker.sample_workers"

@@ -84,7 +84,7 @@ class Supervised:
         path = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "corral.worker.supervisor"],
+                [sys.executable, "-m", "corral.worker.supervisor.main"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from corral.worker.frame import Item
+from corral.worker.protocol import Item
 from tests.unit.worker.conftest import Bench, item, value
 
 MakeBench = Callable[..., Bench]

@@ -15,12 +15,12 @@ from corral.client.archive import pack, unpack
 from corral.core.tasks.order import OrderItem
 from corral.errors import BadRequest
 from corral.worker.allowance import Limits
-from corral.worker.bundle import FUNCTION_WORKER, STANDARD_WORKER, Bundle
-from corral.worker.bundle_pool import SPARE, BundlePool
 from corral.worker.manager_link import Away
-from corral.worker.runner_process import RunnerSpec
+from corral.worker.pool.bundle import FUNCTION_WORKER, STANDARD_WORKER, Bundle
+from corral.worker.pool.bundle_pool import SPARE, BundlePool
+from corral.worker.pool.runner_process import RunnerSpec
 from tests.unit.worker.standin_manager import make_order, order_item
-from tests.unit.worker.test_desk import Office
+from tests.unit.worker.supervisor.test_order_desk import Office
 
 HEAD = "import os, time, corral\n\n@corral.task\n"
 

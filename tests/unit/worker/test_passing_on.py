@@ -9,7 +9,7 @@ import pytest
 
 from tests.unit.client.stand_in import Answer, StandIn, serve, submitted
 from tests.unit.worker.conftest import item, value
-from tests.unit.worker.test_runner import MakeBench
+from tests.unit.worker.runner.test_main import MakeBench
 
 HERE = "tests.unit.worker.passing_workers"
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

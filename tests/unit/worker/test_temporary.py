@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from corral.worker import temporary
-from corral.worker.cell import Cells
+from corral.worker.shared_cell import Cells
 
 
 @pytest.fixture

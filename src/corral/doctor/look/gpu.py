@@ -12,13 +12,13 @@ from pathlib import Path
 from corral.agent.probe import sysfs
 from corral.agent.probe.amd_sysfs import VENDOR as AMD_ID
 from corral.agent.probe.base import Finding
-from corral.agent.probe.child import ProbeChild, Reading
 from corral.agent.probe.intel import VENDOR as INTEL_ID
-from corral.agent.probe.owner import with_owners
+from corral.agent.probe.probe_process import ProbeChild, Reading
 from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.probe.vendor import NVIDIA as NVIDIA_ID
 from corral.agent.probe.vendor import WAYS, likely
-from corral.agent.probe.watch import GpuPolicy
+from corral.agent.watch.gpu_users import with_owners
+from corral.agent.watch.gpus import GpuPolicy
 from corral.core.nodes.gpu import Gpu, arrange
 from corral.doctor.examine import begin
 from corral.doctor.judge.gpu import GpuFact

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from corral.agent.identity import Identity
+from corral.agent.link.identity import Identity
 from corral.client import Client, Patience
 from corral.client.exchange import Flow, get, segment
 from corral.client.value import NodeInfo

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from corral.agent import identity
-from corral.agent.identity import Identity
+from corral.agent.link import identity
+from corral.agent.link.identity import Identity
 from corral.doctor.judge.embedded import Tenant
 from corral.embedded.folder import LOCK, Folder, State, load_state
 from corral.embedded.process import is_alive

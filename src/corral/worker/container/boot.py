@@ -37,7 +37,7 @@ def main() -> None:
                 f"its Python {version} has no msgspec and cannot use ours ({error}): "
                 "`pip install msgspec` in it"
             )
-    importlib.import_module("corral.worker.runner").main()
+    importlib.import_module("corral.worker.runner.main").main()
 
 
 if __name__ == "__main__":

@@ -17,15 +17,15 @@ from docker import APIClient
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from corral.errors import WorkerError
-from corral.worker.container import fault
+from corral.worker.container import errors
+from corral.worker.container.connection import ENGINE_FAULTS, Line
+from corral.worker.container.container import Running, remove
 from corral.worker.container.guard import Guard
 from corral.worker.container.guardian import forget_folders
 from corral.worker.container.job import ContainerJob, ContainerSettings
-from corral.worker.container.line import ENGINE_FAULTS, Line
+from corral.worker.container.output import Stream
 from corral.worker.container.request import CALLER, MARK, OWNER, Traits, create_body
-from corral.worker.container.running import Running, remove
-from corral.worker.container.stream import Stream
-from corral.worker.isolation.running import OnOutput
+from corral.worker.isolation.process import OnOutput
 
 
 class Engine:
@@ -86,7 +86,7 @@ class Engine:
             return self._start(asked, on_output, job.limits.memory_mb is not None)
         except APIError as error:
             argv = (*job.entrypoint, *job.argv)
-            raise fault.of_start(job.image, argv, error) from error
+            raise errors.of_start(job.image, argv, error) from error
 
     def sweep(self, mark_prefix: str) -> list[str]:
         """Remove containers that a dead predecessor left; their marks.
@@ -143,7 +143,7 @@ class Engine:
             self._api.inspect_image(image)
             return
         if not self._settings.may_pull:
-            raise fault.of_image(image, None)
+            raise errors.of_image(image, None)
         try:
             name, tag = _split(image)
             # Not as a stream: its faults would be of a library below the SDK.
@@ -152,7 +152,7 @@ class Engine:
                     raise DockerException(told["error"])
             self._api.inspect_image(image)
         except DockerException as error:
-            raise fault.of_image(image, error) from error
+            raise errors.of_image(image, error) from error
 
 
 def find(settings: ContainerSettings) -> Engine | None:
@@ -240,7 +240,8 @@ class _Unanswered(WorkerError):
     """The engine was asked and gave no answer; one of our own was killed, then."""
 
     def __init__(self, host: str, error: BaseException, *, is_own: bool) -> None:
-        why = f"the container engine at {host} does not answer: {fault.one_line(error)}"
+        said = errors.one_line(error)
+        why = f"the container engine at {host} does not answer: {said}"
         super().__init__(why, lost=is_own)
 
 

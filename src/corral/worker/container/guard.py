@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from corral.errors import WorkerError
-from corral.worker.vessel import child_environment
+from corral.worker.pool.transport import child_environment
 
 END_S = 60.0
 _AGENT_MARK = "CORRAL_AGENT_MARK"

@@ -97,8 +97,8 @@ class _Direct:
 
 
 def _sweep(host: str, owner: str, service: Service | None) -> None:
+    from corral.worker.container.container import remove
     from corral.worker.container.request import OWNER
-    from corral.worker.container.running import remove
 
     way = _Direct(host, service)
     found = way.api.containers(all=True, filters={"label": f"{OWNER}={owner}"})

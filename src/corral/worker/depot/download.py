@@ -18,7 +18,7 @@ from typing import Protocol
 from corral.core.tree import CHUNK_BYTES
 from corral.errors import CorralError
 from corral.trust import tls_context
-from corral.worker.depot.bill import BillFile, CorruptModel, Unfetched
+from corral.worker.depot.manifest import BillFile, CorruptModel, Unfetched
 
 ROUNDS = 3
 PAUSE_S = 0.5

@@ -23,8 +23,8 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from corral.core.nodes.peer import is_signed
-from corral.worker.depot.bill import has_size
-from corral.worker.depot.depot import Depot
+from corral.worker.depot.manifest import has_size
+from corral.worker.depot.model_folder import Depot
 
 LOOK_S = 1.0
 AT_ONCE = 8

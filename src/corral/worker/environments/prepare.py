@@ -82,7 +82,7 @@ def prepare(
         cache: what this node has already.
         fetch: gives the bytes of an archive by its digest.
         policy: what the administrator allows.
-        for_runner: the Python must be able to run `corral.worker.runner`; scripts
+        for_runner: the Python must be able to run `corral.worker.runner.main`; scripts
             need less, and run with older Pythons, too.
 
     Raises:

@@ -20,7 +20,7 @@ import psutil
 
 from corral.embedded.process import KILL, bare_environment, tethered
 from corral.errors import EnvironmentFailed
-from corral.worker import process
+from corral.process import group
 
 TAIL_BYTES = 8192
 REASON_LENGTH = 300
@@ -82,9 +82,9 @@ def run(
                 f"{what} took longer than {timeout_s:g} s", output=said, timed_out=True
             )
         if code < 0:
-            raise EnvironmentFailed(f"{what} {process.say_exit(code)}", output=said)
+            raise EnvironmentFailed(f"{what} {group.say_exit(code)}", output=said)
         if code:
-            why = reason(said) or process.say_exit(code)
+            why = reason(said) or group.say_exit(code)
             if _FULL.search(said):
                 why += " (the disk is full)"
             raise EnvironmentFailed(f"{what} failed: {why}", output=said)
@@ -102,7 +102,7 @@ def _run(
     """The exit code; None when the time was up."""
     options: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
-        options = process.group_options()
+        options = group.group_options()
     child = subprocess.Popen(
         tethered(tuple(argv), KILL),
         env=dict(variables),
@@ -116,17 +116,17 @@ def _run(
 
     def end() -> None:
         is_late.set()
-        process.kill_group(child.pid)
+        group.kill_group(child.pid)
 
     clock = threading.Timer(timeout_s, end)
     clock.start()
     try:
-        process.await_exit(child)
+        group.await_exit(child)
     finally:
         # Before the pid is given back: it names the group.
         clock.cancel()
         clock.join()
-        process.kill_group(child.pid)
+        group.kill_group(child.pid)
         code = child.wait()
     return None if is_late.is_set() else code
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from corral.worker.base import Failure
 from corral.worker.inference.call import Call, Loaded
-from corral.worker.inference.fault import OutOfMemory, is_out_of_memory
-from corral.worker.inference.peak import Gauge, no_gauge
+from corral.worker.inference.errors import OutOfMemory, is_out_of_memory
+from corral.worker.inference.load.batch_memory import Gauge, no_gauge
 
 Answer = dict[str, Any] | Failure
 _LEARN = 0.3

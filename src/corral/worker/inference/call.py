@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from corral.worker.base import Context
 from corral.worker.inference.kind import Kind
-from corral.worker.inference.place import ModelRef
+from corral.worker.inference.load.resolve import ModelRef
 from corral.worker.inference.request import Request
 
 

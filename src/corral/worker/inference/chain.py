@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from corral.worker.inference.fault import Refused
+from corral.worker.inference.errors import Refused
 
 _FIELD = re.compile(r"\{\{\s*(?:([\w-]+)\.)?(\w+)\s*\}\}")
 

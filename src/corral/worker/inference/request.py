@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from corral.worker.inference.fault import Refused
+from corral.worker.inference.errors import Refused
 from corral.worker.inference.kind import Ask, Kind
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]

@@ -17,12 +17,12 @@ from corral.worker.base import Context, Failure, Worker
 from corral.worker.inference import batching, request
 from corral.worker.inference.answer import foreign_answer
 from corral.worker.inference.call import Call, Loaded, Sent, Voice, sent_in
+from corral.worker.inference.call_queue import Answer, Line, Means
 from corral.worker.inference.chain import filled
-from corral.worker.inference.fault import Refused
+from corral.worker.inference.errors import Refused
 from corral.worker.inference.kind import Ask, Kind, ask_of, is_health_check
-from corral.worker.inference.line import Answer, Line, Means
-from corral.worker.inference.place import Resolver
-from corral.worker.inference.stock import Stock
+from corral.worker.inference.load.loaded_models import Stock
+from corral.worker.inference.load.resolve import Resolver
 
 
 class Params(msgspec.Struct, forbid_unknown_fields=True):
@@ -99,7 +99,7 @@ class InferenceWorker(Worker):
     def resolver(self, place: Path) -> Resolver:
         """Where models come from."""
         # Late: it knows this package.
-        from corral.worker.depot.resolver import DepotResolver
+        from corral.worker.inference.load.depot_resolver import DepotResolver
 
         return DepotResolver(place, self._told.models)
 
@@ -235,7 +235,7 @@ def _line_of(
     """Texts join others that are being written, where their model can do that."""
     if loaded.kind is Kind.GENERATE and getattr(loaded, "takes_rows", False):
         # Late: it needs torch, which a runner of exported graphs need not have.
-        from corral.worker.inference.loop import Loop
+        from corral.worker.inference.text.continuous_batching import Loop
 
         return Loop(loaded, means, submit)  # type: ignore[arg-type]
     return Line(loaded, means, submit)

@@ -6,10 +6,10 @@ It knows nothing of tasks, Git or the manager: a `Job` in, a `Running` out.
 from __future__ import annotations
 
 from corral.worker.isolation.job import Job, Level, Limits
-from corral.worker.isolation.owner import share
-from corral.worker.isolation.running import Running
+from corral.worker.isolation.job_user import share
+from corral.worker.isolation.process import Running
 from corral.worker.isolation.start import best_level, start
-from corral.worker.isolation.variable import build_variables, clean_environment
+from corral.worker.isolation.variables import build_variables, clean_environment
 
 __all__ = [
     "Job",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from corral.errors import WorkerError
 from corral.worker.isolation.job import Job
-from corral.worker.isolation.owner import gpu_nodes
+from corral.worker.isolation.job_user import gpu_nodes
 
 _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt",

@@ -21,11 +21,11 @@ from typing import Any
 
 from corral.errors import WorkerError
 from corral.worker import temporary
-from corral.worker.isolation import cgroup, owner, sandbox
+from corral.worker.isolation import cgroup, job_user, sandbox
 from corral.worker.isolation.cgroup import Parent
 from corral.worker.isolation.job import Job, Level
-from corral.worker.isolation.running import OnOutput, Running, Scene, first_of, pipe
-from corral.worker.isolation.variable import MARK, clean_environment
+from corral.worker.isolation.process import OnOutput, Running, Scene, first_of, pipe
+from corral.worker.isolation.variables import MARK, clean_environment
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +69,8 @@ def start(
         "launch": _launch(scene, job.argv, is_init=level is Level.SANDBOX),
     }
     if level is Level.SANDBOX:
-        if user := owner.job_user(job):
-            owner.hand_over(job, user)
+        if user := job_user.job_user(job):
+            job_user.hand_over(job, user)
         told |= {"argv": sandbox.command(), "options": sandbox.options(job)}
     return _guard(scene, told, on_output)
 
@@ -139,7 +139,7 @@ def _check(job: Job) -> None:
 
 def _launch(scene: Scene, argv: Sequence[str], *, is_init: bool) -> dict[str, Any]:
     job = scene.job
-    user = owner.job_user(job) if scene.level is Level.SANDBOX else None
+    user = job_user.job_user(job) if scene.level is Level.SANDBOX else None
     return {
         "argv": list(argv),
         "env": clean_environment({**os.environ, **job.shown}, job),
@@ -169,7 +169,7 @@ def _rlimits(scene: Scene) -> list[tuple[str, int]]:
 
 def _tasks_of(scene: Scene) -> int:
     """The kernel counts that limit per user: those that are there come on top."""
-    user = owner.job_user(scene.job) if scene.level is Level.SANDBOX else None
+    user = job_user.job_user(scene.job) if scene.level is Level.SANDBOX else None
     uid = user.uid if user else os.geteuid()
     found = 0
     for place in Path("/proc").glob("[0-9]*"):

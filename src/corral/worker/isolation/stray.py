@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 
 from corral.worker.isolation import cgroup
-from corral.worker.isolation.variable import MARK
+from corral.worker.isolation.variables import MARK
 
 _PATIENCE_S = 10.0
 

@@ -20,7 +20,7 @@ from corral.errors import CorralError, WorkerError
 from corral.worker.manager_link import Away, Fenced, Refused
 from corral.worker.script.access import Access
 from corral.worker.script.run import Command, Running
-from corral.worker.script.secret import Mask, Masked
+from corral.worker.script.secrets import Mask, Masked
 
 log = logging.getLogger(__name__)
 

@@ -16,13 +16,13 @@ from corral.core.tasks.script import Script, read_script
 from corral.errors import CorralError, InvalidField
 from corral.worker.base import Context, Failure, Lost, Worker
 from corral.worker.script.access import read_access
-from corral.worker.script.artifact import keep_artifacts
-from corral.worker.script.checkpoint import Checkpoint
+from corral.worker.script.artifacts import keep_artifacts
+from corral.worker.script.checkpoints import Checkpoint
 from corral.worker.script.exec import Beside
 from corral.worker.script.files import HURRY_S, TaskFiles
 from corral.worker.script.output import Output
 from corral.worker.script.run import Place, Running, Starter
-from corral.worker.script.secret import Mask, Masked, fetch_secrets
+from corral.worker.script.secrets import Mask, Masked, fetch_secrets
 
 _SHORT = re.compile(r"\b(CUDA|HIP|XPU|MPS)[ \w]* out of memory|OutOfMemoryError")
 # What ending a family and reading its last words may take beyond the grace.

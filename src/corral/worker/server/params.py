@@ -9,8 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from corral.errors import WorkerError
-from corral.worker.inference.fault import one_line
-from corral.worker.inference.place import Definition
+from corral.worker.inference.errors import one_line
+from corral.worker.inference.load.resolve import Definition
 
 Replicas = Annotated[int, Meta(ge=1, le=64)]
 Seconds = Annotated[float, Meta(gt=0.0)]

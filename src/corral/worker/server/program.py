@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from corral.worker.inference.fault import Unusable
+from corral.worker.inference.errors import Unusable
 from corral.worker.inference.kind import Kind
-from corral.worker.inference.place import ModelRef
+from corral.worker.inference.load.resolve import ModelRef
 
 FIELDS = ("folder", "file", "name", "port", "gpus")
 _FIELD = re.compile(r"\{([a-z_]+)\}")

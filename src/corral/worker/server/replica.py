@@ -11,11 +11,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from corral.worker.base import Failure
-from corral.worker.server import wire
-from corral.worker.server.fault import NotServed, start_failure
-from corral.worker.server.place import Spec
-from corral.worker.server.running import ServerProcess
-from corral.worker.server.wire import Address, Exchange
+from corral.worker.server import http_call
+from corral.worker.server.errors import NotServed, start_failure
+from corral.worker.server.http_call import Address, Exchange
+from corral.worker.server.process import ServerProcess
+from corral.worker.server.resolve import Spec
 
 LOOK_S = 5.0
 _DOWN_LOOK_S = 0.2
@@ -162,7 +162,7 @@ class Replica:
             is_up = self.standing.address is not None
             self._wake.wait(min(LOOK_S, hung_s) if is_up else _DOWN_LOOK_S)
             self._wake.clear()
-            if _is_well(address, min(wire.PROBE_S, hung_s)):
+            if _is_well(address, min(http_call.PROBE_S, hung_s)):
                 answered = time.monotonic()
                 self._stand(address)
             elif time.monotonic() - answered > hung_s:
@@ -215,10 +215,10 @@ class Replica:
         os.write(2, line.encode("utf-8", "replace"))
 
 
-def _is_well(address: Address, timeout_s: float = wire.PROBE_S) -> bool:
-    status, _ = wire.ask(address, "/health", timeout_s)
+def _is_well(address: Address, timeout_s: float = http_call.PROBE_S) -> bool:
+    status, _ = http_call.ask(address, "/health", timeout_s)
     if status in (404, 405):
-        status, _ = wire.ask(address, "/v1/models", timeout_s)
+        status, _ = http_call.ask(address, "/v1/models", timeout_s)
     return status == 200
 
 
@@ -226,7 +226,7 @@ def _model_at(address: Address, spec: Spec) -> str:
     """The name that the server itself has for the model."""
     if spec.served_name is not None:
         return spec.served_name
-    status, body = wire.ask(address, "/v1/models")
+    status, body = http_call.ask(address, "/v1/models")
     try:
         names = [str(row["id"]) for row in json.loads(body)["data"]]
     except (ValueError, KeyError, TypeError):

@@ -15,13 +15,13 @@ from corral.worker.base import Context, Failure, Worker, at_hand
 from corral.worker.inference import request
 from corral.worker.inference.answer import foreign_answer
 from corral.worker.inference.chain import filled
-from corral.worker.inference.fault import Refused, Unusable
+from corral.worker.inference.errors import Refused, Unusable
 from corral.worker.inference.kind import Ask, Kind, ask_of, is_health_check
-from corral.worker.inference.place import Resolver
-from corral.worker.server import talk
-from corral.worker.server.fleet import Fleet
+from corral.worker.inference.load.resolve import Resolver
+from corral.worker.server import openai_api
+from corral.worker.server.balance import Fleet
 from corral.worker.server.params import read_models, read_params
-from corral.worker.server.place import Places
+from corral.worker.server.resolve import Places
 
 
 class ServerWorker(Worker):
@@ -54,7 +54,7 @@ class ServerWorker(Worker):
     def resolver(self, place: Path) -> Resolver:
         """Where models come from."""
         # Late: it brings the catalogue's side along.
-        from corral.worker.depot.resolver import DepotResolver
+        from corral.worker.inference.load.depot_resolver import DepotResolver
 
         told = {name: model.definition() for name, model in self._models.items()}
         # A model of which nothing is said may be the catalogue's.
@@ -151,8 +151,8 @@ def _do(
     fleet: Fleet, asked: request.Request, ask: Ask, context: Context
 ) -> dict[str, Any]:
     if isinstance(asked, request.Generate):
-        return talk.generate(fleet, asked, context)
+        return openai_api.generate(fleet, asked, context)
     if isinstance(asked, request.Embed):
-        return talk.embed(fleet, asked, context)
+        return openai_api.embed(fleet, asked, context)
     text = f"servers do {Kind.GENERATE} and {Kind.EMBED}, not {ask.kind}"
     raise Refused(text, "unsupported_type")

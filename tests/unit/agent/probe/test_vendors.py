@@ -20,7 +20,7 @@ from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.probe.vendor import likely
 from corral.agent.probe.windows import AdapterDesc, WindowsProbe, gpus
 from corral.core.nodes.gpu import arrange
-from corral.worker.gpu_memory import hold
+from corral.worker.runner.gpu_memory import hold
 from tests.unit.agent.probe.machine import Machine, recorded, write
 from tests.unit.agent.probe.standin_nvml import H200
 

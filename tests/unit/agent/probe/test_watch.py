@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from corral.agent.probe.child import ProbeChild
+from corral.agent.probe.probe_process import ProbeChild
 from corral.agent.probe.simulated import SimulatedProbe
-from corral.agent.probe.watch import GpuPolicy, GpuWatch
+from corral.agent.watch.gpus import GpuPolicy, GpuWatch
 from corral.core.nodes.gpu import Gpu
-from corral.worker.gpu_memory import hold
+from corral.worker.runner.gpu_memory import hold
 from tests.unit.agent.probe.machine import RAPHAEL, SRC, Machine
 from tests.unit.agent.probe.standin_nvml import H200
 
@@ -210,7 +210,7 @@ def test_a_probe_asked_by_hand_answers_once(machine: Machine) -> None:
 
 def test_probes_need_neither_celery_nor_the_web_framework() -> None:
     code = (
-        "import sys; import corral.agent.probe.watch, corral.agent.probe.__main__;"
+        "import sys; import corral.agent.watch.gpus, corral.agent.probe.__main__;"
         "print(*{name.split('.')[0] for name in sys.modules})"
     )
     said = subprocess.run(

@@ -12,10 +12,10 @@ import pytest
 from docker.errors import APIError, ImageNotFound
 
 from corral.errors import WorkerError
-from corral.worker.container import boot, engine, fault
+from corral.worker.container import boot, engine, errors
 from corral.worker.container.engine import find
-from corral.worker.container.family import Family
 from corral.worker.container.job import ContainerSettings
+from corral.worker.container.processes import Family
 
 
 def test_without_any_engine_none_is_found(
@@ -76,12 +76,12 @@ def test_the_usual_places_are_the_users_and_the_systems() -> None:
     ],
 )
 def test_what_an_engine_says_of_a_start_is_one_line(told: str, said: str) -> None:
-    error = fault.of_start("i:1", ("nope",), APIError("x", explanation=told))
+    error = errors.of_start("i:1", ("nope",), APIError("x", explanation=told))
     assert error.message == said
 
 
 def test_an_image_that_vanished_is_named() -> None:
-    error = fault.of_start("i:1", ("x",), ImageNotFound("x", explanation="gone"))
+    error = errors.of_start("i:1", ("x",), ImageNotFound("x", explanation="gone"))
     assert "docker pull i:1" in error.message
 
 

@@ -11,13 +11,13 @@ import pytest
 from msgspec import Raw
 
 from corral.core.models.model import MODEL_TASK, fetch_payload
-from corral.worker.batch import Batch
-from corral.worker.depot.delivery import Delivery
-from corral.worker.depot.depot import Depot
-from corral.worker.depot.stockroom import Places, Reach, Stockroom
-from corral.worker.frame import Fault, Item, Outcome
+from corral.worker.depot.fetch import Places, Reach, Stockroom
+from corral.worker.depot.model_folder import Depot
 from corral.worker.manager_link import ManagerLink
-from corral.worker.notes import Notes
+from corral.worker.protocol import Fault, Item, Outcome
+from corral.worker.supervisor.batch import Batch
+from corral.worker.supervisor.model_delivery import Delivery
+from corral.worker.supervisor.notes import Notes
 from tests.unit.worker.depot.file_server import WORKER, FileServer
 
 FILES = {"config.json": b"{}", "model.safetensors": b"weights" * 100_000}

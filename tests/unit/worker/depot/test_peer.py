@@ -9,10 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from corral.agent.peer import PeerKeeper
+from corral.agent.link.model_peers import PeerKeeper
 from corral.core.nodes.peer import file_path
-from corral.worker.depot.depot import Depot
-from corral.worker.depot.stockroom import Places, Reach, Stockroom
+from corral.worker.depot.fetch import Places, Reach, Stockroom
+from corral.worker.depot.model_folder import Depot
 from corral.worker.manager_link import ManagerLink
 from tests.unit.worker.depot.file_server import WORKER, FileServer, sha256
 from tests.unit.worker.supervised import until

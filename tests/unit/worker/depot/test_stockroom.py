@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from corral.worker.depot.bill import CorruptModel, Unfetched
-from corral.worker.depot.depot import Depot
-from corral.worker.depot.resolver import DepotResolver
-from corral.worker.depot.stockroom import Places, Reach, Stockroom
+from corral.worker.depot.fetch import Places, Reach, Stockroom
+from corral.worker.depot.manifest import CorruptModel, Unfetched
+from corral.worker.depot.model_folder import Depot
+from corral.worker.inference.load.depot_resolver import DepotResolver
 from corral.worker.manager_link import ManagerLink
 from tests.unit.worker.depot.file_server import WORKER, FileServer, sha256
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corral.worker.inference.chain import filled
-from corral.worker.inference.fault import Refused
+from corral.worker.inference.errors import Refused
 
 ONE: dict[str, Any] = {"t-1": {"caption": "a horse", "size": [2, 3]}}
 TWO = {**ONE, "t-2": {"result": {"generated_text": "it runs"}}}

@@ -9,9 +9,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from corral.worker.gpu_memory import CARDS
-from corral.worker.inference.device import CPU, Device, choose_dtype, find_devices
-from corral.worker.inference.fault import Refused
+from corral.worker.inference.errors import Refused
+from corral.worker.inference.load.device import CPU, Device, choose_dtype, find_devices
+from corral.worker.runner.gpu_memory import CARDS
 
 CUDA = [Device("cuda", "cuda:0", 0), Device("cuda", "cuda:1", 1)]
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from corral.worker.batch import Batch
-from corral.worker.frame import Item
-from corral.worker.notes import Notes
+from corral.worker.protocol import Item
+from corral.worker.supervisor.batch import Batch
+from corral.worker.supervisor.notes import Notes
 from tests.model_folder import Models
 from tests.unit.worker.conftest import ROOT, Bench, item, value
 

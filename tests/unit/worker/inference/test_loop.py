@@ -20,12 +20,12 @@ from transformers import (
 from corral.worker.base import Failure, at_hand
 from corral.worker.inference.batching import Limits, Pace
 from corral.worker.inference.call import Call
-from corral.worker.inference.line import Line, Means
-from corral.worker.inference.loop import Loop
-from corral.worker.inference.past import takes_rows
-from corral.worker.inference.peak import Gauge, Peaks
+from corral.worker.inference.call_queue import Line, Means
+from corral.worker.inference.load.batch_memory import Gauge, Peaks
 from corral.worker.inference.request import Generate
-from corral.worker.inference.text import TextModel
+from corral.worker.inference.text.continuous_batching import Loop
+from corral.worker.inference.text.generate import TextModel
+from corral.worker.inference.text.kv_cache import takes_rows
 from tests.unit.worker.inference.conftest import Served
 
 Serve = Callable[..., Served]

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from corral.worker.frame import Frame, Held, Models
 from corral.worker.inference.batching import Limits, Pace, run_all
 from corral.worker.inference.call import Call
-from corral.worker.inference.device import CPU
-from corral.worker.inference.memory import Meter
-from corral.worker.inference.peak import Gauge, Peaks
+from corral.worker.inference.load.batch_memory import Gauge, Peaks
+from corral.worker.inference.load.device import CPU
+from corral.worker.inference.load.memory import Meter
 from corral.worker.inference.request import Generate
-from corral.worker.shelf import Shelf
+from corral.worker.protocol import Frame, Held, Models
+from corral.worker.runner.model_slots import Shelf
 from tests.unit.worker.inference.conftest import Served
 from tests.unit.worker.inference.test_stock import Greedy
 

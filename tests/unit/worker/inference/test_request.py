@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corral.worker.base import Failure
-from corral.worker.inference.fault import OutOfMemory, Refused, Unusable
+from corral.worker.inference.errors import OutOfMemory, Refused, Unusable
 from corral.worker.inference.kind import Kind, ask_of, is_health_check, kind_named
 from corral.worker.inference.request import Generate, image_bytes, read_request
 

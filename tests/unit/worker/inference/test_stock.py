@@ -17,12 +17,12 @@ from corral.worker.base import Failure
 from corral.worker.inference import InferenceWorker
 from corral.worker.inference.batching import Limits, Pace, gather, run_all
 from corral.worker.inference.call import Call
-from corral.worker.inference.device import CPU, Device, choose_dtype, find_devices
-from corral.worker.inference.fault import OutOfMemory, is_out_of_memory
+from corral.worker.inference.errors import OutOfMemory, is_out_of_memory
 from corral.worker.inference.kind import Kind
-from corral.worker.inference.plan import Room, make_plan
+from corral.worker.inference.load.device import CPU, Device, choose_dtype, find_devices
+from corral.worker.inference.load.device_map import Room, make_plan
 from corral.worker.inference.request import Generate
-from corral.worker.shelf import Shelf
+from corral.worker.runner.model_slots import Shelf
 from tests.model_folder import Models
 from tests.unit.worker.inference.conftest import Served
 

@@ -10,7 +10,7 @@ import pytest
 
 from corral.errors import WorkerError
 from corral.worker.isolation import share
-from corral.worker.isolation.owner import User, hand_over
+from corral.worker.isolation.job_user import User, hand_over
 from tests.unit.worker.isolation.scene import job
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from corral.core.tree import Tree
 from corral.errors import StoreUnavailable
-from corral.worker.script import artifact
+from corral.worker.script import artifacts
 from corral.worker.script.access import Access
-from corral.worker.script.artifact import Harvest, keep_artifacts
-from corral.worker.script.checkpoint import Checkpoint
+from corral.worker.script.artifacts import Harvest, keep_artifacts
+from corral.worker.script.checkpoints import Checkpoint
 from corral.worker.script.files import TaskFiles
 
 GIB = 1 << 30
@@ -72,7 +72,7 @@ def test_what_is_beyond_the_limits_is_left_out_and_said(
     assert names(told) == ["f0", "f1"]
     assert told["left_out"].startswith("'f2', 'f3', 'f4' left out: more than")
     assert "CORRAL_ARTIFACT_LIMIT_GB" in told["left_out"]
-    monkeypatch.setattr(artifact, "MAX_FILES", 3)
+    monkeypatch.setattr(artifacts, "MAX_FILES", 3)
     told = keep_artifacts(Kept(), tmp_path, None, (), GIB)
     assert names(told) == ["f0", "f1", "f2"]
     assert "more than 3 files" in told["left_out"]

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.errors import EnvironmentFailed
-from corral.worker.script.secret import Mask, Masked
+from corral.worker.script.secrets import Mask, Masked
 
 VALUE = 's3cr3t "Value"/42+ü'
 KEY = "-----BEGIN KEY-----\nMIIEpAIBAAKCAQEA\nshrt\nabc\n-----END KEY-----\n"

@@ -1,0 +1,1 @@
+"""The agent's own life: what it keeps running, and what it tells the manager."""

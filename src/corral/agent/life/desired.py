@@ -1,0 +1,100 @@
+"""Watches what should run on this node, by long poll, and has it done."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+from corral.agent.link.manager_link import Link
+from corral.errors import CorralError
+from corral.process.backoff import Backoff
+
+LOG = logging.getLogger("corral.agent")
+WAIT_S = 25.0
+Converge = Callable[[list[Mapping[str, Any]]], None]
+Leave = Callable[[bool], None]
+Release = Callable[[str, datetime], None]
+
+
+class Desired:
+    """The latest desired state of one registration, handed on when it changes."""
+
+    def __init__(
+        self,
+        link: Link,
+        node_id: str,
+        converge: Converge,
+        leave: Leave = lambda is_forgotten: None,
+        release_gpu: Release = lambda gpu_id, since: None,
+    ) -> None:
+        self._link = link
+        self._leave = leave
+        self._release_gpu = release_gpu
+        self._path = f"/nodes/{node_id}/desired"
+        self._converge = converge
+        self._lock = threading.Lock()
+        self._version: int | None = None
+        self._applied_at = 0.0
+        self._stop = threading.Event()
+
+    def start(self, first: Mapping[str, Any]) -> None:
+        """Apply what the registration brought, then watch."""
+        self._apply(first, time.monotonic())
+        threading.Thread(target=self._watch, name="desired", daemon=True).start()
+
+    def stop(self) -> None:
+        """Nothing is applied any more; a poll under way ends by itself."""
+        with self._lock:
+            self._stop.set()
+
+    def hint(self, version: Any) -> None:
+        """A beat's answer names the newest version: fetch it if it is not ours.
+
+        Covers a poll that waits at a manager that has forgotten it.
+        """
+        if version is not None and version != self._version:
+            self._fetch(wait_s=0.0)
+
+    def _watch(self) -> None:
+        backoff = Backoff(0.5, 10.0)
+        while not self._stop.is_set():
+            try:
+                self._fetch(wait_s=WAIT_S)
+                backoff.reset()
+            except CorralError as error:
+                # The heartbeat tells the user about an outage; here it is no news.
+                LOG.debug("cannot ask what should run: %s", error)
+                self._stop.wait(backoff.next_s())
+            except Exception:
+                LOG.exception("cannot follow what should run")
+                self._stop.wait(backoff.next_s())
+
+    def _fetch(self, wait_s: float) -> None:
+        began = time.monotonic()
+        params = {"since": self._version, "wait": wait_s}
+        told = self._link.get(self._path, params, wait_s=wait_s)
+        self._apply(told, began)
+
+    def _apply(self, told: Mapping[str, Any], began: float) -> None:
+        version, workers = told["version"], list(told["workers"])
+        with self._lock:
+            if self._stop.is_set() or version == self._version:
+                return
+            # Answers of two requests may cross. A lower version is believed only
+            # when it was asked for after the last one came: the manager that counts
+            # may have started over.
+            late = began < self._applied_at
+            if self._version is not None and version < self._version and late:
+                return
+            self._version, self._applied_at = version, time.monotonic()
+            self._converge(workers)
+        for told_gpu in told.get("gpu_releases") or ():
+            since = datetime.fromisoformat(told_gpu["since"])
+            self._release_gpu(str(told_gpu["gpu_id"]), since)
+        if told.get("leave"):
+            LOG.info("somebody asked this node to stop")
+            self._leave(bool(told.get("forget")))

@@ -1,0 +1,117 @@
+"""One registration of this node, from its epoch to its end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from corral.agent.life.desired import Desired, Leave
+from corral.agent.life.heartbeat import End, Heartbeat, Pace
+from corral.agent.life.worker_process import Launch
+from corral.agent.life.workers import Fleet
+from corral.agent.link.manager_link import Link
+from corral.agent.watch.gpu_bind import Binder
+from corral.agent.watch.sample import Sampler
+
+LOG = logging.getLogger("corral.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """What the manager answered to a registration."""
+
+    epoch: int
+    desired: Mapping[str, Any]
+    pace: Pace
+
+
+class Session:
+    """Workers, beats and the watch on what is desired, under one epoch."""
+
+    def __init__(
+        self,
+        link: Link,
+        node_id: str,
+        told: Registered,
+        launch: Launch,
+        sampler: Sampler,
+        wake: threading.Event,
+        tick_s: float,
+        leave: Leave = lambda is_forgotten: None,
+    ) -> None:
+        self._told = told
+        self._wake = wake
+        self._tick_s = tick_s
+        self._was_cut_off = False
+        self._beats = Heartbeat(
+            link, node_id, told.epoch, told.pace, sampler, on_end=wake.set
+        )
+        if sampler.owner is not None:
+            sampler.owner.on_news = self._beats.notify
+        if sampler.peer is not None:
+            sampler.peer.on_news = self._beats.notify
+        if sampler.gpus is not None:
+            sampler.gpus.sample_s = told.pace.sample_s
+        launch.breakers.on_change = self._beats.notify
+        self._fleet = Fleet(launch, self._beats.notify, Binder(sampler.gpus))
+        if sampler.gpus is not None:
+            sampler.gpus.on_news = self._on_gpus
+        self._desired = Desired(
+            link,
+            node_id,
+            self._fleet.converge,
+            leave,
+            sampler.gpus.release if sampler.gpus else lambda gpu_id, since: None,
+        )
+
+    def run(self, stop: threading.Event, hurry: threading.Event) -> End:
+        """Stay with it until it ends; workers are gone when this returns.
+
+        `stop` lets workers finish what they are at, `hurry` does not.
+        """
+        self._desired.start(self._told.desired)
+        self._beats.start(self._fleet, self._desired)
+        end = self._watch(stop)
+        self._desired.stop()
+        if end is End.STOPPED:
+            self._let_finish(hurry)
+        self._fleet.kill()
+        self._beats.stop(farewell=end is End.STOPPED)
+        return end
+
+    def _on_gpus(self) -> None:
+        self._fleet.recheck()
+        self._beats.notify()
+
+    def _watch(self, stop: threading.Event) -> End:
+        while not stop.is_set():
+            self._wake.wait(self._tick_s)
+            self._wake.clear()
+            if self._beats.end is not None:
+                return self._beats.end
+            self._fleet.tick()
+            if self._is_fenced():
+                return End.FENCED
+        return End.STOPPED
+
+    def _is_fenced(self) -> bool:
+        """Tell workers how long they have been cut off; too long ends it all."""
+        cut_off_s = self._beats.cut_off_s()
+        if cut_off_s or self._was_cut_off:
+            self._fleet.tell({"cut_off_s": round(cut_off_s, 1)})
+        self._was_cut_off = cut_off_s > 0
+        if cut_off_s <= self._told.pace.fence_after_s:
+            return False
+        LOG.warning("cut off for %.0f s: stopping all workers", cut_off_s)
+        return True
+
+    def _let_finish(self, hurry: threading.Event) -> None:
+        self._fleet.stop()
+        # Beats go on, so that what is being finished keeps its lease.
+        while not self._fleet.is_empty and not hurry.is_set():
+            self._wake.wait(0.2)
+            self._wake.clear()
+            self._fleet.tick()

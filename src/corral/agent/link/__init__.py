@@ -1,0 +1,1 @@
+"""The ways between a node, its manager, its workers and other nodes."""

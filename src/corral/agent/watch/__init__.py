@@ -1,0 +1,1 @@
+"""What a node sees of itself: load, owner, GPUs."""

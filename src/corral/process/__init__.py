@@ -1,0 +1,1 @@
+"""Starting, ending and watching processes of our own. Knows no cluster."""

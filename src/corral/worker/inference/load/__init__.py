@@ -1,0 +1,1 @@
+"""Where a model is, where it fits, and what is loaded."""

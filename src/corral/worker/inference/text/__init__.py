@@ -1,0 +1,1 @@
+"""Text models: generating, embedding, classifying."""

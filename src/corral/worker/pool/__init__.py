@@ -1,0 +1,1 @@
+"""The runners of a worker: started, kept warm, replaced."""

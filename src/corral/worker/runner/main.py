@@ -1,0 +1,202 @@
+"""The process that holds user code: `python -m corral.worker.runner.main CELLS PARENT`.
+
+PARENT is the process to end with, or the path of a socket to speak through: a runner
+in a container has no parent it could see.
+
+It knows neither the manager nor the network, and may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from corral.errors import WorkerError
+from corral.process.group import die_with_parent, end_own_group
+from corral.worker.base import Worker
+from corral.worker.protocol import (
+    Broken,
+    Cancel,
+    Exec,
+    Init,
+    Ready,
+    Run,
+    Shape,
+    ToRunner,
+    Unload,
+    decode_to_runner,
+    read_frame,
+)
+from corral.worker.runner import invoke
+from corral.worker.runner.capture import Capture
+from corral.worker.runner.emit import Emitter
+from corral.worker.runner.gpu_memory import WorkingSet
+from corral.worker.runner.lane import Post, RunnerLane, drop, serve_calls
+from corral.worker.runner.model_slots import Shelf
+from corral.worker.runner.shared_slots import SharedShelf
+from corral.worker.runner.worker_class import load_worker_class
+from corral.worker.shared_cell import Cells
+from corral.worker.text import clean
+
+INIT_FAILED = 3
+
+
+class Runner:
+    """Takes frames, and hands them to its lanes."""
+
+    def __init__(self, frames_in: int, frames_out: int, cells: Cells) -> None:
+        self._cells = cells
+        self._capture = Capture()
+        self._emit = Emitter(frames_out, self._capture)
+        self._lanes = [RunnerLane(cells, self._emit, self._capture)]
+        self._init: SimpleQueue[Init] = SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._post: Post | None = None
+        reader = threading.Thread(target=self._read, args=(frames_in,), daemon=True)
+        reader.start()
+
+    def serve(self) -> int:
+        """Work until the supervisor goes away; the exit code when init fails."""
+        self._capture.install()
+        post = self._start(self._init.get())
+        if post is None:
+            return INIT_FAILED
+        if not post.is_shared:
+            self._lanes[0].serve(post)
+        for lane in self._lanes:
+            threading.Thread(target=lane.serve, args=(post,), daemon=True).start()
+        serve_calls(self._calls)
+        return 0
+
+    def _read(self, fd: int) -> None:
+        # A thread of its own, so that cancel and the end of the supervisor are
+        # seen while user code runs.
+        try:
+            with open(fd, "rb") as stream:
+                while (body := read_frame(stream)) is not None:
+                    self._take(decode_to_runner(body))
+        finally:
+            end_own_group()
+
+    def _take(self, frame: ToRunner) -> None:
+        if isinstance(frame, Run):
+            self._lanes[frame.lane].put(frame)
+        elif isinstance(frame, Cancel):
+            self._lanes[frame.lane].cancel(frame)
+        elif isinstance(frame, Exec):
+            self._run_beside(frame)
+        elif isinstance(frame, Unload):
+            self._unload(frame)
+        else:
+            self._init.put(frame)
+
+    def _run_beside(self, frame: Exec) -> None:
+        call = getattr(self._post and self._post.worker, "run_beside", None)
+        if callable(call):
+            call(frame.id, (frame.task_id, frame.attempt), frame.command)
+
+    def _unload(self, frame: Unload) -> None:
+        post = self._post
+        if post is None or not post.is_shared:
+            self._lanes[0].put(frame)
+        else:
+            # No lane shall wait for the others to be through with these.
+            told = (post.shelf, frame.models)
+            threading.Thread(target=drop, args=told, daemon=True).start()
+
+    def _start(self, init: Init) -> Post | None:
+        if init.log_limit is not None:
+            self._capture.limit(init.log_limit)
+        try:
+            kind = load_worker_class(init.worker_class)
+            lanes = init.lanes if _shares(kind) else 1
+            self._emit.send(Shape(lanes))
+            self._post = post = self._make(kind, init, is_shared=lanes > 1)
+            if lanes > 1:
+                self._share(post.worker, lanes, init.log_limit)
+            if callable(start := getattr(post.worker, "start", None)):
+                start()
+            sizes = post.shelf.sizes()
+        except BaseException as error:  # user code: whatever it is, it is reported
+            ours = isinstance(error, WorkerError)
+            message = str(error) if ours else invoke.describe(error)
+            self._emit.send(Broken(clean(message), invoke.trace(error)))
+            return None
+        self._emit.send(Ready(sizes))
+        return post
+
+    def _make(self, kind: type[Any], init: Init, *, is_shared: bool) -> Post:
+        worker = kind(**init.params)
+        room, tell = init.model_room, self._emit.send
+        shelf = Shelf(worker, room, tell=tell)
+        if is_shared:
+            shelf = SharedShelf(worker, room, tell)
+        return Post(
+            worker,
+            invoke.bind(worker),
+            invoke.has_batch(worker),
+            shelf,
+            None if is_shared else WorkingSet(worker),
+            is_shared,
+        )
+
+    def _share(self, worker: Any, lanes: int, log_limit: int | None) -> None:
+        """Have more lanes than the first one."""
+        worker.lanes, worker.in_main = lanes, self._calls.put
+        self._capture.share()
+        for number in range(1, lanes):
+            capture = Capture()
+            if log_limit is not None:
+                capture.limit(log_limit)
+            emit = self._emit.beside(number, capture)
+            cells = self._cells.of_lane(number)
+            self._lanes.append(RunnerLane(cells, emit, capture))
+
+
+def _shares(kind: type[Any]) -> bool:
+    """Only of our base class the context is that of each thread."""
+    return issubclass(kind, Worker) and bool(kind.shares_runner)
+
+
+def _private_pipes() -> tuple[int, int]:
+    """Frame pipes under numbers of their own, so that no print reaches them."""
+    frames_in, frames_out = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return frames_in, frames_out
+
+
+def _private_sockets(path: str) -> tuple[int, int]:
+    """Two connections, so that each side may block in one while it uses the other."""
+    import socket  # most runners have pipes
+
+    ends = []
+    for _ in range(2):
+        end = socket.socket(socket.AF_UNIX)
+        end.connect(path)
+        ends.append(end.detach())
+    return ends[0], ends[1]
+
+
+def main() -> None:
+    cells, parent = Cells(sys.argv[1]), sys.argv[2]
+    # User code must not see our arguments as its own.
+    sys.argv = ["corral-runner"]
+    if parent.isdecimal():
+        die_with_parent(int(parent))
+        pipes = _private_pipes()
+    else:
+        pipes = _private_sockets(parent)
+    code = Runner(*pipes, cells).serve()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The process that stands for one worker: takes orders, runs them, reports."""

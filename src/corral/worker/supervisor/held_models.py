@@ -1,0 +1,91 @@
+"""What all runners of a worker have in memory, as one word for the manager.
+
+The word has a number: reports and beats both carry it, and may overtake each other.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from corral.worker.pool.runner_process import RunnerProcess
+from corral.worker.protocol import Held, Worn
+
+
+class HeldBy(Held, omit_defaults=True):
+    """A model, and how many runners have it."""
+
+    copies: int = 1
+
+
+class ModelsWord(Struct, omit_defaults=True):
+    """Every model in memory, and sizes that are known of others.
+
+    `restarts` counts runners that were started anew for memory that did not come
+    back; `worn` is what the last of them had lost.
+    """
+
+    number: int
+    held: list[HeldBy]
+    sizes: dict[str, float] = {}
+    restarts: int = 0
+    worn: Worn | None = None
+
+
+class Holdings:
+    """Looks at the runners whenever it is asked. Safe to use from any thread."""
+
+    def __init__(
+        self,
+        runners: Callable[[], Iterable[RunnerProcess]],
+        wear: Callable[[], tuple[int, Worn | None]] = lambda: (0, None),
+    ) -> None:
+        self._runners = runners
+        self._wear = wear
+        self._lock = threading.Lock()
+        self._word = ModelsWord(0, [])
+        self._said = 0
+
+    def word(self) -> ModelsWord | None:
+        """What is held now; None while there never was anything to say."""
+        # Under the lock, so that nobody says later what he saw earlier.
+        with self._lock:
+            runners = [r for r in self._runners() if r.is_ready and not r.is_dead]
+            held = _union(model for r in runners for model in r.models.values())
+            told = {name: size for r in runners for name, size in r.sizes.items()}
+            # A runner that is gone takes its models along, but sizes stay known.
+            sizes = self._word.sizes | told
+            restarts, worn = self._wear()
+            last = self._word
+            if (held, sizes, restarts) != (last.held, last.sizes, last.restarts):
+                number = last.number + 1
+                self._word = ModelsWord(number, held, sizes, restarts, worn)
+            return self._word if self._word.number else None
+
+    def unsaid(self) -> ModelsWord | None:
+        """The word, unless the manager has it already."""
+        word = self.word()
+        return word if word is not None and word.number > self._said else None
+
+    def said(self, number: int) -> None:
+        """The manager knows this word now."""
+        with self._lock:
+            self._said = max(self._said, number)
+
+
+def _union(models: Iterable[Held]) -> list[HeldBy]:
+    found: dict[str, HeldBy] = {}
+    for model in models:
+        told: dict[str, Any] = msgspec.structs.asdict(model)
+        if (other := found.get(model.name)) is not None:
+            newest = max(model.loaded_at, other.loaded_at)
+            told |= {"copies": other.copies + 1, "loaded_at": newest}
+            if model.edition != other.edition:
+                # Each will be told apart when it is next used.
+                told["edition"] = ""
+        found[model.name] = HeldBy(**told)
+    return [found[name] for name in sorted(found)]

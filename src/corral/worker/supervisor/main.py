@@ -1,0 +1,379 @@
+"""A worker's main process, started by an agent: `-m corral.worker.supervisor.main`.
+
+It takes orders from the engine, keeps runners alive and reports to the manager. User
+code never runs in it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+import msgspec
+
+from corral.errors import AlreadyRunning, CorralError
+from corral.worker.assignment import Assignment, Word
+from corral.worker.depot.fetch import Places, Reach, Stockroom, optional
+from corral.worker.depot.model_folder import Depot
+from corral.worker.manager_link import Away, Fenced, ManagerLink, Refused
+from corral.worker.pool.bundle import FUNCTION_WORKER, PLAIN_TYPES, Bundle
+from corral.worker.pool.bundle_pool import BundlePool
+from corral.worker.pool.runner_pool import RunnerPool
+from corral.worker.pool.transport import RunnerSpec
+from corral.worker.script.access import Access, runs_scripts
+from corral.worker.supervisor.held_models import Holdings
+from corral.worker.supervisor.leftovers import Leavings
+from corral.worker.supervisor.log import configure
+from corral.worker.supervisor.model_delivery import Delivery
+from corral.worker.supervisor.order_desk import Desk
+from corral.worker.supervisor.reports import Registration, Reporter
+from corral.worker.supervisor.runner_spec import Recipe
+from corral.worker.supervisor.status_line import Beacon
+
+log = logging.getLogger(__name__)
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_FENCED = 4
+STOP_S = 5.0
+ANSWER_S = 2.0
+PREPARE_AGAIN_S = (5.0, 15.0, 30.0, 60.0, 120.0)
+THREADS_PER_RUNNER = 2
+
+
+class Supervisor:
+    """Wires the parts of one worker together and owns their end."""
+
+    def __init__(self, given: Assignment, words: IO[bytes], beacon_fd: int) -> None:
+        self._given = given
+        self._words = words
+        link = ManagerLink(given.manager_url, given.key, given.ca_file)
+        holdings = Holdings(lambda: self._pool.runners, lambda: self._pool.wear)
+        self._reporter = Reporter(
+            link,
+            given.worker_id,
+            self._on_answer,
+            lambda why: self._leave(why),
+            lambda command: self._desk.run_beside(command),
+            holdings,
+        )
+        spec = given.spec
+        self._recipe = Recipe(
+            spec.worker_class,
+            spec.params,
+            spec.environment,
+            spec.entry,
+            link,
+            given.code,
+            given.containers,
+            f"{given.worker_id}.runner",
+        )
+        self._pool = self._make_pool(link)
+        self._desk = Desk(
+            given.worker_id,
+            self._pool,
+            self._reporter,
+            lambda: self._beacon.touch(),
+            given.limits,
+            self._delivery(link),
+            Leavings(self._access),
+        )
+        self._beacon = Beacon(beacon_fd, self._pool, self._desk, holdings)
+        self._told: tuple[str, str | None] | None = None
+        self._tell_lock = threading.Lock()
+        self._is_stopping = threading.Event()
+        self._is_consuming = False
+        self._answer_all: Callable[[], None] = lambda: None
+
+    def _delivery(self, link: ManagerLink) -> Delivery | None:
+        """How models come to this node; a container sees none of its folders."""
+        given, code = self._given, self._given.code
+        folder = given.spec.params.get("model_dir") or code.model_dir
+        if not folder or "docker" in (given.spec.environment or {}):
+            return None
+        reach = Reach(given.worker_id, given.manager_url, given.key, given.ca_file)
+        places = Places(*map(optional, (code.model_hub_cache, code.model_shared)))
+        depot = Depot(Path(folder), code.model_disk_bytes)
+        room = Stockroom(depot, link, reach, places)
+        return Delivery(room, lambda: self._pool.runners, self._reporter.tell)
+
+    def _make_pool(self, link: ManagerLink) -> RunnerPool:
+        spec, code = self._given.spec, self._given.code
+        plain = RunnerSpec(
+            spec.worker_class,
+            spec.params,
+            log_limit=code.log_limit_bytes,
+            model_room=code.model_room,
+        )
+        plain = self._trusted(plain)
+        size = spec.concurrency
+        if spec.worker_class not in PLAIN_TYPES:
+            return RunnerPool(plain, max(size, 1), self._on_change)
+
+        def recipe_of(bundle: Bundle) -> Recipe:
+            params = {**spec.params, "archive": bundle.digest, "path": bundle.path}
+            return Recipe(
+                FUNCTION_WORKER,
+                params,
+                bundle.environment,
+                None,
+                link,
+                code,
+                self._given.containers,
+                f"{self._given.worker_id}.runner",
+            )
+
+        plain_types = PLAIN_TYPES[spec.worker_class]
+        return BundlePool(plain, max(size, 1), self._on_change, recipe_of, plain_types)
+
+    def _trusted(self, spec: RunnerSpec) -> RunnerSpec:
+        """Our own class that runs scripts may speak to the manager, as we do.
+
+        Only where nothing but this machine's own Corral can be loaded as it.
+        """
+        if not runs_scripts(spec.worker_class) or spec.folder or spec.launch:
+            return spec
+        params = {**spec.params, "access": msgspec.to_builtins(self._access())}
+        return replace(spec, params=params)
+
+    def _access(self) -> Access:
+        given = self._given
+        return Access(
+            given.worker_id,
+            given.node_id,
+            given.manager_url,
+            given.key,
+            given.ca_file,
+            given.code,
+            given.containers,
+        )
+
+    def run(self) -> int:
+        """Serve until told to stop; the exit code."""
+        self._heed_signals()
+        threading.Thread(target=self._listen, name="agent", daemon=True).start()
+        self._beacon.start()
+        registration = self._register()
+        self._beacon.incarnation = registration.incarnation
+        self._desk.open(registration.incarnation, registration.secret)
+        if self._open_port(registration):
+            self._start_runners()
+        self._consume(registration)
+        return self._end()
+
+    def _register(self) -> Registration:
+        try:
+            return self._reporter.register(os.getpid(), self._given.epoch)
+        except (Fenced, Refused) as error:
+            self._leave(error.message)
+            raise
+
+    def _open_port(self, registration: Registration) -> bool:
+        """Answer under the worker's URL, when it has one; false when that fails."""
+        given = self._given
+        if given.spec.url is None:
+            return True
+        # Late: most workers have no port, and need none of this.
+        from corral.client.port import has_port
+        from corral.client.relay import Manager
+        from corral.worker.supervisor.worker_port import Card, WorkerFace
+
+        if not has_port(given.spec.url):
+            return True
+        card = Card(
+            given.worker_id,
+            given.spec.url,
+            re.split(r"[:.]", given.spec.worker_class)[-1],
+            registration.token,
+            given.key,
+            self._status,
+        )
+        face = WorkerFace(card, Manager(given.manager_url, given.ca_file))
+        try:
+            face.open()
+        except AlreadyRunning as error:
+            self._pool.fail(error.message, counts=True)
+            return False
+        self._answer_all = lambda: face.drain(ANSWER_S)
+        return True
+
+    def _status(self) -> tuple[str, str | None]:
+        """What the job API calls this worker's state, and the job it has."""
+        held = next((task_id for task_id, _ in self._desk.held), None)
+        if held is None and self._pool.error is not None:
+            return "error", None
+        return ("running" if held else "idle"), held
+
+    def _tell_isolation(self) -> None:
+        level = "process"
+        if "docker" in (self._given.spec.environment or {}):
+            level = "container"
+        elif runs_scripts(self._given.spec.worker_class):
+            from corral.worker.isolation import best_level
+
+            level = str(best_level())
+        self._beacon.tell(isolation=level)
+
+    def _start_runners(self) -> None:
+        # In a thread: trying out a sandbox takes longer than starting.
+        threading.Thread(target=self._tell_isolation, daemon=True).start()
+        if self._recipe.is_plain:
+            self._pool.start()
+        else:
+            threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
+
+    def _prepare(self) -> None:
+        """Start runners once their code is there; try again for as long as it is not.
+
+        A branch may appear and a network come back; meanwhile the worker shows why.
+        """
+        for delay_s in itertools.chain(PREPARE_AGAIN_S, itertools.repeat(300.0)):
+            try:
+                spec = self._recipe.make()
+            except CorralError as error:
+                # A manager out of reach says nothing of this worker.
+                self._pool.fail(error.message, counts=not isinstance(error, Away))
+            else:
+                self._beacon.tell(code=self._recipe.facts)
+                self._pool.start(self._trusted(spec))
+                return
+            if self._is_stopping.wait(delay_s):
+                return
+
+    def _consume(self, registration: Registration) -> None:
+        """Take orders in this, the main, thread until the consumer is stopped."""
+        # Late, so that runners are on their way while Celery is being loaded.
+        from corral.engine.factory import make_app
+        from corral.worker.supervisor import orders
+
+        orders.attach(self._desk, self._reporter)
+        is_seen = self._given.send_events
+        app = make_app(
+            self._given.redis_url, node_id=self._given.node_id, send_events=is_seen
+        )
+        consumer = app.WorkController(
+            hostname=f"{self._given.worker_id}@corral",
+            pool_cls="threads",
+            concurrency=THREADS_PER_RUNNER * max(self._given.spec.concurrency, 1),
+            queues=[registration.queue],
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=not is_seen,
+            task_events=is_seen,
+            loglevel="WARNING",
+        )
+        self._is_consuming = True
+        if not self._is_stopping.is_set():
+            consumer.start()
+
+    def _end(self) -> int:
+        stopping = self._is_stopping.is_set()
+        if not stopping:
+            log.error("the engine's consumer ended by itself")
+        self._pool.kill()
+        self._recipe.close()
+        self._reporter.stop()
+        self._beacon.say_last()
+        self._answer_all()
+        return 0 if stopping else EXIT_FAILED
+
+    def _heed_signals(self) -> None:
+        for name in ("SIGTERM", "SIGINT", "SIGBREAK"):
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), self._on_signal)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if not self._is_stopping.is_set():
+            self._is_stopping.set()
+            # Not here: a handler runs between any two steps of the main thread,
+            # perhaps while it holds the very lock that is needed.
+            threading.Thread(target=self._stop, name="stop", daemon=True).start()
+
+    def _stop(self) -> None:
+        """Finish what runs, hand back the rest, report it all, then stop."""
+        log.info("stopping")
+        self._desk.close()
+        self._desk.wait_empty()
+        if not self._is_consuming:
+            self._kill(0)
+        celery_state = sys.modules.get("celery.worker.state")
+        if celery_state is not None:
+            celery_state.should_stop = 0  # type: ignore[attr-defined]
+        # A consumer that waits for a Redis that is away does not look at that.
+        threading.Event().wait(STOP_S)
+        self._kill(0)
+
+    def _listen(self) -> None:
+        """Lines of the agent; their end means that it is gone."""
+        for line in self._words:
+            try:
+                word = msgspec.json.decode(line, type=Word)
+            except msgspec.MsgspecError as error:
+                log.warning("the agent said something unknown: %s", error)
+                continue
+            self._desk.drop(word.drop)
+            self._desk.cut_off(word.cut_off_s)
+        self._kill(EXIT_FAILED)
+
+    def _leave(self, why: str) -> None:
+        log.error("the manager does not want this worker any more: %s", why)
+        self._kill(EXIT_FENCED)
+
+    def _kill(self, code: int) -> None:
+        self._pool.kill()
+        self._recipe.close()
+        self._answer_all()
+        os._exit(code)
+
+    def _on_answer(self, outcomes: list[Any], drops: list[tuple[str, int]]) -> None:
+        self._desk.release(outcomes, drops)
+
+    def _on_change(self) -> None:
+        self._beacon.touch()
+        self._reporter.tell_models()
+        with self._tell_lock:
+            error = self._pool.error
+            if error is None and not self._pool.is_ready:
+                return
+            state = ("ready", None) if error is None else ("error", error)
+            if state != self._told:
+                self._told = state
+                self._reporter.tell_state(*state)
+
+
+def _private_stdout() -> int:
+    """The state line's pipe under a number of its own, safe from any print."""
+    fd = os.dup(1)
+    os.dup2(2, 1)
+    return fd
+
+
+def main() -> None:
+    beacon_fd = _private_stdout()
+    words = sys.stdin.buffer
+    try:
+        given = msgspec.json.decode(words.readline(), type=Assignment)
+    except msgspec.MsgspecError as error:
+        sys.stderr.write(f"the agent's first line cannot be read: {error}\n")
+        sys.exit(EXIT_USAGE)
+    configure(given)
+    try:
+        code = Supervisor(given, words, beacon_fd).run()
+    except CorralError as error:
+        log.error("%s", error.message)
+        code = EXIT_FAILED
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What a worker's runners are made of: the registry's entry, checked, and its code."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from corral.core.nodes.worker_type import Entry
+from corral.core.tasks.environment import (
+    ArchiveEnvironment,
+    ContainerEnvironment,
+    GitEnvironment,
+    from_plain,
+)
+from corral.worker.allowance import Code, Containers
+from corral.worker.manager_link import ManagerLink
+from corral.worker.pool.transport import RunnerSpec
+
+if TYPE_CHECKING:
+    from corral.worker.container.engine import Engine
+    from corral.worker.environments.prepare import Prepared
+
+log = logging.getLogger(__name__)
+
+
+class Recipe:
+    """Makes the runners' spec; what it took for that is held until `close`."""
+
+    def __init__(
+        self,
+        worker_class: str,
+        params: dict[str, Any],
+        environment: Mapping[str, Any] | None,
+        entry: str | None,
+        link: ManagerLink,
+        code: Code,
+        containers: Containers,
+        mark: str,
+    ) -> None:
+        self._given = (worker_class, params, environment)
+        self._entry = entry
+        self._link = link
+        self._code = code
+        self._containers = containers
+        self._mark = mark
+        self._engine: Engine | None = None
+        self._prepared: Prepared | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing to fetch: the class is what this machine has installed."""
+        return self._entry is None and self._given[2] is None
+
+    def make(self) -> RunnerSpec:
+        """Fetch and build what is missing; may take minutes.
+
+        Raises:
+            CorralError: why that cannot be done now.
+        """
+        entry = self._read()
+        if entry.environment is None:
+            spec = RunnerSpec(entry.worker_class, entry.params)
+        elif isinstance(entry.environment, ContainerEnvironment):
+            spec = self._in_image(entry, entry.environment)
+        else:
+            spec = self._prepare(entry, entry.environment)
+        limits = (self._code.log_limit_bytes, self._code.model_room)
+        return replace(spec, log_limit=limits[0], model_room=limits[1])
+
+    def _read(self) -> Entry:
+        if self._entry is not None:
+            return Entry.decode(self._link.get_object(self._entry))
+        worker_class, params, environment = self._given
+        return Entry(
+            worker_class, params, from_plain(environment) if environment else None
+        )
+
+    def _prepare(
+        self, entry: Entry, environment: GitEnvironment | ArchiveEnvironment
+    ) -> RunnerSpec:
+        # Most workers need none of it, and wait for nothing at their start.
+        from corral.worker.environments.cache import Cache
+        from corral.worker.environments.prepare import Policy, prepare
+
+        code = self._code
+        self._prepared = made = prepare(
+            environment,
+            cache=Cache(Path(code.cache), code.limit_bytes),
+            fetch=self._link.get_object,
+            policy=Policy(allow_file=code.allow_file, git_tokens=code.git_tokens),
+        )
+        log.info("code is ready: %s", made.facts)
+        return RunnerSpec(
+            entry.worker_class,
+            entry.params,
+            python=made.python,
+            folder=made.folder,
+            variables=made.variables,
+        )
+
+    def _in_image(self, entry: Entry, image: ContainerEnvironment) -> RunnerSpec:
+        from corral.worker.container.job import bound_gpus, bound_variables
+        from corral.worker.container.runner import ContainerLaunch
+
+        if self._engine is None:
+            self._engine = self._containers.engine()
+            self._engine.sweep(self._mark)
+        network = self._containers.may_use_network
+        launch = ContainerLaunch(
+            self._engine,
+            image,
+            self._mark,
+            gpus=bound_gpus(os.environ),
+            network=network,
+        )
+        shown = bound_variables(os.environ)
+        return RunnerSpec(
+            entry.worker_class, entry.params, launch=launch, variables=shown
+        )
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Which code it came to be: the entry, and the commit or digest."""
+        made = dict(self._prepared.facts) if self._prepared is not None else {}
+        return {"entry": self._entry, **made}
+
+    def close(self) -> None:
+        if self._prepared is not None:
+            self._prepared.close()
+            self._prepared = None
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None

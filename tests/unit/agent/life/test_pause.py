@@ -1,0 +1,35 @@
+"""A machine that stood still does not blame its workers for the silence."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from corral.agent.life.journal import Journal
+from corral.agent.life.worker_process import Child, Launch
+from corral.core.nodes.worker import WorkerState
+from tests.unit.agent.conftest import QUICK, SUPERVISOR, Book, is_alive, wait_until
+
+STOOD_STILL_S = 60.0
+
+
+def test_a_worker_is_not_killed_for_a_pause_of_the_whole_machine(
+    tmp_path: Path, book: Book
+) -> None:
+    launch = Launch(SUPERVISOR, {}, tmp_path / "logs", Journal(tmp_path), QUICK)
+    child = Child(book.worker(mute=True), launch, lambda: None, lambda: None)
+    child.start()
+    try:
+        wait_until(lambda: child.word.state is WorkerState.READY)
+        pid = child.word.pid
+        assert pid is not None
+        later = time.monotonic() + STOOD_STILL_S
+        child.tick(later)
+        for second in range(int(QUICK.silent_after_s)):
+            child.tick(later + second)
+        assert is_alive(pid)
+        child.tick(later + QUICK.silent_after_s + 1.0)
+        wait_until(lambda: not is_alive(pid))
+    finally:
+        child.kill()
+        child.wait(60)
