@@ -6,7 +6,7 @@ from typing import Any
 
 from corral import Worker
 from corral.settings import load
-from corral.worker.inference.load.depot_resolver import DepotResolver
+from corral.worker.inference.load.resolve import DepotResolver
 
 
 class Reader(Worker):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.agent.watch.gpus import GpuPolicy
+from corral.agent.config import GpuPolicy
 from corral.cli.node_policy import breaker_policy, gpu_policy
 from corral.core.nodes.breaker import BreakerPolicy
 from corral.errors import SettingsError

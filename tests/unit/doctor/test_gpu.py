@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.agent.watch.gpus import GpuPolicy
+from corral.agent.config import GpuPolicy
 from corral.core.nodes.gpu import Gpu
 from corral.doctor.finding import Line, Verdict
 from corral.doctor.judge.gpu import GpuFact, judge

@@ -14,7 +14,7 @@ import pytest
 from corral.client.archive import pack, unpack
 from corral.core.tasks.order import OrderItem
 from corral.errors import BadRequest
-from corral.worker.allowance import Limits
+from corral.worker.assignment import Limits
 from corral.worker.manager_link import Away
 from corral.worker.pool.bundle import FUNCTION_WORKER, STANDARD_WORKER, Bundle
 from corral.worker.pool.bundle_pool import SPARE, BundlePool

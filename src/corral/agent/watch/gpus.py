@@ -5,53 +5,54 @@ another, and one list of cards made of what they last said.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
+
+from corral.agent.config import GpuPolicy
 from corral.agent.probe.base import Finding, Probe
 from corral.agent.probe.probe_process import ProbeChild, Reading
 from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.probe.vendor import likely
 from corral.agent.watch.gpu_health import Ward
-from corral.agent.watch.gpu_users import with_owners
-from corral.core.nodes.breaker import BreakerPolicy
-from corral.core.nodes.gpu import Gpu, is_called, is_news, number, offer
+from corral.core.nodes.gpu import Gpu, GpuProcess, is_called, is_news, number, offer
+
+# Whose processes use a GPU: their names, and whether they are this node's work.
+
+
+def with_owners(gpus: Iterable[Gpu], agent_pid: int | None = None) -> list[Gpu]:
+    """The same cards, with what this machine knows of the processes on them."""
+    ours = os.getpid() if agent_pid is None else agent_pid
+    return [
+        replace(gpu, processes=tuple(_named(row, ours) for row in gpu.processes))
+        for gpu in gpus
+    ]
+
+
+def _named(row: GpuProcess, agent_pid: int) -> GpuProcess:
+    try:
+        process = psutil.Process(row.pid)
+        name = row.name or process.name()
+        line = {row.pid, *(parent.pid for parent in process.parents())}
+    except psutil.Error:
+        # In a container of its own the number means nothing here.
+        return row
+    return replace(row, name=name, is_ours=agent_pid in line)
+
 
 LOG = logging.getLogger("corral.agent")
 # A reading may take this share of the time; a slow tool is asked less often.
 _SHARE = 0.02
 # A driver may be installed, or a card plugged in; libraries see that when met anew.
 _AGAIN_S = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class GpuPolicy:
-    """What a node is told of its GPUs.
-
-    Attributes:
-        devices: Cards to offer by number, id or address; None for all fit ones.
-        simulated: Cards to simulate, `2x24GB,1x8GB`.
-        look_s: Time between readings of a vendor that answers quickly.
-        timeout_s: How long a vendor's library may take to answer.
-        memory_share: What part of a card's memory may be given out.
-        quarantine: How many errors within which time put a card in quarantine, and
-            for how long.
-    """
-
-    devices: tuple[str, ...] | None = None
-    simulated: str = ""
-    look_s: float = 5.0
-    timeout_s: float = 10.0
-    memory_share: float = 0.9
-    quarantine: BreakerPolicy = field(
-        default_factory=lambda: BreakerPolicy(3, 600.0, 300.0, 86_400.0)
-    )
 
 
 class GpuWatch:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
+from corral.agent.config import GpuPolicy
 from corral.agent.probe import sysfs
 from corral.agent.probe.amd_sysfs import VENDOR as AMD_ID
 from corral.agent.probe.base import Finding
@@ -17,8 +18,7 @@ from corral.agent.probe.probe_process import ProbeChild, Reading
 from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.probe.vendor import NVIDIA as NVIDIA_ID
 from corral.agent.probe.vendor import WAYS, likely
-from corral.agent.watch.gpu_users import with_owners
-from corral.agent.watch.gpus import GpuPolicy
+from corral.agent.watch.gpus import with_owners
 from corral.core.nodes.gpu import Gpu, arrange
 from corral.doctor.examine import begin
 from corral.doctor.judge.gpu import GpuFact

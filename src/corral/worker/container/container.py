@@ -15,9 +15,8 @@ from corral.errors import WorkerError
 from corral.worker.container.connection import ENGINE_FAULTS, Way
 from corral.worker.container.errors import one_line
 from corral.worker.container.exec import LOST, Beside
-from corral.worker.container.forgotten import end_forgotten
 from corral.worker.container.output import Stream
-from corral.worker.container.processes import Family
+from corral.worker.container.processes import Family, end_forgotten
 from corral.worker.isolation.process import OnOutput
 
 log = logging.getLogger(__name__)

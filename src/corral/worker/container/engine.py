@@ -18,9 +18,8 @@ from docker.errors import APIError, DockerException, ImageNotFound
 
 from corral.errors import WorkerError
 from corral.worker.container import errors
-from corral.worker.container.connection import ENGINE_FAULTS, Line
+from corral.worker.container.connection import ENGINE_FAULTS, Guard, Line
 from corral.worker.container.container import Running, remove
-from corral.worker.container.guard import Guard
 from corral.worker.container.guardian import forget_folders
 from corral.worker.container.job import ContainerJob, ContainerSettings
 from corral.worker.container.output import Stream

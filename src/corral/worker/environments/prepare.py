@@ -5,28 +5,84 @@ The folder is one user's alone and goes with it; sources and Python come from th
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import secrets
 import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from corral.client.archive import unpack
-from corral.client.tree import read_manifest
+from corral.client.tree import Get, read_manifest, write_file, write_tree
 from corral.core.tasks.environment import ArchiveEnvironment, GitEnvironment
-from corral.core.tree import is_tree
+from corral.core.tree import File, Tree, is_tree
 from corral.errors import BadRequest, EnvironmentFailed
 from corral.worker.environments import folder as folders
 from corral.worker.environments.cache import Cache, Draft, Entry, key_of
 from corral.worker.environments.git import Repository
 from corral.worker.environments.policy import Policy
-from corral.worker.environments.pool import Pool
 from corral.worker.environments.project import Builder, find_project, python_of
+
+# Where files of cached trees lie, by content: what one has, another need not fetch.
+
+AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """`folder` has a link for each file, to one of the trees that have it.
+
+    A link that leads nowhere belongs to a tree that was evicted.
+    """
+
+    folder: Path
+    get: Get
+
+    def write(self, tree: Tree, place: Path) -> None:
+        """Write a tree into an empty folder; fetches what no other tree has.
+
+        Raises:
+            BadRequest: what came is not what the tree says.
+        """
+        with ThreadPoolExecutor(AT_ONCE, "fetch") as workers:
+            write_tree(tree, place, self._make, workers.map)
+
+    def _make(self, file: File, path: Path) -> None:
+        known = self._place(file)
+        try:
+            os.link(os.readlink(known), path)
+        except OSError:
+            # Not there, or this disk makes no such links, or not so many.
+            write_file(file, path, self.get)
+            self._note(known, path)
+
+    def _note(self, known: Path, path: Path) -> None:
+        known.parent.mkdir(parents=True, exist_ok=True)
+        draft = known.with_name(f"{known.name}.{secrets.token_hex(4)}")
+        # A system that lets us make no links fetches more, and works.
+        with contextlib.suppress(OSError):
+            draft.symlink_to(path)
+            os.replace(draft, known)
+
+    def _place(self, file: File) -> Path:
+        # The right to execute belongs to the file and not to its name.
+        suffix = ".x" if file.is_executable else ""
+        return self.folder / file.digest[:2] / (file.digest + suffix)
+
+    def sweep(self) -> None:
+        """Forget the ways to files that are gone."""
+        for folder in self.folder.glob("??"):
+            for entry in os.scandir(folder):
+                if not os.path.exists(entry.path):
+                    Path(entry.path).unlink(missing_ok=True)
+
 
 __all__ = ["Policy", "Prepared", "own_python", "prepare"]
 

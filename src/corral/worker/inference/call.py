@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from corral.worker.base import Context
 from corral.worker.inference.kind import Kind
-from corral.worker.inference.load.resolve import ModelRef
 from corral.worker.inference.request import Request
 
 
@@ -107,14 +106,3 @@ class Loaded(Protocol):
 
     def unload(self) -> None:
         """Let go of everything, so that it can be freed."""
-
-
-class Backend(Protocol):
-    """Loads models of one kind with one library."""
-
-    def __call__(self, ref: ModelRef, plan: Any) -> Loaded:
-        """Load it where the plan says.
-
-        Raises:
-            Unusable: its files are broken, or not for this library.
-        """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -203,3 +204,56 @@ def _say(error: str, ask: Ask) -> str:
         theirs = {v: k for k, v in reversed(_FOREIGN_FIELDS.get(ask.kind, {}).items())}
         field = theirs.get(field, field)
     return f"{field}{inner}: {error[: found.start()]}"
+
+
+# Answers under the names that users of other systems know, in their envelope.
+
+
+def foreign_answer(
+    kind: Kind,
+    request: Request,
+    answer: Mapping[str, Any],
+    took_s: float,
+    model: str,
+    payload: Mapping[str, Any],
+    system: Mapping[str, Any],
+) -> dict[str, Any]:
+    """`{result, metadata}`, as those tasks have always answered.
+
+    Large inputs are not repeated in `params`.
+    """
+    params = {k: v for k, v in payload.items() if k not in ("image_data", "image")}
+    return {
+        "result": _result(kind, request, answer, took_s),
+        "metadata": {
+            "model_name": model,
+            "execution_time": took_s,
+            "params": params,
+            "system_info": dict(system),
+        },
+    }
+
+
+def _result(
+    kind: Kind, request: Request, answer: Mapping[str, Any], took_s: float
+) -> dict[str, Any]:
+    if isinstance(request, Generate):
+        text, said = str(answer["text"]), request.prompt or ""
+        return {
+            "generated_text": text,
+            "input_text": said,
+            "full_response": said + text,
+            "tokens_generated": answer["tokens"],
+            "processing_time": took_s,
+        }
+    if isinstance(request, Draw):
+        return {
+            **answer,
+            "prompt": request.prompt,
+            "negative_prompt": request.negative_prompt,
+            "num_inference_steps": request.steps,
+            "guidance_scale": request.guidance,
+        }
+    if isinstance(request, Speak | Caption):
+        return dict(answer)
+    return {str(kind): dict(answer)}

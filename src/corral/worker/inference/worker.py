@@ -15,7 +15,6 @@ import msgspec
 from corral.errors import WorkerError
 from corral.worker.base import Context, Failure, Worker
 from corral.worker.inference import batching, request
-from corral.worker.inference.answer import foreign_answer
 from corral.worker.inference.call import Call, Loaded, Sent, Voice, sent_in
 from corral.worker.inference.call_queue import Answer, Line, Means
 from corral.worker.inference.chain import filled
@@ -23,6 +22,7 @@ from corral.worker.inference.errors import Refused
 from corral.worker.inference.kind import Ask, Kind, ask_of, is_health_check
 from corral.worker.inference.load.loaded_models import Stock
 from corral.worker.inference.load.resolve import Resolver
+from corral.worker.inference.request import foreign_answer
 
 
 class Params(msgspec.Struct, forbid_unknown_fields=True):
@@ -99,7 +99,7 @@ class InferenceWorker(Worker):
     def resolver(self, place: Path) -> Resolver:
         """Where models come from."""
         # Late: it knows this package.
-        from corral.worker.inference.load.depot_resolver import DepotResolver
+        from corral.worker.inference.load.resolve import DepotResolver
 
         return DepotResolver(place, self._told.models)
 

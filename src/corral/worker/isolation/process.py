@@ -9,14 +9,53 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import psutil
+
 from corral.errors import WorkerError
-from corral.worker.isolation import stray
+from corral.worker.isolation import cgroup
 from corral.worker.isolation.cgroup import Groups
 from corral.worker.isolation.job import Job, Level
+from corral.worker.isolation.variables import MARK
+
+# Ends what is left of a job whose guardian was killed: the last resort.
+
+_PATIENCE_S = 10.0
+
+
+def end_strays(mark: str, groups: cgroup.Groups) -> list[int]:
+    """Kill by control group and by mark until a look finds nobody; who is left."""
+    give_up_at = time.monotonic() + _PATIENCE_S
+    while True:
+        left = [p for p in _find(mark, cgroup.members(groups)) if _is_alive(p)]
+        if not left or time.monotonic() > give_up_at:
+            cgroup.clear(groups)
+            return [process.pid for process in left]
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        time.sleep(0.01)
+
+
+def _find(mark: str, grouped: set[int]) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid in grouped or process.environ().get(MARK) == mark:
+                yield process
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
 
 log = logging.getLogger(__name__)
 
@@ -179,7 +218,7 @@ class Running:
         log.error("the guardian of job %s was killed", self.scene.job.mark)
         if not self.scene.is_whole:
             return []  # the mark is the job's, which goes on
-        return stray.end(self.scene.job.mark, self.scene.groups)
+        return end_strays(self.scene.job.mark, self.scene.groups)
 
     def _hear(self, word: dict[str, Any]) -> None:
         if "ready" in word:

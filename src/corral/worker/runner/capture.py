@@ -11,12 +11,54 @@ import re
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, TextIO
 
-from corral.worker.runner.tail import Block, Tail
 from corral.worker.text import clean
+
+# The last of what was printed: bounded, exact, and aware of how much it let go.
+
+Block = tuple[float, str, bytes]
+"""When, by which stream, and whole lines of it."""
+
+
+class Tail:
+    """Takes blocks without end and keeps the last `limit` bytes of them."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._blocks: deque[Block] = deque()
+        self._size = 0
+        self.lost_lines = 0
+        self.lost_bytes = 0
+
+    def add(self, at: float, stream: str, data: bytes) -> None:
+        self._blocks.append((at, stream, data))
+        self._size += len(data)
+        while self._size - len(self._blocks[0][2]) >= self._limit:
+            self._let_go(self._blocks.popleft()[2])
+
+    def blocks(self) -> list[Block]:
+        """What is kept, from the start of a line on."""
+        excess = self._size - self._limit
+        if excess > 0:
+            at, stream, first = self._blocks.popleft()
+            cut = first.find(b"\n", excess - 1) + 1
+            # The one line there is, or one without an end, is cut in its middle.
+            if not cut or (cut == len(first) and not self._blocks):
+                cut = excess
+            self._let_go(first[:cut])
+            if first[cut:]:
+                self._blocks.appendleft((at, stream, first[cut:]))
+        return list(self._blocks)
+
+    def _let_go(self, data: bytes) -> None:
+        self._size -= len(data)
+        self.lost_bytes += len(data)
+        self.lost_lines += data.count(b"\n")
+
 
 Line = tuple[float, str, str]
 """When, by which stream, and the text: one line, or several with \\n between them."""

@@ -33,7 +33,6 @@ _OURS = frozenset(
         "corral.worker.runner.profile",
         "corral.worker.runner.lane",
         "corral.worker.runner.main",
-        "corral.worker.runner.shared_slots",
         "corral.worker.runner.model_slots",
     }
 )

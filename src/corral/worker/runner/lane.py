@@ -4,8 +4,10 @@ their main thread; where a class shares its runner, each lane has a thread of it
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +31,7 @@ from corral.worker.protocol import (
     Run,
     Unload,
 )
-from corral.worker.runner import canary, current, invoke
+from corral.worker.runner import current, invoke
 from corral.worker.runner.capture import Capture
 from corral.worker.runner.emit import Emitter
 from corral.worker.runner.gpu_memory import WorkingSet, give_back_cached
@@ -39,6 +41,28 @@ from corral.worker.text import clean
 
 if TYPE_CHECKING:
     from corral.worker.runner.profile import Profile
+
+
+# Answers a canary in the runner: the whole way works, and the class says so itself.
+
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CORRAL_GPUS")
+
+
+def answer_canary(worker: Any, payload: Any) -> dict[str, Any]:
+    """What the worker's process is; raises what the class's own `canary` raises."""
+    begin = time.perf_counter()
+    check = getattr(worker, "canary", None)
+    said = check() if callable(check) else None
+    kind = type(worker)
+    return {
+        "nonce": payload.get("nonce") if isinstance(payload, dict) else None,
+        "worker_class": f"{kind.__module__}:{kind.__qualname__}",
+        "pid": os.getpid(),
+        "gpus": {name: os.environ[name] for name in _VISIBLE if os.environ.get(name)},
+        "seconds": round(time.perf_counter() - begin, 6),
+        "canary": said,
+    }
+
 
 _OWN = frozenset({CANARY, MODEL_TASK})
 
@@ -228,7 +252,7 @@ class RunnerLane:
     def _answer(self, item: Item, payload: Any) -> dict[str, Any]:
         """What is asked of every worker, whatever its class."""
         if item.job_type == CANARY:
-            return canary.answer(self._worker, payload)
+            return answer_canary(self._worker, payload)
         return {"models": self._shelf.names}
 
     def _context(self, item: Item) -> Context:

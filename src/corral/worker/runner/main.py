@@ -36,8 +36,7 @@ from corral.worker.runner.capture import Capture
 from corral.worker.runner.emit import Emitter
 from corral.worker.runner.gpu_memory import WorkingSet
 from corral.worker.runner.lane import Post, RunnerLane, drop, serve_calls
-from corral.worker.runner.model_slots import Shelf
-from corral.worker.runner.shared_slots import SharedShelf
+from corral.worker.runner.model_slots import SharedShelf, Shelf
 from corral.worker.runner.worker_class import load_worker_class
 from corral.worker.shared_cell import Cells
 from corral.worker.text import clean

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from corral.worker.allowance import Code, Containers
+from corral.worker.assignment import Code, Containers
 from corral.worker.manager_link import ManagerLink
 
 SCRIPT_WORKER = "corral.worker.script.worker:RunScriptWorker"

@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import Callable
 
-from corral.worker.runner.tail import Tail
+from corral.worker.runner.capture import Tail
 
 TAIL_BYTES = 32 * 1024
 LINE_BYTES = 8 * 1024

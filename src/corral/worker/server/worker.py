@@ -13,11 +13,11 @@ from typing import Any
 
 from corral.worker.base import Context, Failure, Worker, at_hand
 from corral.worker.inference import request
-from corral.worker.inference.answer import foreign_answer
 from corral.worker.inference.chain import filled
 from corral.worker.inference.errors import Refused, Unusable
 from corral.worker.inference.kind import Ask, Kind, ask_of, is_health_check
 from corral.worker.inference.load.resolve import Resolver
+from corral.worker.inference.request import foreign_answer
 from corral.worker.server import openai_api
 from corral.worker.server.balance import Fleet
 from corral.worker.server.params import read_models, read_params
@@ -54,7 +54,7 @@ class ServerWorker(Worker):
     def resolver(self, place: Path) -> Resolver:
         """Where models come from."""
         # Late: it brings the catalogue's side along.
-        from corral.worker.inference.load.depot_resolver import DepotResolver
+        from corral.worker.inference.load.resolve import DepotResolver
 
         told = {name: model.definition() for name, model in self._models.items()}
         # A model of which nothing is said may be the catalogue's.

@@ -17,11 +17,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 import msgspec
 
 from corral.errors import AlreadyRunning, CorralError
+from corral.log_line import LineFormatter, Redaction
 from corral.worker.assignment import Assignment, Word
 from corral.worker.depot.fetch import Places, Reach, Stockroom, optional
 from corral.worker.depot.model_folder import Depot
@@ -33,12 +34,41 @@ from corral.worker.pool.transport import RunnerSpec
 from corral.worker.script.access import Access, runs_scripts
 from corral.worker.supervisor.held_models import Holdings
 from corral.worker.supervisor.leftovers import Leavings
-from corral.worker.supervisor.log import configure
 from corral.worker.supervisor.model_delivery import Delivery
 from corral.worker.supervisor.order_desk import Desk
 from corral.worker.supervisor.reports import Registration, Reporter
 from corral.worker.supervisor.runner_spec import Recipe
 from corral.worker.supervisor.status_line import Beacon
+
+# A supervisor's own log: on stderr, which is the worker's file, and in `worker.log`.
+
+
+def configure_log(given: Assignment) -> None:
+    """Every line of this process names its worker, and none holds a secret."""
+    secrets = [given.key, *given.code.git_tokens.values()]
+    always = {"worker_id": given.worker_id, "node_id": given.node_id}
+    formatter = LineFormatter(given.log_format, Redaction(secrets), always)
+    root = logging.getLogger()
+    root.handlers[:] = [logging.StreamHandler()]
+    root.setLevel(given.log_level.upper())
+    if given.log_file is not None:
+        try:
+            root.addHandler(logging.StreamHandler(_opened(Path(given.log_file))))
+        except OSError as error:
+            root.warning("cannot write %s: %s", given.log_file, error)
+    for handler in root.handlers:
+        handler.setFormatter(formatter)
+    for name in ("celery", "httpx", "httpcore"):
+        # An order a line would be most of what this process does.
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _opened(path: Path) -> TextIO:
+    """For appending, by this user alone; each line is one write."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    return os.fdopen(handle, "a", encoding="utf-8", errors="backslashreplace")
+
 
 log = logging.getLogger(__name__)
 
@@ -366,7 +396,7 @@ def main() -> None:
     except msgspec.MsgspecError as error:
         sys.stderr.write(f"the agent's first line cannot be read: {error}\n")
         sys.exit(EXIT_USAGE)
-    configure(given)
+    configure_log(given)
     try:
         code = Supervisor(given, words, beacon_fd).run()
     except CorralError as error:

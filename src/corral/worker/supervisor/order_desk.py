@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from corral.engine.envelope import verify
 from corral.errors import CorralError, WorkerError
-from corral.worker.allowance import Limits
+from corral.worker.assignment import Limits
 from corral.worker.pool.runner_pool import RunnerPool, Unrunnable
 from corral.worker.protocol import Exec, Fault, Item, Outcome
-from corral.worker.supervisor import telling
 from corral.worker.supervisor.batch import Batch, cancelled, returned
 from corral.worker.supervisor.execution import Execution
 from corral.worker.supervisor.leftovers import Leavings
@@ -23,6 +22,58 @@ from corral.worker.supervisor.model_delivery import Delivered, Delivery
 from corral.worker.supervisor.notes import Key, Notes
 from corral.worker.supervisor.reports import Reporter
 from corral.worker.text import clean
+
+# Says in the worker's log which tasks it has, each under the id of its request.
+
+_task_log = logging.getLogger("corral.worker")
+_FOLLOWED_S = 1.0
+
+
+def log_received(items: Sequence[Item]) -> None:
+    """These attempts have come in an order."""
+    if _task_log.isEnabledFor(logging.DEBUG):
+        for item in items:
+            _task_log.debug("task_received", extra=_told(item))
+
+
+def log_finished(items: Sequence[Item], outcomes: Sequence[Outcome]) -> None:
+    """These outcomes are about to be reported, of some or all of the attempts."""
+    says_all = _task_log.isEnabledFor(logging.DEBUG)
+    known: dict[tuple[str, int], Item] | None = None
+    for outcome in outcomes:
+        is_told = outcome.duration_s >= _FOLLOWED_S or outcome.kind in _LOUD
+        if not (is_told or says_all):
+            continue
+        known = {item.key: item for item in items} if known is None else known
+        item = known.get((outcome.task_id, outcome.attempt))
+        if item is not None:
+            level = logging.INFO if is_told else logging.DEBUG
+            _task_log.log(level, "task_finished", extra=_told(item) | _ended(outcome))
+
+
+_LOUD = frozenset({"failed", "timed_out", "lost"})
+
+
+def _told(item: Item) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "task_id": item.task_id,
+        "attempt": item.attempt,
+        "task_type": item.job_type,
+    }
+    if item.request_id:
+        told["request_id"] = item.request_id
+    return told
+
+
+def _ended(outcome: Outcome) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "outcome": outcome.kind,
+        "duration_s": round(outcome.duration_s, 6),
+    }
+    if outcome.error is not None:
+        told["error"] = outcome.error.message[:500]
+    return told
+
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +156,7 @@ class Desk:
         while batch is not None:
             items = list(batch.items)
             notes = self._execute_surely(batch)
-            telling.finished(items, notes.outcomes)
+            log_finished(items, notes.outcomes)
             try:
                 answer = self._reporter.finish(
                     notes,
@@ -208,7 +259,7 @@ class Desk:
                 if ids := (item.variables or {}).get("CORRAL_GPUS"):
                     self._cards[item.key] = ids
         self._on_change()
-        telling.received(fresh)
+        log_received(fresh)
         return batch
 
     def _remember(self, key: Key) -> None:

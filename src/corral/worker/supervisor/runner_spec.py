@@ -16,7 +16,7 @@ from corral.core.tasks.environment import (
     GitEnvironment,
     from_plain,
 )
-from corral.worker.allowance import Code, Containers
+from corral.worker.assignment import Code, Containers
 from corral.worker.manager_link import ManagerLink
 from corral.worker.pool.transport import RunnerSpec
 

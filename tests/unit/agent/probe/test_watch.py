@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from corral.agent.config import GpuPolicy
 from corral.agent.probe.probe_process import ProbeChild
 from corral.agent.probe.simulated import SimulatedProbe
-from corral.agent.watch.gpus import GpuPolicy, GpuWatch
+from corral.agent.watch.gpus import GpuWatch
 from corral.core.nodes.gpu import Gpu
 from corral.worker.runner.gpu_memory import hold
 from tests.unit.agent.probe.machine import RAPHAEL, SRC, Machine

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from corral.agent.config import AgentConfig
-from corral.agent.watch.gpus import GpuPolicy
+from corral.agent.config import AgentConfig, GpuPolicy
 from corral.worker.runner.gpu_memory import hold
 from tests.unit.agent.conftest import Running
 from tests.unit.agent.standin import StandInManager

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from corral.agent.config import AgentConfig
-from corral.agent.watch.gpus import GpuPolicy
+from corral.agent.config import AgentConfig, GpuPolicy
 from corral.core.nodes.breaker import BreakerPolicy
 from corral.worker.runner.gpu_memory import hold
 from tests.unit.agent.conftest import Book, Running, wait_until

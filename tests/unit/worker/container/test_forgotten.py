@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from corral.worker.container.forgotten import end_forgotten
+from corral.worker.container.processes import end_forgotten
 from tests.acceptance.cluster import until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Podman is for Linux")

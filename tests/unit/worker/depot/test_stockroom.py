@@ -13,7 +13,7 @@ import pytest
 from corral.worker.depot.fetch import Places, Reach, Stockroom
 from corral.worker.depot.manifest import CorruptModel, Unfetched
 from corral.worker.depot.model_folder import Depot
-from corral.worker.inference.load.depot_resolver import DepotResolver
+from corral.worker.inference.load.resolve import DepotResolver
 from corral.worker.manager_link import ManagerLink
 from tests.unit.worker.depot.file_server import WORKER, FileServer, sha256
 

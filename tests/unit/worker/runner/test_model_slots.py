@@ -11,8 +11,7 @@ from corral.agent.probe.simulated import SimulatedProbe
 from corral.worker import Worker
 from corral.worker.protocol import Frame, Loading, Models
 from corral.worker.runner.gpu_memory import GpuMemory
-from corral.worker.runner.model_slots import Shelf
-from corral.worker.runner.shared_slots import SharedShelf
+from corral.worker.runner.model_slots import SharedShelf, Shelf
 
 
 class Holder(Worker):

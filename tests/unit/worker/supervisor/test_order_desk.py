@@ -10,7 +10,7 @@ import pytest
 
 from corral.core.tasks.order import OrderItem
 from corral.engine.envelope import sign
-from corral.worker.allowance import Limits
+from corral.worker.assignment import Limits
 from corral.worker.manager_link import ManagerLink
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import RunnerSpec

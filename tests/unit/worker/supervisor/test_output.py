@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from corral.worker.backpressure import Gate
 from corral.worker.protocol import Chunks, Frame
-from corral.worker.runner.outflow import BURST, Outflow
+from corral.worker.runner.emit import BURST, Outflow
 from corral.worker.supervisor.batch import Batch
 from corral.worker.supervisor.execution import Execution
 from corral.worker.supervisor.notes import LOG_BYTES, Notes, Output

@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
 from corral.worker.base import Failure
-from corral.worker.inference.call import Backend, Loaded
+from corral.worker.inference.call import Loaded
 from corral.worker.inference.errors import Unusable
 from corral.worker.inference.kind import Kind
 from corral.worker.inference.load import weights
@@ -24,6 +24,18 @@ from corral.worker.inference.load.device import DTYPES, choose_dtype, find_devic
 from corral.worker.inference.load.device_map import Plan, Room, make_plan
 from corral.worker.inference.load.memory import Meter, Use
 from corral.worker.inference.load.resolve import ModelRef, Resolver
+
+
+class Backend(Protocol):
+    """Loads models of one kind with one library."""
+
+    def __call__(self, ref: ModelRef, plan: Any) -> Loaded:
+        """Load it where the plan says.
+
+        Raises:
+            Unusable: its files are broken, or not for this library.
+        """
+
 
 _HOME = "corral.worker.inference."
 # By kind: the module, what of it loads a model, and the libraries it needs.
