@@ -17,8 +17,8 @@ from corral.scheduler.events import Waiting
 from corral.scheduler.policy import Policy
 from corral.sim.machine import parse_fleet, speed_of
 from corral.sim.measure import SLO, quantile
+from corral.sim.simulation import Simulation
 from corral.sim.trace import SLICE, read_trace
-from corral.sim.virtual import Simulation
 from corral.sim.workload import Arrival, Model, Workload, workload
 
 MODELS = 20

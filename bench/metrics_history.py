@@ -33,7 +33,7 @@ from bench.meter import BenchError
 from bench.result import write
 from corral.core.insight.metric import GPU_METRICS, HOURS_S, MINUTES_S, NODE_METRICS
 from corral.store.base import Retention
-from corral.store.postgres import PostgresStore
+from corral.store.postgres.store import PostgresStore
 
 TARGET = "metrics"
 DAY_S = 86_400

@@ -24,10 +24,9 @@ from corral.scheduler.policy import Policy
 from corral.scheduler.world import line as family
 from corral.sim.machine import parse_fleet, speed_of
 from corral.sim.measure import figures
-from corral.sim.synthetic import synthetic
+from corral.sim.simulation import Simulation
 from corral.sim.trace import read_trace
-from corral.sim.virtual import Simulation
-from corral.sim.workload import Workload
+from corral.sim.workload import Workload, synthetic
 
 SYNTHETIC_FLEET = "6x24GB,3x48GB@1.5,3x20GB@0.6"
 Change = tuple[Any, str, Any]

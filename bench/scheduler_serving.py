@@ -17,8 +17,8 @@ from bench.start_interval import coverage
 from corral.scheduler.scheduler import Policy
 from corral.sim.machine import failing, parse_fleet, speed_of
 from corral.sim.measure import curve, figures
+from corral.sim.simulation import Simulation
 from corral.sim.trace import SLICE, read_trace
-from corral.sim.virtual import Simulation
 from corral.sim.workload import Workload
 
 FLEET = "6x24GB,3x48GB@1.5,3x16GB@0.6"

@@ -201,8 +201,8 @@ def test_every_room_has_its_place() -> None:
     rooms = "agent api cli client core embedded engine manager scheduler store worker"
     missing = [r for r in rooms.split() if not (SRC / r / "__init__.py").is_file()]
     assert not missing
-    assert (SRC / "settings.py").is_file()
-    assert list((SRC / "api" / "routes").glob("*.py"))
+    assert (SRC / "settings" / "__init__.py").is_file()
+    assert list((SRC / "api").glob("*/routes.py"))
 
 
 @pytest.mark.spec("A30")

@@ -25,10 +25,10 @@ from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task, TaskSpec
 from corral.store.base import Placement, Store
-from corral.store.memory import MemoryStore
 from corral.store.objects import open_objects
-from corral.store.postgres import PostgresStore
-from corral.store.schema import metadata
+from corral.store.postgres.store import PostgresStore
+from corral.store.tables.metadata import metadata
+from tests.twins.store import MemoryStore
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 PASSWORD = "only-for-tests"

@@ -25,8 +25,8 @@ from corral.engine.base import Engine
 from corral.engine.dispatch import Dispatcher
 from corral.engine.envelope import signed_order, verify
 from corral.engine.factory import ORDER_TASK, make_app, queue_name
-from corral.engine.inline import InlineDispatcher
 from corral.errors import EngineUnavailable
+from tests.twins.engine import InlineDispatcher
 
 SECRET = "ab" * 32
 PASSWORD = "only-for-tests"

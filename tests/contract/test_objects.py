@@ -26,7 +26,6 @@ from corral.errors import (
 )
 from corral.settings import load
 from corral.store.base import LogChunk
-from corral.store.log_folder import LogFolder
 from corral.store.objects import (
     ObjectStore,
     S3Access,
@@ -34,6 +33,7 @@ from corral.store.objects import (
     in_memory,
     open_objects,
 )
+from corral.store.postgres.tasks.logs import LogFolder
 
 LIMIT = 4 << 20
 IDS = ("one", "One", "../up", "é" * 99)

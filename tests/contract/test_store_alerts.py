@@ -8,8 +8,8 @@ from dataclasses import replace
 import asyncpg
 
 from corral.store.base import Event, Store
-from corral.store.event import ALERT, EventFilter
-from corral.store.postgres import PostgresStore
+from corral.store.events import ALERT, EventFilter
+from corral.store.postgres.store import PostgresStore
 from tests.contract.conftest import NOW, empty, later
 from tests.contract.test_store_history import KEEP
 

@@ -10,7 +10,7 @@ import pytest
 from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.task import State
 from corral.store.base import AuditRow, Event, LogChunk, Retention, Store
-from corral.store.event import EventFilter
+from corral.store.events import EventFilter
 from tests.contract.conftest import (
     NOW,
     Insert,

@@ -14,9 +14,9 @@ from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.retry import RetryPolicy, settle
 from corral.core.tasks.task import State, Task, TaskError
 from corral.store.base import LogChunk, Placement, Retention, Store, TaskFilter
-from corral.store.memory import MemoryStore
-from corral.store.postgres import PostgresStore
+from corral.store.postgres.store import PostgresStore
 from tests.contract.conftest import NOW, assigned, empty, later, make_task
+from tests.twins.store import MemoryStore
 
 STEPS = 60
 Call = Callable[[Store], Awaitable[Any]]

@@ -12,7 +12,7 @@ import pytest
 from corral.core.insight.metric import GPU_METRICS, HOURS_S, MINUTES_S, NODE_METRICS
 from corral.core.insight.series import Kept, plan
 from corral.store.base import Retention
-from corral.store.postgres import PostgresStore
+from corral.store.postgres.store import PostgresStore
 from tests.contract.conftest import PostgresServer
 
 DAY_S = 86_400

@@ -22,14 +22,14 @@ from corral.core.nodes.worker import Worker, WorkerSpec
 from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.task import State
 from corral.errors import NotLeader, StoreUnavailable
-from corral.store import statement
 from corral.store.base import AuditRow, Event, LogChunk, Retention
-from corral.store.connection import patient_engine
-from corral.store.log_store import SHORT
-from corral.store.migrate import alembic_config
 from corral.store.objects import open_objects
-from corral.store.postgres import PostgresStore
-from corral.store.schema import HEAD, metadata
+from corral.store.postgres.connection import patient_engine
+from corral.store.postgres.migrate import alembic_config
+from corral.store.postgres.store import PostgresStore
+from corral.store.postgres.tasks import sql
+from corral.store.postgres.tasks.logs import SHORT
+from corral.store.tables.metadata import HEAD, metadata
 from tests.contract.conftest import (
     NOW,
     PostgresServer,
@@ -176,7 +176,7 @@ async def test_the_first_open_makes_exactly_the_schema_the_code_knows(
 def test_a_database_up_to_date_is_opened_without_alembic(url: str) -> None:
     program = (
         "import asyncio, sys\n"
-        "from corral.store.postgres import PostgresStore\n"
+        "from corral.store.postgres.store import PostgresStore\n"
         "async def main():\n"
         f"    store = PostgresStore({url!r})\n"
         "    await store.open()\n"
@@ -351,7 +351,7 @@ async def test_thousands_of_tasks_pass_in_a_few_statements(
 async def test_hot_statements_find_their_rows_by_key_in_a_table_never_analysed(
     store: PostgresStore, name: str
 ) -> None:
-    query = f"explain (generic_plan) {getattr(statement, name)}"
+    query = f"explain (generic_plan) {getattr(sql, name)}"
     nothing = [None] * len(set(re.findall(r"\$\d+", query)))
     plan = "\n".join(row[0] for row in await store._submits.fetch(query, *nothing))
     assert "Seq Scan on tasks" not in plan

@@ -12,9 +12,9 @@ from pydantic import SecretStr, ValidationError
 from redis import connection
 from sqlalchemy import make_url
 
-from corral import setting_alias as alias
 from corral.errors import SettingsError
 from corral.settings import Settings, is_loopback, load, secret_variables
+from corral.settings import sources as alias
 
 ROOT = Path(__file__).parent.parent.parent
 FIELDS = alias.declared(Settings)

@@ -8,95 +8,46 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fastapi import FastAPI
 
 from corral import __version__
-from corral.api import describe, errors
-from corral.api.edge import Edge
-from corral.api.http_meter import HttpMeter
-from corral.api.routes import (
-    alerts,
-    artifacts,
-    breakers,
-    catalogue,
-    cluster,
-    engine,
-    execs,
-    explain,
-    gateway,
-    gpus,
-    job_nodes,
-    job_routes,
-    job_types,
-    job_workers,
-    jobs,
-    journal,
-    keys,
-    live,
-    logs,
-    mcp,
-    metrics,
-    models,
-    node_life,
-    nodes,
-    objects,
-    openai,
-    prometheus,
-    rebalance,
-    scaling,
-    schedules,
-    secrets,
-    service,
-    shares,
-    simulate,
-    streams,
-    task_bulk,
-    tasks,
-    ui,
-    usage,
-    workers,
-)
+from corral.api import cluster, describe, errors, ui
+from corral.api.access import keys, secrets
+from corral.api.alerts import routes as alerts
+from corral.api.edge import Edge, HttpMeter
+from corral.api.events import history, live
+from corral.api.gateway import routes as gateway
+from corral.api.insight import metrics, simulate, usage
+from corral.api.job_api import apps as job_apps
+from corral.api.job_api import jobs, service
+from corral.api.job_api import nodes as job_nodes
+from corral.api.job_api import workers as job_workers
+from corral.api.mcp import routes as mcp
+from corral.api.models import assignments, catalogue, rebalance
+from corral.api.nodes import agent, tunnel
+from corral.api.nodes import routes as nodes
+from corral.api.openai import routes as openai
+from corral.api.output import artifacts, logs, objects, stream
+from corral.api.output import exec as execs
+from corral.api.queues import job_types, schedules, shares
+from corral.api.tasks import bulk, explain
+from corral.api.tasks import routes as tasks
+from corral.api.workers import routes as workers
+from corral.api.workers import scaling
 from corral.manager.app import Manager
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+# The first route that fits answers: `assignments` stands before `catalogue`, whose
+# /models/{name} would take its words for names.
 ROOMS = (
-    tasks,
-    task_bulk,
-    logs,
-    streams,
-    openai,
-    workers,
-    models,
-    catalogue,
-    gpus,
-    nodes,
-    node_life,
-    breakers,
-    cluster,
-    rebalance,
-    journal,
-    simulate,
-    keys,
-    explain,
-    alerts,
-    live,
-    metrics,
-    prometheus,
-    engine,
-    objects,
-    artifacts,
-    secrets,
-    execs,
-    jobs,
-    job_nodes,
-    job_routes,
-    job_workers,
-    service,
-    mcp,
-    job_types,
-    scaling,
-    shares,
-    schedules,
-    gateway,
-    usage,
-    ui,
+    *(tasks, bulk, explain),
+    *(logs, stream, execs, artifacts, objects),
+    *(workers, scaling),
+    *(nodes, agent, tunnel),
+    *(assignments, catalogue, rebalance),
+    *(job_types, schedules, shares),
+    *(history, live, alerts),
+    *(keys, secrets),
+    *(cluster, metrics, usage, simulate),
+    *(jobs, job_nodes, job_apps, job_workers, service),
+    *(openai, mcp, gateway, ui),
 )
 
 

@@ -161,3 +161,10 @@ async def read(request: Request, kind: type[T]) -> T:
 
 def answer(value: Any, status: int = 200) -> Response:
     return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def plain(text: str | None, field: str) -> str | None:
+    """A short text on one line, as it is."""
+    if text and (len(text) > 255 or not text.isprintable()):
+        raise InvalidField(f"{field} must be at most 255 letters", field=field)
+    return text

@@ -8,8 +8,7 @@ import msgspec
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from corral.api.model import ProblemOut
-from corral.api.openai_error import FaultOut, fault
+from corral.api.errors import FaultOut, ProblemOut, fault
 
 _REF = "#/components/schemas/{name}"
 # What an answer of each status means, and the codes that stand in it.

@@ -14,7 +14,7 @@ from corral.cli import fault, show
 from corral.cli.connect import reach_of
 
 if TYPE_CHECKING:
-    from corral.doctor.finding import Line
+    from corral.doctor.result import Line
 
 _COLOUR = {"ok": "green", "warn": "yellow", "problem": "red"}
 
@@ -32,8 +32,8 @@ def doctor(
     changes nothing. The exit code is 1 when there is a problem.
     """
     from corral.doctor.examine import examine
-    from corral.doctor.finding import Verdict, count
     from corral.doctor.plan import plan
+    from corral.doctor.result import Verdict, count
 
     _quiet(is_debug=bool(ctx.find_root().params.get("debug")))
     reach = reach_of(ctx)

@@ -157,7 +157,7 @@ async def _open(config: Settings, files: Files) -> Manager:
     from corral.core.access.key import Scope
     from corral.engine.dispatch import Dispatcher
     from corral.manager.app import Manager
-    from corral.store.postgres import PostgresStore
+    from corral.store.postgres.store import PostgresStore
 
     store = PostgresStore(
         files.database_url, objects=files.objects, pool_size=config.database_pool_size

@@ -177,8 +177,8 @@ def _made(trace: Path | None, seed: int | None, workers: str) -> _Basis:
     from corral.scheduler.policy import Policy
     from corral.sim.machine import parse_fleet
     from corral.sim.scenario import POLICIES
-    from corral.sim.synthetic import synthetic
     from corral.sim.trace import read_trace
+    from corral.sim.workload import synthetic
 
     work = read_trace(trace) if trace is not None else synthetic(seed or 0)
     return _Basis(work, parse_fleet(workers), Policy(), ",".join(POLICIES))

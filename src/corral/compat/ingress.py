@@ -22,8 +22,8 @@ from corral.client import AsyncClient
 from corral.compat.broker import Answer, Inbox, Ledger, Verdict, connect, lists_of
 from corral.compat.call import job_type
 from corral.compat.message import Call, read, task_id_of
-from corral.compat.mirror import Mirror
-from corral.compat.persist import insist, persist
+from corral.compat.result_backend import Mirror
+from corral.compat.retry import insist, persist
 from corral.errors import BadRequest, InvalidField, UnknownTaskType
 
 _log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
-from corral.doctor.finding import Line, problem
+from corral.doctor.result import Line, problem
 
 LOG = logging.getLogger("corral.doctor")
 T = TypeVar("T")

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from corral import __version__
 from corral.doctor.examine import Check
-from corral.doctor.finding import Line, ok, problem, warn
 from corral.doctor.judge import machine as judge_machine
 from corral.doctor.judge import version as judge_version
+from corral.doctor.result import Line, ok, problem, warn
 from corral.errors import SettingsError
 
 if TYPE_CHECKING:

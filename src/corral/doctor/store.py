@@ -7,13 +7,13 @@ import time
 from dataclasses import dataclass
 
 from corral.core.silence import Silence
-from corral.doctor.finding import Line
 from corral.doctor.judge import embedded as judge_embedded
 from corral.doctor.judge import store as judge
 from corral.doctor.judge.manager import clock
 from corral.doctor.judge.store import DATABASE, REDIS, Place
 from corral.doctor.look import embedded
 from corral.doctor.look.role import Role
+from corral.doctor.result import Line
 from corral.errors import EngineUnavailable, StoreUnavailable
 
 
@@ -27,7 +27,7 @@ class Given:
 
 def database(given: Given | None, role: Role) -> list[Line]:
     """The database that the settings name, else the one in the data folder."""
-    from corral.store.checkup import examine, place_of
+    from corral.store.postgres.checkup import examine, place_of
 
     if given is not None:
         url, place = given.url, Place(DATABASE, place_of(given.url), given.setting)

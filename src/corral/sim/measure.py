@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corral.sim.machine import Machine
-from corral.sim.virtual import Record
+from corral.sim.simulation import Record
 
 SLO = 5.0
 """A task is in time when it ends within so many times its own run."""

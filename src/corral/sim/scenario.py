@@ -10,7 +10,7 @@ from corral.scheduler.decide.strategies import STRATEGIES
 from corral.scheduler.policy import Policy
 from corral.sim.machine import Machine
 from corral.sim.measure import Figures, curve, figures
-from corral.sim.virtual import Advance, Simulation
+from corral.sim.simulation import Advance, Simulation
 from corral.sim.workload import Workload
 
 POLICIES = ("smith", *STRATEGIES)

@@ -15,25 +15,109 @@ from typing import Any, Protocol
 
 from corral.core.access.key import Key
 from corral.core.access.secret import Secret
+from corral.core.insight.learned import Learned
 from corral.core.insight.metric import Bucket, GpuSample, Span, TaskStep, TaskTotals
 from corral.core.insight.usage import Usage, UsageBy, UsageSpan
+from corral.core.models.catalogue import CatalogueModel
+from corral.core.models.model import KnownModel, Pin
 from corral.core.nodes.app import App
 from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.node import Node, Sample
 from corral.core.nodes.worker import Worker
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.job_type import JobType
+from corral.core.tasks.result_cache import KeptResult, KeptTotal
 from corral.core.tasks.retry import Settlement
 from corral.core.tasks.schedule import Schedule
+from corral.core.tasks.share import Share, ShareUse
 from corral.core.tasks.task import Attempt, State, Task
 from corral.core.tasks.webhook import Notice
-from corral.store.catalogue import CatalogueStore
-from corral.store.event import Event as Event
-from corral.store.event import EventStore
-from corral.store.learned import LearnedStore
-from corral.store.model import ModelStore
-from corral.store.result_cache import ResultStore
-from corral.store.share import ShareStore
+from corral.store.events import Event as Event
+from corral.store.events import EventStore
+
+
+class ResultStore(Protocol):
+    """What the store keeps of results that may be given again."""
+
+    async def save_results(
+        self, rows: Sequence[KeptResult], now: datetime
+    ) -> Mapping[str, int]:
+        """Keep these, each key once; the size of each that was there, by its key."""
+
+    async def find_results(self, keys: Sequence[str]) -> Mapping[str, KeptResult]:
+        """Those that are kept, by key."""
+
+    async def use_results(self, used: Mapping[str, datetime]) -> None:
+        """Note when these were used last."""
+
+    async def kept_results(self) -> Mapping[str, KeptTotal]:
+        """How much is kept, by job type."""
+
+    async def clear_results(self, job_type: str) -> int:
+        """Forget all of a type; how many there were."""
+
+    async def prune_results(self, since: Mapping[str, datetime]) -> int:
+        """Forget what was made before the time of its type, or is of no such type."""
+
+    async def trim_results(self, limit_bytes: int) -> int:
+        """Forget those not used for longest, until the rest takes no more than that."""
+
+
+class LearnedStore(Protocol):
+    """What the store keeps of what was learned."""
+
+    async def save_learned(self, rows: Sequence[Learned], at: datetime) -> None:
+        """Keep these figures, in place of those of the same subjects."""
+
+    async def learned(self, limit: int) -> Sequence[Learned]:
+        """The latest so many, by subject."""
+
+    async def forget_learned(self, before: datetime) -> None:
+        """Drop what nothing was added to since."""
+
+
+class ShareStore(Protocol):
+    """What the store keeps of shares."""
+
+    async def save_share(self, share: Share) -> None: ...
+
+    async def delete_share(self, name: str) -> None: ...
+
+    async def shares(self) -> Sequence[Share]: ...
+
+    async def save_share_uses(self, uses: Sequence[ShareUse]) -> None:
+        """In place of what was there: what is not among them is forgotten."""
+
+    async def share_uses(self) -> Sequence[ShareUse]: ...
+
+
+class CatalogueStore(Protocol):
+    """What the store keeps of the catalogue."""
+
+    async def save_catalogue_model(self, model: CatalogueModel) -> None:
+        """Add or replace what was told of it; of a known one, figures stay."""
+
+    async def save_catalogue_figures(self, several: Sequence[CatalogueModel]) -> None:
+        """Keep uses and measures of those that are there; nothing else changes."""
+
+    async def delete_catalogue_model(self, name: str) -> None: ...
+
+    async def catalogue(self) -> Sequence[CatalogueModel]: ...
+
+
+class ModelStore(Protocol):
+    """What the store keeps of models."""
+
+    async def save_models(self, several: Sequence[KnownModel]) -> None:
+        """Keep what is known of each; nothing else of a model's row changes."""
+
+    async def models(self) -> Sequence[KnownModel]: ...
+
+    async def save_pin(self, pin: Pin) -> None: ...
+
+    async def delete_pin(self, worker_id: str, model: str) -> None: ...
+
+    async def pins(self) -> Sequence[Pin]: ...
 
 
 @dataclass(frozen=True, slots=True)

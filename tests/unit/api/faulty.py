@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from corral.errors import StoreUnavailable
 from corral.store.base import Store
-from corral.store.memory import MemoryStore
+from tests.twins.store import MemoryStore
 
 
 class FaultyStore:

@@ -19,11 +19,11 @@ from fastapi import FastAPI
 from corral.api.app import around, build
 from corral.core.access.key import Scope
 from corral.engine.envelope import verify
-from corral.engine.inline import InlineDispatcher
 from corral.manager.app import Manager
 from corral.manager.clock import Clock
 from corral.manager.config import ManagerConfig
-from corral.store.memory import MemoryStore
+from tests.twins.engine import InlineDispatcher
+from tests.twins.store import MemoryStore
 from tests.unit.api.faulty import FaultyStore
 
 SECRET = b"the secret of the cluster"

@@ -13,8 +13,8 @@ import pytest
 from corral.manager.insight.journal import RecordedScheduler
 from corral.scheduler.scheduler import Policy
 from corral.sim.machine import parse_fleet
-from corral.sim.synthetic import synthetic
-from corral.sim.virtual import Simulation
+from corral.sim.simulation import Simulation
+from corral.sim.workload import synthetic
 from tests.unit.cli.conftest import Corral
 from tests.unit.client.stand_in import StandIn, fault
 

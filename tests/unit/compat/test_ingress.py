@@ -24,8 +24,8 @@ from corral.compat.broker import (
     lists_of,
 )
 from corral.compat.ingress import Ingress, IngressConfig, make_known, mark_of
-from corral.compat.mirror import LABEL, Mirror
-from corral.compat.persist import insist, persist
+from corral.compat.result_backend import LABEL, Mirror
+from corral.compat.retry import insist, persist
 from corral.errors import SettingsError
 from tests.unit.client.stand_in import Answer, Seen, StandIn, fault, task_out
 from tests.unit.worker.supervised import Broker

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from corral.doctor.examine import Check, examine
-from corral.doctor.finding import Line, Verdict, count, ok, problem, warn
+from corral.doctor.result import Line, Verdict, count, ok, problem, warn
 
 
 def fine(name: str) -> Check:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from corral.doctor.finding import Verdict
 from corral.doctor.judge import machine as judge
 from corral.doctor.judge.machine import Disk, Memory, Port, Tool
 from corral.doctor.judge.manager import clock
 from corral.doctor.judge.version import skew
 from corral.doctor.look import machine as look
+from corral.doctor.result import Verdict
 
 GB = 1e9
 

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from corral.core.silence import Silence
-from corral.doctor.finding import Verdict
 from corral.doctor.judge import store as judge
 from corral.doctor.judge.store import DATABASE, REDIS, Place
 from corral.doctor.look import role as look_role
 from corral.doctor.look.embedded import last_fatal, postgres_url
+from corral.doctor.result import Verdict
 from corral.doctor.store import Given, database, redis
 from corral.embedded.folder import Folder
 from corral.embedded.redis import open_redis
 from corral.embedded.server import running
 from corral.engine.checkup import Checkup as RedisCheckup
 from corral.engine.checkup import place_of as redis_place
-from corral.store.checkup import Checkup as DatabaseCheckup
-from corral.store.checkup import place_of as database_place
+from corral.store.postgres.checkup import Checkup as DatabaseCheckup
+from corral.store.postgres.checkup import place_of as database_place
 from tests.unit.client.stand_in import serve
 
 GOOD = DatabaseCheckup("18.1", 18, datetime(2026, 1, 1, tzinfo=UTC), 57, 8, None, None)

@@ -6,10 +6,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from corral.engine.inline import InlineDispatcher
 from corral.manager.config import ManagerConfig
 from corral.scheduler.scheduler import Policy
-from corral.store.memory import MemoryStore
+from tests.twins.engine import InlineDispatcher
+from tests.twins.store import MemoryStore
 from tests.unit.api.world import (
     SECRET,
     Caller,

@@ -42,8 +42,8 @@ from corral.sim.history import from_journal
 from corral.sim.journal import Planned, check, read_journal
 from corral.sim.machine import Machine, failing, parse_fleet
 from corral.sim.scenario import POLICIES
-from corral.sim.synthetic import synthetic
-from corral.sim.virtual import Simulation
+from corral.sim.simulation import Simulation
+from corral.sim.workload import synthetic
 
 NAMES = st.sampled_from(["w1", "w2", "w3"])
 NODES = st.sampled_from(["n1", "n2"])

@@ -11,8 +11,8 @@ import pytest
 from bench.live_work import FLEET, LOAD, MODELS, Work, in_order, parts, simulated
 from bench.meter import BenchError
 from corral.sim.machine import parse_fleet, speed_of
-from corral.sim.synthetic import synthetic
 from corral.sim.trace import SLICE, SLICE_MODELS
+from corral.sim.workload import synthetic
 
 STRATEGIES = ("smith", "least_loaded", "weighted_round_robin")
 

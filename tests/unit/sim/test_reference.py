@@ -16,8 +16,8 @@ from bench import scheduler_serving
 from bench.scheduler_serving import RUNS, Wanted
 from corral.sim.machine import failing, parse_fleet, speed_of
 from corral.sim.measure import figures
+from corral.sim.simulation import Simulation
 from corral.sim.trace import read_trace
-from corral.sim.virtual import Simulation
 from corral.sim.workload import workload
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -15,10 +15,9 @@ from corral.scheduler.scheduler import Policy, Scheduler
 from corral.sim.machine import Machine, failing, parse_fleet
 from corral.sim.measure import figures
 from corral.sim.scenario import POLICIES
-from corral.sim.synthetic import synthetic
-from corral.sim.virtual import Record, Simulation
+from corral.sim.simulation import Record, Simulation
 from corral.sim.worker import BrokenPlan
-from corral.sim.workload import Arrival, Model, Workload, workload
+from corral.sim.workload import Arrival, Model, Workload, synthetic, workload
 
 FLEET = parse_fleet("3x24GB,1x48GB@1.5,1x20GB@0.6")
 

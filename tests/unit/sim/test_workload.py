@@ -10,9 +10,8 @@ import pytest
 
 from corral.errors import InvalidField
 from corral.sim.machine import Machine, parse_fleet, speed_of
-from corral.sim.synthetic import synthetic
 from corral.sim.trace import SLICE, SLICE_MODELS, read_trace
-from corral.sim.workload import Model, Workload, workload
+from corral.sim.workload import Model, Workload, synthetic, workload
 
 TRACE = """at_s,job_type,model,priority,units,run_s,model_gb,load_s
 100,draw,sd,5,4,12.5,8,20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from corral.doctor.finding import Line, ok, problem, warn
+from corral.doctor.result import Line, ok, problem, warn
 
 
 @dataclass(frozen=True, slots=True)

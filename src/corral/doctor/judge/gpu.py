@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from corral.core.nodes.gpu import Gpu, is_called
-from corral.doctor.finding import Line, ok, problem, warn
 from corral.doctor.judge.gpu_reason import GpuScene, closed_files, reason
+from corral.doctor.result import Line, ok, problem, warn
 
 NAME = "gpu"
 _NONE_WANTED = "CORRAL_GPU_DEVICES=none says that none is wanted"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from corral.doctor.finding import Line, ok, problem, warn
+from corral.doctor.result import Line, ok, problem, warn
 
 _GB = 1e9
 _PROBLEM_SHARE, _WARN_SHARE, _PROBLEM_BYTES = 0.05, 0.10, _GB

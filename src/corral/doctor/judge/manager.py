@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from corral.core.nodes.clock_skew import ALARM_S
-from corral.doctor.finding import Line, ok, problem, warn
 from corral.doctor.judge.version import skew
+from corral.doctor.result import Line, ok, problem, warn
 
 NAME = "manager"
 _FEW = 3

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from corral.core.silence import Silence
-from corral.doctor.finding import Line, ok, problem, warn
+from corral.doctor.result import Line, ok, problem, warn
 
 if TYPE_CHECKING:
     from corral.engine.checkup import Checkup as RedisCheckup
-    from corral.store.checkup import Checkup as DatabaseCheckup
+    from corral.store.postgres.checkup import Checkup as DatabaseCheckup
 
 DATABASE, REDIS = "database", "redis"
 _PRODUCT = {DATABASE: "PostgreSQL", REDIS: "Redis"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from corral.core.nodes.version import Fit, fit
-from corral.doctor.finding import Line, ok, problem, warn
+from corral.doctor.result import Line, ok, problem, warn
 
 NAME = "version"
 

@@ -20,7 +20,7 @@ from corral.errors import Conflict, NotFound, StoreUnavailable
 from corral.manager.alerts.snapshot import Picture
 from corral.manager.clock import Clock
 from corral.store.base import Event, Store
-from corral.store.event import ALERT, EventFilter
+from corral.store.events import ALERT, EventFilter
 
 log = logging.getLogger(__name__)
 PERIOD_S = 2.0

@@ -22,7 +22,7 @@ from corral.manager.alerts.alerts import RESOLVED, WORSENED
 from corral.manager.clock import Clock
 from corral.manager.outbound.webhook import GONE, Courier, Facts, NotifyConfig, root_of
 from corral.store.base import Event, Store
-from corral.store.event import ALERT, EventFilter
+from corral.store.events import ALERT, EventFilter
 
 log = logging.getLogger(__name__)
 _TOLD = EventFilter(event_types=(ALERT, WORSENED, RESOLVED))

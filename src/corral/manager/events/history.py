@@ -7,7 +7,7 @@ import contextlib
 
 from corral.manager.cluster.waiters import Bells
 from corral.store.base import Store
-from corral.store.event import EventFilter, EventPage
+from corral.store.events import EventFilter, EventPage
 
 EVENTS = "@events"
 """The name of the bell; no task is called like that."""

@@ -14,7 +14,7 @@ from corral.manager.clock import Clock
 from corral.manager.events.broadcast import Broadcast
 from corral.manager.events.ring import Change, Fact
 from corral.store.base import Inserted, Placement
-from corral.store.event import ALERT, Event
+from corral.store.events import ALERT, Event
 
 _ENDS = {
     State.COMPLETED: "task_completed",

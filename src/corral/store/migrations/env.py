@@ -1,10 +1,10 @@
-"""Alembic's entry: runs on the connection that `store/migrate.py` hands over."""
+"""Alembic's entry: runs on the connection that `postgres/migrate.py` hands over."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from corral.store.schema import metadata
+from corral.store.tables.metadata import metadata
 
 context.configure(
     connection=context.config.attributes["connection"], target_metadata=metadata

@@ -11,8 +11,8 @@ import pytest
 
 from corral.manager.alerts.alerts import AlertConfig
 from corral.store.base import Event
-from corral.store.event import EventFilter
-from corral.store.memory import MemoryStore
+from corral.store.events import EventFilter
+from tests.twins.store import MemoryStore
 from tests.unit.api.world import (
     CONFIG,
     FakeNode,

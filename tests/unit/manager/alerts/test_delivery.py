@@ -13,7 +13,7 @@ import pytest
 
 from corral.manager.alerts.alerts import AlertConfig
 from corral.manager.outbound.address import GatewayConfig
-from corral.store.memory import MemoryStore
+from tests.twins.store import MemoryStore
 from tests.unit.api.world import CONFIG, FakeNode, StepClock, World, running
 from tests.unit.client.stand_in import DROP, Answer, StandIn, serve
 from tests.unit.manager.alerts.test_alerts import events, look, tell

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from corral.engine.inline import InlineDispatcher
-from corral.store.memory import MemoryStore
+from tests.twins.engine import InlineDispatcher
+from tests.twins.store import MemoryStore
 from tests.unit.api.world import (
     FakeNode,
     StepClock,

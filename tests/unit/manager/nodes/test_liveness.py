@@ -9,7 +9,7 @@ import pytest
 
 from corral.core.tasks.task import Overlap
 from corral.manager.nodes.liveness import Liveness
-from corral.store.memory import MemoryStore
+from tests.twins.store import MemoryStore
 from tests.unit.api.world import (
     CONFIG,
     FakeNode,

@@ -10,7 +10,7 @@ import pytest
 
 from corral.manager.config import ManagerConfig
 from corral.manager.nodes.master import MasterConfig
-from corral.store.memory import MemoryStore
+from tests.twins.store import MemoryStore
 from tests.unit.api.world import (
     CONFIG,
     FakeNode,

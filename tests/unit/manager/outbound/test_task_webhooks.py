@@ -16,7 +16,7 @@ from corral.core.tasks.webhook import NOTIFY
 from corral.manager.outbound.address import GatewayConfig
 from corral.manager.outbound.task_webhooks import SHARE
 from corral.store.base import TaskFilter
-from corral.store.memory import MemoryStore
+from tests.twins.store import MemoryStore
 from tests.unit.api.world import CONFIG, StepClock, World, fault, quiet, running
 from tests.unit.client.stand_in import DROP, Answer, Seen, StandIn, serve
 

@@ -8,7 +8,7 @@ import pytest
 
 from corral.errors import NotLeader, StoreUnavailable
 from corral.store.base import TaskFilter
-from corral.store.memory import MemoryStore
+from tests.twins.store import MemoryStore
 from tests.unit.api.world import CONFIG, StepClock, World, fault, quiet, running, said
 
 ECHO = {"task_type": "echo", "parameters": {"n": 1}}

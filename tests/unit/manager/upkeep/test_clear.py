@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from corral.store.base import TaskFilter
-from corral.store.memory import MemoryStore
+from tests.twins.store import MemoryStore
 from tests.unit.api.world import World, fault, quiet, running, said
 
 

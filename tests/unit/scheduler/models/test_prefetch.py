@@ -22,7 +22,7 @@ from corral.scheduler.learn.habit import MOST_MODELS, Habit, Habits
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
 from corral.sim.machine import Machine
-from corral.sim.virtual import Record, Simulation
+from corral.sim.simulation import Record, Simulation
 from corral.sim.workload import Arrival, Model, Workload, workload
 
 DAY_S = 86_400.0

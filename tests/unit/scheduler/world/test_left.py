@@ -14,8 +14,8 @@ from corral.scheduler.world.fairness import Again
 from corral.scheduler.world.fleet import Worker
 from corral.scheduler.world.line import Family
 from corral.sim.machine import failing, parse_fleet
-from corral.sim.synthetic import synthetic
-from corral.sim.virtual import Simulation
+from corral.sim.simulation import Simulation
+from corral.sim.workload import synthetic
 
 
 class Forgetful(Smith):

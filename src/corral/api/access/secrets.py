@@ -1,0 +1,107 @@
+"""/secrets: named values for jobs. They go in, and come out to the job's worker alone.
+
+No answer here has a value but the one to the worker that holds the attempt.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from msgspec import Struct
+
+from corral.api.deps import Caller, answer, caller, read
+from corral.api.describe import described
+from corral.api.workers.routes import OwnNode, own_worker
+from corral.core.access.key import Scope
+from corral.core.access.secret import Secret
+
+router = APIRouter(tags=["secrets"])
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
+
+
+class SecretIn(Struct, forbid_unknown_fields=True):
+    """`job_types` may have it; all of them when there are none."""
+
+    name: str
+    value: str
+    job_types: list[str] = []
+
+
+class SecretOut(Struct):
+    """A secret as anybody sees it."""
+
+    name: str
+    job_types: list[str]
+    created_at: datetime | None
+    updated_at: datetime | None
+
+
+class SecretListOut(Struct):
+    secrets: list[SecretOut]
+
+
+class SecretRemoved(Struct):
+    message: str
+    name: str
+
+
+class AttemptIn(Struct):
+    task_id: str
+    attempt: int
+
+
+class ValuesOut(Struct):
+    """Values by the variable that is to hold them."""
+
+    values: dict[str, str]
+
+
+def _shown(secret: Secret) -> SecretOut:
+    return SecretOut(
+        secret.name, list(secret.job_types), secret.created_at, secret.updated_at
+    )
+
+
+@router.get("/secrets", summary="Names of all secrets", **described(SecretListOut))
+async def list_secrets(who: Reader) -> Response:
+    return answer(SecretListOut([_shown(s) for s in who.manager.vault.known()]))
+
+
+@router.post(
+    "/secrets",
+    summary="Set a secret, or give it another value",
+    **described(
+        SecretOut,
+        body=SecretIn,
+        status=201,
+        example={"name": "HF_TOKEN", "value": "what nobody else should know"},
+    ),
+)
+async def set_secret(request: Request, who: Admin) -> Response:
+    told = await read(request, SecretIn)
+    secret, is_new = await who.manager.vault.put(told.name, told.value, told.job_types)
+    who.note("secret.set", secret.name, job_types=list(secret.job_types))
+    return answer(_shown(secret), 201 if is_new else 200)
+
+
+@router.delete(
+    "/secrets/{name}",
+    summary="Remove a secret",
+    **described(SecretRemoved, errors=(404,)),
+)
+async def remove_secret(name: str, who: Admin) -> Response:
+    await who.manager.vault.remove(name)
+    who.note("secret.remove", name)
+    return answer(SecretRemoved("the secret is removed", name))
+
+
+@router.post("/workers/{worker_id}/secrets", include_in_schema=False)
+async def give_secrets(worker_id: str, request: Request, who: OwnNode) -> Response:
+    link = own_worker(who, worker_id)
+    told = await read(request, AttemptIn)
+    values = await who.manager.vault.give(link, told.task_id, told.attempt)
+    who.note("secret.give", told.task_id, worker_id=worker_id, variables=sorted(values))
+    return answer(ValuesOut(dict(values)))

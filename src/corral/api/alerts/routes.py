@@ -1,0 +1,137 @@
+"""/events, /alerts, /cluster/health: what happened, and what is wrong now."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from corral.api.alerts import shapes
+from corral.api.deps import Caller, answer, caller, plain, read
+from corral.api.describe import described
+from corral.api.events.history import AtLeast, Limit
+from corral.api.tasks.routes import Reader
+from corral.core.access.key import Scope
+from corral.core.insight.health import Severity, Thresholds
+from corral.core.insight.health_rule import RULES
+from corral.errors import NotFound
+from corral.manager.alerts.alerts import Standing
+from corral.store.events import Event, EventFilter
+
+router = APIRouter(tags=["cluster"])
+Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+_LARGEST, _LONGEST = 1 << 63, 19
+
+
+@router.get(
+    "/alerts",
+    summary="What is or was wrong, newest first",
+    **described(shapes.AlertListOut, errors=(422,)),
+)
+async def alerts(
+    who: Reader,
+    state: Literal["open", "all"] = "open",
+    severity: AtLeast = None,
+    limit: Limit = 100,
+) -> Response:
+    wanted = severity.and_worse if severity else tuple(Severity)
+    if state == "open":
+        found = who.manager.alarm.alerting.open_alerts()
+        rows = [row for row in found if row.severity in wanted][:limit]
+    else:
+        where = EventFilter(severities=wanted)
+        rows = list(await who.manager.store.alerts(where, limit))
+    return answer(shapes.AlertListOut([_alert(row) for row in rows], len(rows)))
+
+
+@router.post(
+    "/alerts/{alert_id}/acknowledge",
+    summary="Say that somebody looks after it",
+    **described(
+        shapes.AlertOut,
+        body=shapes.AcknowledgeIn,
+        errors=(404, 409),
+        example={"note": "the disk is being emptied"},
+    ),
+)
+async def acknowledge(alert_id: str, request: Request, who: Operator) -> Response:
+    said = await read(request, shapes.AcknowledgeIn)
+    note = plain(said.note, "note") or ""
+    name = who.key.name or who.key.id
+    seq = _seq(alert_id)
+    row = await who.manager.alarm.alerting.acknowledge(seq, name, note)
+    who.note("alert.acknowledge", alert_id)
+    return answer(_alert(row))
+
+
+def _seq(text: str) -> int:
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _LONGEST
+    if not is_number or int(text) >= _LARGEST:
+        raise NotFound(f"no alert {text!r}", alert_id=text)
+    return int(text)
+
+
+def _alert(row: Event) -> shapes.AlertOut:
+    data = row.data
+    return shapes.AlertOut(
+        id=row.seq,
+        rule=data.get("rule", ""),
+        subject=data.get("subject", ""),
+        severity=row.severity,
+        title=row.title,
+        value=data.get("value"),
+        limit=data.get("limit"),
+        node_id=row.source_node_id,
+        raised_at=row.at,
+        acknowledged_at=row.acknowledged_at,
+        acknowledged_by=row.acknowledged_by,
+        note=data.get("note"),
+        resolved_at=row.resolved_at,
+    )
+
+
+@router.get(
+    "/cluster/health",
+    summary="How healthy the cluster is, and why",
+    **described(shapes.ClusterHealthOut),
+)
+async def health(who: Reader) -> Response:
+    alerting = who.manager.alarm.alerting
+    found = alerting.health()
+    return answer(
+        shapes.ClusterHealthOut(
+            found.status,
+            [_reason(reason) for reason in found.reasons],
+            found.checked_at,
+            _rules(alerting.limits),
+        )
+    )
+
+
+def _reason(standing: Standing) -> shapes.ReasonOut:
+    found = standing.finding
+    return shapes.ReasonOut(
+        found.rule,
+        found.severity,
+        found.subject,
+        found.title,
+        found.value,
+        found.limit,
+        found.node_id,
+        standing.alert_id,
+        standing.is_acknowledged,
+    )
+
+
+def _rules(limits: Thresholds) -> list[shapes.RuleOut]:
+    return [
+        shapes.RuleOut(
+            rule.name,
+            rule.looks_at,
+            rule.severity,
+            rule.worst or rule.severity,
+            getattr(limits, rule.limit) if rule.limit else None,
+            rule.is_at_once,
+        )
+        for rule in RULES
+    ]

@@ -1,0 +1,186 @@
+"""/health, /cluster, /join-tokens: the cluster as a whole."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from msgspec import Struct
+
+from corral import __version__
+from corral.api.deps import Caller, answer, caller, manager_of, read
+from corral.api.describe import described
+from corral.core.access.key import Scope
+from corral.core.nodes.node import NodeState
+from corral.core.tasks.task import State
+from corral.errors import InvalidField
+from corral.manager.cluster import gpus
+
+
+class WebhookSecretOut(Struct):
+    secret: str
+
+
+class ClusterOut(Struct):
+    cluster_id: str
+    status: str
+    total_workers: int
+    active_workers: int
+    queued_tasks: int
+    running_tasks: int
+    tasks: dict[str, int]
+    total_nodes: int
+    online_nodes: int
+    gpu_utilization: float
+    gpu_memory_total_mb: float
+    gpu_memory_offered_mb: float
+    total_memory_mb: float
+    available_memory_mb: float
+    uptime_s: float
+    version: str
+    health: str
+    total_memory: float
+    available_memory: float
+    uptime: float
+
+
+class DrainOut(Struct):
+    running: int
+
+
+class TokenIn(Struct, forbid_unknown_fields=True):
+    ttl_s: float = 86_400.0
+    uses: int = 1
+
+
+class TokenOut(Struct):
+    token: str
+    expires_at: datetime | None
+    uses: int | None
+
+
+class HealthOut(Struct):
+    status: str
+    timestamp: datetime
+    version: str
+
+
+router = APIRouter()
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
+MAX_TOKEN_S = 365 * 86_400.0
+
+
+@router.get(
+    "/health",
+    summary="Is it up?",
+    tags=["cluster"],
+    **described(HealthOut, is_open=True),
+)
+async def health(request: Request) -> Response:
+    now = manager_of(request).clock.now()
+    return answer(HealthOut("healthy", now, __version__))
+
+
+@router.get(
+    "/openapi.json",
+    summary="This description",
+    tags=["cluster"],
+    **described(dict),
+)
+async def openapi(request: Request, who: Reader) -> Response:
+    return answer(request.app.openapi())
+
+
+@router.get(
+    "/cluster/status",
+    summary="The cluster in numbers",
+    tags=["cluster"],
+    **described(ClusterOut),
+)
+async def status(who: Reader) -> Response:
+    manager = who.manager
+    # Those that could run something: the manager's own machine does not count.
+    nodes = [n for n in manager.cluster.nodes.values() if not n.is_own]
+    online = [n for n in nodes if n.node.state is NodeState.ONLINE]
+    workers = [w.worker for w in manager.cluster.workers.values()]
+    serving = sum(manager.cluster.is_serving(w) for w in workers)
+    counts = {str(k): n for k, n in (await manager.store.count_tasks()).items()}
+    samples = [n.sample for n in online if n.sample is not None]
+    total = sum(s.memory_total_mb for s in samples)
+    used = sum(s.memory_used_mb for s in samples)
+    uptime_s = (manager.clock.now() - manager.started_at).total_seconds()
+    is_well = serving == len(workers) and len(online) == len(nodes)
+    return answer(
+        ClusterOut(
+            cluster_id=manager.config.cluster_name,
+            status="operational" if is_well else "degraded",
+            total_workers=len(workers),
+            active_workers=serving,
+            queued_tasks=counts.get(State.QUEUED, 0),
+            running_tasks=counts.get(State.ASSIGNED, 0) + counts.get(State.RUNNING, 0),
+            tasks=counts,
+            total_nodes=len(nodes),
+            online_nodes=len(online),
+            gpu_utilization=gpus.utilization(nodes),
+            gpu_memory_total_mb=gpus.memory_total_mb(nodes),
+            gpu_memory_offered_mb=gpus.memory_offered_mb(nodes),
+            total_memory_mb=total,
+            available_memory_mb=total - used,
+            uptime_s=uptime_s,
+            health=manager.alarm.alerting.health().status,
+            version=__version__,
+            # As existing documents name them; numbers, in MB and seconds.
+            total_memory=total,
+            available_memory=total - used,
+            uptime=uptime_s,
+        )
+    )
+
+
+@router.post(
+    "/cluster/drain",
+    summary="Hand out nothing new; running tasks finish",
+    tags=["cluster"],
+    **described(DrainOut),
+)
+async def drain(who: Admin, resume: bool = False) -> Response:
+    who.note("cluster.resume" if resume else "cluster.drain", "cluster")
+    return answer(DrainOut(who.manager.drain(not resume)))
+
+
+@router.get(
+    "/cluster/webhook-secret",
+    summary="What signs the calls of webhooks",
+    tags=["cluster"],
+    **described(WebhookSecretOut),
+)
+async def webhook_secret(who: Admin) -> Response:
+    who.note("webhook_secret.read", "cluster")
+    return answer(WebhookSecretOut(who.manager.notifying.secret))
+
+
+@router.post(
+    "/join-tokens",
+    summary="A token that lets a machine join",
+    tags=["nodes"],
+    **described(
+        TokenOut,
+        body=TokenIn,
+        status=201,
+        errors=(400, 422),
+        example={"ttl_s": 3600, "uses": 1},
+    ),
+)
+async def join_token(request: Request, who: Admin) -> Response:
+    said = await read(request, TokenIn)
+    if not 0 < said.ttl_s <= MAX_TOKEN_S:
+        raise InvalidField("ttl_s must be over 0 and at most a year", field="ttl_s")
+    if not 1 <= said.uses <= 100_000:
+        raise InvalidField("uses must be 1 to 100000", field="uses")
+    key, text = await who.manager.access.create(
+        Scope.JOIN, "join token", ttl_s=said.ttl_s, uses=said.uses
+    )
+    who.note("join_token.create", key.id, uses=said.uses)
+    return answer(TokenOut(text, key.expires_at, key.uses_left), 201)

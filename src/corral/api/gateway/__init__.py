@@ -1,0 +1,1 @@
+"""Apps behind the gateway, and requests to them."""

@@ -1,0 +1,122 @@
+"""The job API's calls about one node or one worker. All POST.
+
+Nodes and workers that have a port pass such calls on to here: what they mean is
+decided in one place.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from corral.api.deps import Caller, answer, caller, read
+from corral.api.describe import described
+from corral.api.job_api import render, shapes
+from corral.api.job_api.jobs import ended, submit
+from corral.core.access.key import Scope
+from corral.core.tasks.job_status import ONLY_ON
+from corral.core.tasks.task import Task
+from corral.errors import Forbidden, TaskNotFound
+
+router = APIRouter(tags=["job API"])
+Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+# A node submits for its own workers, when the manager's gateway called one of them.
+Runner = Annotated[Caller, Depends(caller(Scope.SUBMIT, Scope.NODE))]
+_NODE = {"node_url": "http://localhost:8003"}
+_RUN = {
+    "worker_id": "w-1",
+    "job": {"schema_name": "echo", "payload": {"message": "hi"}},
+}
+
+
+@router.post(
+    "/run_on_worker",
+    summary="Run a job on one worker and answer with its outcome",
+    **described(shapes.RunOut, body=shapes.RunIn, errors=(404, 409), example=_RUN),
+)
+async def run_on_worker(request: Request, who: Runner) -> Response:
+    said = await read(request, shapes.RunIn)
+    link = who.manager.registry.worker(said.worker_id)
+    if who.key.scope is Scope.NODE and who.key.node_id != link.worker.node_id:
+        raise Forbidden("this worker belongs to another node")
+    if said.job is not None:
+        task = await submit(request, who, said.job, said.worker_id)
+    else:
+        task = await _known(who, said)
+    task = await ended(who, task)
+    told = render.job_status(task)
+    return answer(shapes.RunOut(task.id, told.status, told.output))
+
+
+async def _known(who: Caller, said: shapes.RunIn) -> Task:
+    task = await who.manager.store.get_task(said.job_id or "")
+    if task is None or task.spec.labels.get(ONLY_ON) != said.worker_id:
+        raise TaskNotFound(f"no job {said.job_id!r} for this worker")
+    return task
+
+
+@router.post(
+    "/shutdown_worker",
+    summary="Stop the worker of this name",
+    **described(
+        dict, body=shapes.NamedWorker, errors=(404,), example={"worker_name": "mine"}
+    ),
+)
+async def shutdown_worker(request: Request, who: Operator) -> Response:
+    said = await read(request, shapes.NamedWorker)
+    await who.manager.stopping.by_name(said.worker_name, said.node_url)
+    who.note("worker.stop", said.worker_name)
+    return answer(None)
+
+
+@router.post(
+    "/shutdown_worker_by_id",
+    summary="Stop a worker; its tasks run elsewhere",
+    **described(
+        dict, body=shapes.WorkerById, errors=(404,), example={"worker_id": "w-1"}
+    ),
+)
+async def shutdown_worker_by_id(request: Request, who: Operator) -> Response:
+    said = await read(request, shapes.WorkerById)
+    await who.manager.stopping.by_id(said.worker_id, said.node_url)
+    who.note("worker.stop", said.worker_id)
+    return answer(None)
+
+
+@router.post(
+    "/shutdown_worker_by_port",
+    summary="Stop the worker whose URL has this port",
+    **described(
+        dict, body=shapes.WorkerByPort, errors=(404,), example={"worker_port": 8092}
+    ),
+)
+async def shutdown_worker_by_port(request: Request, who: Operator) -> Response:
+    said = await read(request, shapes.WorkerByPort)
+    await who.manager.stopping.by_port(said.worker_port, said.node_url)
+    who.note("worker.stop", f"port {said.worker_port}")
+    return answer(None)
+
+
+@router.post(
+    "/shutdown_all_workers",
+    summary="Stop every worker of a node",
+    **described(dict, body=shapes.NodeIn, errors=(404,), example=_NODE),
+)
+async def shutdown_all_workers(request: Request, who: Operator) -> Response:
+    said = await read(request, shapes.NodeIn)
+    await who.manager.stopping.all_of(said.node_url)
+    who.note("worker.stop", said.node_url)
+    return answer(None)
+
+
+@router.post(
+    "/shutdown_node",
+    summary="Stop a node's agent and its workers",
+    **described(shapes.Shutdown, body=shapes.NodeIn, errors=(404,), example=_NODE),
+)
+async def shutdown_node(request: Request, who: Operator) -> Response:
+    said = await read(request, shapes.NodeIn)
+    node_id = await who.manager.stopping.node(said.node_url)
+    who.note("node.stop", node_id)
+    return answer(shapes.Shutdown(True))

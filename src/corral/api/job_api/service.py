@@ -1,0 +1,73 @@
+"""What every service of the job API answers about itself. All POST."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from corral.api.deps import Caller, answer, caller
+from corral.api.describe import described
+from corral.api.job_api import shapes
+from corral.core.access.key import Scope
+from corral.errors import Conflict
+
+router = APIRouter(tags=["job API"])
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
+CLASS = "ClusterManager"
+
+
+@router.post("/endpoints", summary="Names of all calls", **described(shapes.Endpoints))
+async def endpoints(request: Request, who: Reader) -> Response:
+    paths = request.app.openapi()["paths"]
+    names = sorted(p.strip("/") for p, ways in paths.items() if "post" in ways)
+    return answer(shapes.Endpoints([n for n in names if "/" not in n]))
+
+
+@router.post("/status", summary="Is it available?", **described(shapes.ServiceStatus))
+async def status(who: Reader) -> Response:
+    return answer(shapes.ServiceStatus("Available"))
+
+
+@router.post("/heartbeat", summary="A sign of life", **described(shapes.HeartbeatOut))
+async def heartbeat(who: Reader) -> Response:
+    cluster = who.manager.cluster
+    details = {"nodes": len(cluster.nodes), "workers": len(cluster.workers)}
+    beat = shapes.Heartbeat("Available", _server_id(who), "all is well", details)
+    return answer(shapes.HeartbeatOut(beat))
+
+
+def _server_id(who: Caller) -> str:
+    return f"{who.manager.config.cluster_name}-{who.manager.cluster.term}"
+
+
+@router.post("/server_id", summary="Which server this is", **described(shapes.ServerId))
+async def server_id(who: Reader) -> Response:
+    return answer(shapes.ServerId(_server_id(who)))
+
+
+@router.post("/class_name", summary="What kind it is", **described(shapes.ClassName))
+async def class_name(who: Reader) -> Response:
+    return answer(shapes.ClassName(CLASS))
+
+
+@router.post(
+    "/pid_file", summary="Always null: there is none", **described(shapes.PidFile)
+)
+async def pid_file(who: Reader) -> Response:
+    return answer(shapes.PidFile(None))
+
+
+@router.post(
+    "/shutdown",
+    summary="Stop this Corral; tasks stay",
+    **described(shapes.Shutdown, errors=(409,)),
+)
+async def shutdown(request: Request, who: Admin) -> Response:
+    stop = getattr(request.app.state, "stop", None)
+    if stop is None:
+        raise Conflict("this server cannot be stopped from here")
+    who.note("cluster.shutdown", "cluster")
+    stop()
+    return answer(shapes.Shutdown(True))

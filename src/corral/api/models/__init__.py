@@ -1,0 +1,1 @@
+"""Models: the catalogue, who has which in memory, and moving them."""

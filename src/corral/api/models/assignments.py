@@ -1,0 +1,102 @@
+"""/models: which worker has which model in memory, and what it is asked to have."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from corral.api.deps import Caller, answer, caller, read
+from corral.api.describe import described
+from corral.api.models import shapes
+from corral.core.access.key import Scope
+from corral.core.tasks.job_type import check_name
+from corral.core.tasks.task import parse_priority
+from corral.manager.clock import new_id
+from corral.manager.cluster.state import WorkerLink
+from corral.manager.models.memory import Models
+
+router = APIRouter(prefix="/models", tags=["models"])
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+
+
+@router.get(
+    "/assignments",
+    summary="Models that workers have, or are to have",
+    **described(shapes.AssignmentsOut),
+)
+async def assignments(who: Reader) -> Response:
+    models = who.manager.models
+    rows = [_worker(models, link) for link in who.manager.cluster.workers.values()]
+    return answer(shapes.AssignmentsOut([row for row in rows if row.models]))
+
+
+def _worker(models: Models, link: WorkerLink) -> shapes.WorkerModels:
+    return shapes.WorkerModels(
+        link.id,
+        link.worker.spec.name,
+        link.worker.node_id,
+        link.shelf.room_mb,
+        link.shelf.own_mb,
+        [_model(models, link, name) for name in models.of_worker(link)],
+    )
+
+
+def _model(models: Models, link: WorkerLink, name: str) -> shapes.AssignedModel:
+    held = link.shelf.held.get(name)
+    load = models.expected_load(link, name)
+    return shapes.AssignedModel(
+        name,
+        models.status(link, name).status,
+        link.shelf.takes_mb(held) if held else None,
+        held.load_s if held else None,
+        held.last_used if held else None,
+        (link.id, name) in models.pins,
+        load.value if load else None,
+        load.count if load else 0,
+    )
+
+
+@router.post(
+    "/assign",
+    summary="Load a model on workers, or have them keep it",
+    **described(
+        shapes.AssignOut,
+        body=shapes.AssignIn,
+        errors=(400, 404, 409, 422),
+        example={"model_name": "llama", "worker_ids": ["w-0123456789"], "pin": True},
+    ),
+)
+async def assign(request: Request, who: Operator) -> Response:
+    wanted = await read(request, shapes.AssignIn)
+    name = check_name(wanted.model_name, "model_name")
+    found = await who.manager.models.assign(
+        name,
+        wanted.worker_ids,
+        preload=wanted.preload,
+        pin=wanted.pin,
+        priority=parse_priority(wanted.priority),
+    )
+    who.note("model.assign", name, worker_ids=wanted.worker_ids, pin=wanted.pin)
+    rows = [shapes.AssignedTo(w.worker_id, w.status, w.estimated_s) for w in found]
+    return answer(shapes.AssignOut(new_id("a"), name, rows))
+
+
+@router.post(
+    "/unload",
+    summary="Have workers drop a model, once nothing uses it",
+    **described(
+        shapes.UnloadOut,
+        body=shapes.UnloadIn,
+        errors=(400, 404, 409, 422),
+        example={"model_name": "llama"},
+    ),
+)
+async def unload(request: Request, who: Operator) -> Response:
+    wanted = await read(request, shapes.UnloadIn)
+    name = check_name(wanted.model_name, "model_name")
+    gone = await who.manager.models.unload(name, wanted.worker_ids, force=wanted.force)
+    who.note("model.unload", name, worker_ids=gone, force=wanted.force)
+    message = f"{len(gone)} worker(s) drop {name}" if gone else f"nobody has {name}"
+    return answer(shapes.UnloadOut(message, name, gone))

@@ -1,0 +1,230 @@
+"""/models: the catalogue. People add models to it, nodes ask it for their files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from corral.api.deps import Caller, answer, caller, read
+from corral.api.describe import described
+from corral.api.models import shapes
+from corral.api.output.objects import BINARY
+from corral.core.access.key import Scope
+from corral.core.models.catalogue import CatalogueModel, Measure, ModelFile
+from corral.core.models.model import HeldModel
+from corral.errors import Forbidden, InvalidField
+from corral.manager.models.catalogue import Catalogue
+
+router = APIRouter(tags=["models"])
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+OwnNode = Annotated[Caller, Depends(caller(Scope.NODE))]
+_RANGE = re.compile(r"bytes=(\d{1,18})-")
+
+
+def _shown(who: Caller, model: CatalogueModel, *, with_files: bool) -> shapes.ModelOut:
+    catalogue: Catalogue = who.manager.catalogue
+    done, total = catalogue.done.get(model.name, (None, None))
+    links = sorted(who.manager.cluster.workers.values(), key=lambda link: link.id)
+    holding = [link for link in links if model.name in link.shelf.held]
+    files = model.files if with_files else ()
+    return shapes.ModelOut(
+        model.name,
+        model.model_type,
+        model.source,
+        model.revision,
+        model.status,
+        model.error,
+        model.size_bytes,
+        model.needs_mb,
+        model.dtype,
+        model.trust_remote_code,
+        list(model.tags),
+        model.uses,
+        model.loads,
+        model.last_used_at,
+        model.created_at,
+        [link.id for link in holding],
+        [_measure(m) for m in model.measures],
+        [shapes.ModelFileOut(f.name, f.size, f.sha256) for f in files],
+        done,
+        total,
+        [_placed(link.id, link.shelf.held[model.name]) for link in holding],
+    )
+
+
+def _measure(seen: Measure) -> shapes.MeasureOut:
+    peaks = {str(count): memory_mb for count, memory_mb in seen.peaks}
+    told = (seen.device, seen.precision, seen.memory_mb, seen.load_s, seen.loads)
+    return shapes.MeasureOut(*told, peaks)
+
+
+def _placed(worker_id: str, held: HeldModel) -> shapes.PlacedOut:
+    told = (held.device, held.precision, held.size_mb, dict(held.layers))
+    return shapes.PlacedOut(worker_id, *told)
+
+
+@router.get(
+    "/models", summary="The catalogue of models", **described(shapes.ModelListOut)
+)
+async def list_models(
+    who: Reader,
+    model_type: Annotated[str | None, Query(alias="type")] = None,
+    tag: str | None = None,
+    search: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> Response:
+    found = [
+        model
+        for name, model in sorted(who.manager.catalogue.entries.items())
+        if (model_type is None or model.model_type == model_type)
+        and (tag is None or tag in model.tags)
+        and (search is None or search.lower() in name.lower())
+    ]
+    page = found[offset : offset + limit]
+    rows = [_shown(who, model, with_files=False) for model in page]
+    return answer(shapes.ModelListOut(rows, len(found), limit, offset))
+
+
+@router.post(
+    "/models",
+    summary="Add a model to the catalogue, or read its source anew",
+    **described(
+        shapes.ModelOut,
+        body=shapes.ModelIn,
+        status=201,
+        errors=(400, 404, 422),
+        example={"name": "llama", "type": "llm", "source": "model-manager"},
+    ),
+)
+async def add(request: Request, who: Operator) -> Response:
+    told = await read(request, shapes.ModelIn)
+    model = CatalogueModel(
+        told.name,
+        told.type,
+        told.source,
+        told.revision,
+        files=tuple(
+            ModelFile(f.name, f.size, f.sha256, tuple(f.parts)) for f in told.files
+        ),
+        trust_remote_code=told.trust_remote_code,
+        dtype=told.dtype,
+        memory_mb=told.memory_mb,
+        tags=tuple(told.tags),
+    )
+    digests = [part for f in told.files for part in f.parts or [f.sha256]]
+    await who.manager.garbage.spare(digests)
+    is_admin = who.key.allows(Scope.ADMIN)
+    found = await who.manager.catalogue.add(model, is_admin=is_admin)
+    who.note("model.add", told.name, source=told.source)
+    return answer(_shown(who, found, with_files=True), 201)
+
+
+@router.get(
+    "/models/{name}",
+    summary="A model of the catalogue, with its files",
+    **described(shapes.ModelOut, errors=(404,)),
+)
+async def show(name: str, who: Reader) -> Response:
+    model = who.manager.catalogue.find(name)
+    return answer(_shown(who, model, with_files=True))
+
+
+@router.delete(
+    "/models/{name}",
+    summary="Take a model out of the catalogue",
+    **described(shapes.ModelRemoved, errors=(404, 409)),
+)
+async def remove(name: str, who: Operator) -> Response:
+    await who.manager.catalogue.remove(name)
+    who.note("model.remove", name)
+    return answer(shapes.ModelRemoved(f"{name} is no longer in the catalogue", name))
+
+
+@router.post(
+    "/models/{name}/pull",
+    summary="Have nodes fetch a model's files",
+    **described(
+        shapes.PullOut,
+        body=shapes.PullIn,
+        errors=(400, 404, 409, 422),
+        example={"node_ids": ["n-0123456789"]},
+    ),
+)
+async def pull(request: Request, name: str, who: Operator) -> Response:
+    told = await read(request, shapes.PullIn)
+    found = await who.manager.catalogue.pull(name, told.node_ids)
+    who.note("model.pull", name, node_ids=[p.node_id for p in found])
+    rows = [shapes.PulledTo(p.node_id, p.worker_id, p.task_id) for p in found]
+    return answer(shapes.PullOut(name, rows))
+
+
+@router.get("/workers/{worker_id}/models/{name}", include_in_schema=False)
+async def bill(worker_id: str, name: str, who: OwnNode) -> Response:
+    _check_own(who, worker_id)
+    found = await who.manager.catalogue.bill(name, who.key.node_id or "")
+    model = found.model
+    return answer(
+        shapes.BillOut(
+            model.name,
+            model.source,
+            model.model_type,
+            model.revision,
+            model.status,
+            model.error,
+            model.dtype,
+            model.memory_mb,
+            model.trust_remote_code,
+            [
+                shapes.BillFile(
+                    f.name,
+                    f.size,
+                    f.sha256,
+                    found.urls.get(f.name),
+                    list(f.parts),
+                    found.peers.get(f.name, []),
+                )
+                for f in model.files
+            ],
+        )
+    )
+
+
+@router.get(
+    "/workers/{worker_id}/models/{name}/files/{file:path}", include_in_schema=False
+)
+async def file_of(
+    request: Request, worker_id: str, name: str, file: str, who: OwnNode
+) -> Response:
+    _check_own(who, worker_id)
+    asked = request.headers.get("range")
+    match = _RANGE.fullmatch(asked) if asked else None
+    start = int(match[1]) if match else 0
+    found, pieces = await who.manager.catalogue.open_file(name, file, start)
+    if start > found.size:
+        raise InvalidField(f"{file} has {found.size} bytes", field="range")
+    headers = {"Content-Length": str(found.size - start)}
+    if match:
+        headers["Content-Range"] = f"bytes {start}-{found.size - 1}/{found.size}"
+    # The first one before the answer begins: it can still be an error.
+    first = await anext(pieces, b"")
+    return StreamingResponse(
+        _whole(first, pieces), 206 if match else 200, media_type=BINARY, headers=headers
+    )
+
+
+async def _whole(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in rest:
+        yield piece
+
+
+def _check_own(who: Caller, worker_id: str) -> None:
+    link = who.manager.registry.worker(worker_id)
+    if link.worker.node_id != who.key.node_id:
+        raise Forbidden("this worker belongs to another node")

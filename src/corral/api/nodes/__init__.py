@@ -1,0 +1,1 @@
+"""Nodes: for operators, for agents, and the tunnel to Redis."""

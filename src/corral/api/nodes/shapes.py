@@ -1,0 +1,250 @@
+"""The JSON shapes between agents, workers and the manager (docs/design/wire.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+
+from corral.api.workers.shapes import DeclaredWorker
+from corral.core.nodes.breaker import BreakerReport
+from corral.core.nodes.gpu import Gpu
+
+# The JSON shapes of what operators say of nodes: holds, windows, labels, taints.
+
+
+class HoldOut(Struct):
+    """Why a node gets nothing new; `source` is operator, window or owner."""
+
+    source: str
+    reason: str
+    drain: bool
+    since: datetime | None
+    until: datetime | None
+    by: str
+
+
+class WindowOut(Struct):
+    """A time of maintenance; `next_at` is when it begins next."""
+
+    name: str
+    duration: float
+    cron: str | None
+    timezone: str
+    starts_at: datetime | None
+    reason: str
+    drain: bool
+    next_at: datetime | None
+
+
+class HoldIn(Struct, forbid_unknown_fields=True):
+    reason: str = ""
+    until: str | float | None = None
+
+
+class NodeChange(Struct, forbid_unknown_fields=True):
+    labels: dict[str, str | None] = {}
+    taints: dict[str, str | None] = {}
+
+
+class WindowIn(Struct, forbid_unknown_fields=True):
+    name: str
+    duration: float
+    cron: str | None = None
+    timezone: str = "UTC"
+    starts_at: str | float | None = None
+    reason: str = ""
+    drain: bool = True
+
+
+class WindowListOut(Struct):
+    windows: list[WindowOut]
+
+
+class NodeGone(Struct):
+    """`status` is leaving while its agent still stops, then left."""
+
+    message: str
+    node_id: str
+    status: str
+
+
+class NodeOut(Struct):
+    node_id: str
+    hostname: str
+    node_type: str
+    status: str
+    address: str | None
+    version: str | None
+    labels: dict[str, str]
+    capabilities: dict[str, Any]
+    joined_at: datetime | None
+    last_heartbeat: datetime | None
+    workers: int
+    cpu_percent: float | None
+    memory_percent: float | None
+    disk_percent: float | None
+    load_1m: float | None
+    gpus: Sequence[Gpu] = ()
+    scheduling: str = "open"
+    holds: Sequence[HoldOut] = ()
+    taints: Sequence[str] = ()
+    running_tasks: int = 0
+    windows: Sequence[WindowOut] = ()
+    breakers: Sequence[BreakerReport] = ()
+    clock_skew_s: float | None = None
+    version_skew: str | None = None
+    shares_models: list[str] | None = None
+
+
+class BreakerResetIn(Struct, forbid_unknown_fields=True):
+    key: str | None = None
+
+
+class BreakersReset(Struct):
+    node_id: str
+    reset: list[str]
+    workers: list[str]
+
+
+class NodeListOut(Struct):
+    nodes: list[NodeOut]
+    total: int
+
+
+class JoinIn(Struct):
+    hostname: str
+    name: str | None = None
+
+
+class JoinOut(Struct):
+    node_id: str
+    key: str
+
+
+class RegisterIn(Struct):
+    hostname: str
+    version: str | None = None
+    address: str | None = None
+    capabilities: dict[str, Any] = {}
+    labels: dict[str, str] = {}
+    taints: list[str] = []
+    workers: list[DeclaredWorker] = []
+    clock: float | None = None
+    node_type: str = "worker"
+    machine: str | None = None
+
+
+class DesiredWorker(Struct):
+    worker_id: str
+    name: str
+    worker_class: str
+    job_types: list[str]
+    params: dict[str, Any]
+    concurrency: int
+    environment: dict[str, Any] | None = None
+    entry: str | None = None
+    generation: int = 0
+    url: str | None = None
+    gpus: str = ""
+    worker_type: str | None = None
+
+
+class GpuReleaseOut(Struct):
+    """The quarantine of a card that is to end, named by when it began."""
+
+    gpu_id: str
+    since: datetime
+
+
+class DesiredOut(Struct):
+    version: int
+    workers: list[DesiredWorker]
+    leave: bool = False
+    gpu_releases: list[GpuReleaseOut] = []
+    forget: bool = False
+
+
+class EngineOut(Struct):
+    direct_url: str | None
+    username: str | None
+    password: str | None
+    database: int
+    prefix: str = ""
+
+
+class LimitsOut(Struct):
+    no_overlap_kill_s: float
+    overrun_s: float
+    model_load_s: float
+
+
+class RegisterOut(Struct):
+    epoch: int
+    desired: DesiredOut
+    beat_s: float
+    fence_after_s: float
+    sample_s: float
+    engine: EngineOut
+    limits: LimitsOut
+
+
+class WorkerBeatIn(Struct):
+    worker_id: str
+    state: str
+    incarnation: str | None = None
+    pid: int | None = None
+    error: str | None = None
+    restarts: int = 0
+    age_s: float = 0.0
+    memory_mb: float | None = None
+    facts: dict[str, Any] = {}
+    breaker: str | None = None
+    held: list[tuple[str, int]] = []
+
+
+class SampleIn(Struct):
+    cpu_count: int
+    cpu_percent: float
+    memory_total_mb: float
+    memory_used_mb: float
+    disk_total_gb: float
+    disk_used_gb: float
+    network_rx_bytes: int
+    network_tx_bytes: int
+    load_1m: float
+    load_5m: float
+    load_15m: float
+
+
+class OwnerIn(Struct):
+    active: bool
+    reason: str = ""
+    drain: bool = False
+
+
+class PeerIn(Struct):
+    """Where a node gives model files, and of which models: name and mark."""
+
+    url: str
+    secret: str
+    models: dict[str, str] = {}
+
+
+class BeatIn(Struct):
+    epoch: int
+    seq: int = 0
+    clock: float | None = None
+    owner: OwnerIn | None = None
+    peer: PeerIn | None = None
+    workers: list[WorkerBeatIn] = []
+    sample: SampleIn | None = None
+    gpus: list[Gpu] | None = None
+    breakers: list[BreakerReport] = []
+
+
+class BeatOut(Struct):
+    desired_version: int
+    drop: list[tuple[str, int]]

@@ -1,0 +1,1 @@
+"""What tasks leave behind: logs, streams, commands beside them, files."""

@@ -1,0 +1,150 @@
+"""/tasks/{id}/exec: commands run beside a running script, and what they print.
+
+Output is read in pieces by long poll, so that a broken connection loses nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from msgspec import Struct
+
+from corral.api.deps import Caller, answer, caller, read
+from corral.api.describe import described
+from corral.api.workers.routes import OwnNode, own_worker
+from corral.core.access.key import Scope
+from corral.errors import InvalidField
+from corral.manager.output.exec import Word
+
+router = APIRouter(tags=["tasks"])
+Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+MAX_BYTES = 64 * 1024
+_NOTED_BYTES = 1000
+
+
+class ExecIn(Struct, forbid_unknown_fields=True):
+    """The program and its arguments; no shell reads them."""
+
+    command: list[str]
+
+
+class ExecOut(Struct):
+    exec_id: str
+    task_id: str
+    attempt: int
+
+
+class ExecChunk(Struct):
+    """`stream` is stdout or stderr; `data` is what was printed, in base64."""
+
+    stream: str
+    data: bytes
+
+
+class ExecPage(Struct):
+    """`next` is the `after` of the page that follows. Done: nothing comes any more.
+
+    Without an exit code `error` says why there is none.
+    """
+
+    chunks: list[ExecChunk]
+    next: int
+    done: bool
+    exit_code: int | None = None
+    error: str | None = None
+
+
+class ExecStopped(Struct):
+    message: str
+    exec_id: str
+
+
+class WordIn(Struct):
+    """What the worker says; see worker/script/exec.py."""
+
+    number: int
+    chunks: list[tuple[str, bytes]] = []
+    exit_code: int | None = None
+    error: str | None = None
+
+
+class WordOut(Struct):
+    stop: bool
+
+
+@router.post(
+    "/tasks/{task_id}/exec",
+    summary="Run a command beside a running script",
+    **described(
+        ExecOut,
+        body=ExecIn,
+        status=201,
+        errors=(404, 409),
+        example={"command": ["nvidia-smi"]},
+    ),
+)
+async def start(task_id: str, request: Request, who: Operator) -> Response:
+    command = _checked((await read(request, ExecIn)).command)
+    shown = " ".join(command)[:_NOTED_BYTES]
+    # Before it runs: also what never comes back is in the trail.
+    who.note("task.exec", task_id, command=shown)
+    run = await who.manager.execs.start(task_id, command)
+    return answer(ExecOut(run.id, run.task_id, run.attempt), 201)
+
+
+def _checked(command: list[str]) -> list[str]:
+    if not command or not command[0]:
+        raise InvalidField("there is no command", field="command")
+    if any("\0" in word for word in command):
+        raise InvalidField("a command has no NUL character", field="command")
+    if sum(len(word) for word in command) > MAX_BYTES:
+        raise InvalidField(
+            f"a command has at most {MAX_BYTES} characters", field="command"
+        )
+    return command
+
+
+@router.get(
+    "/tasks/{task_id}/exec/{exec_id}",
+    summary="What a command printed since, or its end",
+    **described(ExecPage, errors=(404, 422)),
+)
+async def output(
+    task_id: str,
+    exec_id: str,
+    who: Operator,
+    after: Annotated[int, Query(ge=0, le=1 << 53)] = 0,
+    wait: Annotated[float, Query(ge=0, le=60)] = 0.0,
+) -> Response:
+    run, chunks = await who.manager.execs.read(task_id, exec_id, after, wait)
+    return answer(
+        ExecPage(
+            [ExecChunk(stream, data) for stream, data in chunks],
+            run.taken + len(chunks),
+            run.is_ended or run.is_stopped,
+            run.exit_code,
+            run.error,
+        )
+    )
+
+
+@router.delete(
+    "/tasks/{task_id}/exec/{exec_id}",
+    summary="End a command",
+    **described(ExecStopped, errors=(404,)),
+)
+async def stop(task_id: str, exec_id: str, who: Operator) -> Response:
+    who.manager.execs.stop(task_id, exec_id)
+    who.note("task.exec.stop", task_id, exec_id=exec_id)
+    return answer(ExecStopped("the command is being ended", exec_id))
+
+
+@router.post("/workers/{worker_id}/execs/{exec_id}", include_in_schema=False)
+async def hear(
+    worker_id: str, exec_id: str, request: Request, who: OwnNode
+) -> Response:
+    link = own_worker(who, worker_id)
+    said = await read(request, WordIn)
+    word = Word(said.number, said.chunks, said.exit_code, said.error)
+    return answer(WordOut(await who.manager.execs.hear(link, exec_id, word)))

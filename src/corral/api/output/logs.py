@@ -1,0 +1,166 @@
+"""/tasks/{id}/logs: what a task printed, in pages or as a stream of events."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Header, Query, Response
+from fastapi.responses import StreamingResponse
+from msgspec import Struct
+
+from corral.api.deps import answer
+from corral.api.describe import described
+from corral.api.tasks import shapes
+from corral.api.tasks.render import status_of
+from corral.api.tasks.routes import Reader, Wait, id_of
+from corral.api.tasks.shapes import ProgressOut
+from corral.errors import InvalidField
+from corral.manager.output.logs import Following, Line, Page, Place
+
+
+class LogLine(Struct):
+    attempt: int
+    at: float
+    stream: str
+    text: str
+
+
+class LogsOut(Struct):
+    lines: list[LogLine]
+    cursor: str
+    done: bool
+    status: str
+    progress: ProgressOut | None = None
+
+
+router = APIRouter(prefix="/tasks", tags=["tasks"])
+HEARTBEAT_S = 15.0
+START: Place = (0, 0)
+_CURSOR = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
+_encode = msgspec.json.Encoder().encode
+
+After = Annotated[str | None, Query(description="a cursor: only what came after it")]
+Attempt = Annotated[int | None, Query(ge=1, le=1 << 30, description="of this one only")]
+Tail = Annotated[int | None, Query(ge=0, le=1 << 30, description="the last lines only")]
+Known = Annotated[
+    float | None, Query(description="waits for progress other than this as well")
+]
+
+
+def _as_events() -> dict[str, Any]:
+    """As other routes are described, but with events where those have JSON."""
+    said = described(LogLine, errors=(404, 422))
+    done = said["openapi_extra"]["responses"]["200"]
+    done["content"] = {"text/event-stream": done["content"].pop("application/json")}
+    said["response_class"] = Response
+    return said
+
+
+@router.get(
+    "/{task_id}/logs",
+    summary="What the task printed, after a cursor",
+    **described(LogsOut, errors=(404, 422)),
+)
+async def logs(
+    task_id: str,
+    who: Reader,
+    after: After = None,
+    wait: Wait = 0.0,
+    attempt: Attempt = None,
+    tail: Tail = None,
+    progress: Known = None,
+) -> Response:
+    following = who.manager.following
+    place = await _start(following, id_of(task_id), after, attempt, tail)
+    page = await following.wait(task_id, place, attempt, wait, progress)
+    return answer(
+        LogsOut(
+            [LogLine(x.attempt, x.at, x.stream, x.text) for x in page.lines],
+            _cursor(page.end),
+            page.is_last,
+            status_of(page.task.state),
+            _progress(page),
+        )
+    )
+
+
+@router.get(
+    "/{task_id}/logs/stream",
+    summary="The same as server-sent events, until the task has ended",
+    **_as_events(),
+)
+async def stream(
+    task_id: str,
+    who: Reader,
+    after: After = None,
+    attempt: Attempt = None,
+    tail: Tail = None,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> Response:
+    following = who.manager.following
+    after = last_event_id or after
+    place = await _start(following, id_of(task_id), after, attempt, tail)
+    first = await following.page(task_id, place, attempt)
+    return StreamingResponse(
+        _events(following, task_id, attempt, first),
+        media_type="text/event-stream",
+        headers={"X-Accel-Buffering": "no"},
+    )
+
+
+async def _events(
+    following: Following, task_id: str, attempt: int | None, page: Page
+) -> AsyncIterator[bytes]:
+    known = -1.0
+    while True:
+        said = b"".join(map(_event, page.lines))
+        if page.progress is not None and page.progress[0] != known:
+            known = page.progress[0]
+            said += b"event: progress\ndata: %b\n\n" % _encode(_progress(page))
+        if page.is_last:
+            end = {"status": status_of(page.task.state)}
+            yield said + b"event: end\ndata: %b\n\n" % _encode(end)
+            return
+        # A comment where there is nothing to say: a dead connection shows.
+        yield said or b": still here\n\n"
+        if following.is_closing:
+            return  # without an end: who follows comes again
+        page = await following.wait(task_id, page.end, attempt, HEARTBEAT_S, known)
+
+
+def _event(line: Line) -> bytes:
+    told = LogLine(line.attempt, line.at, line.stream, line.text)
+    place = b"%d:%d" % (line.attempt, line.number)
+    return b"id: %b\ndata: %b\n\n" % (place, _encode(told))
+
+
+async def _start(
+    following: Following,
+    task_id: str,
+    after: str | None,
+    attempt: int | None,
+    tail: int | None,
+) -> Place:
+    if after is not None:
+        return _place(after)
+    return START if tail is None else await following.tail(task_id, tail, attempt)
+
+
+def _progress(page: Page) -> shapes.ProgressOut | None:
+    return shapes.ProgressOut(*page.progress) if page.progress else None
+
+
+def _cursor(place: Place) -> str:
+    return f"{place[0]}:{place[1]}"
+
+
+def _place(text: str) -> Place:
+    parts = _CURSOR.fullmatch(text)
+    if parts is None:
+        raise InvalidField(
+            "after must be a cursor from an earlier answer", field="after"
+        )
+    return int(parts[1]), int(parts[2])

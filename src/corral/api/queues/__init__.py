@@ -1,0 +1,1 @@
+"""Job types, schedules and shares."""

@@ -1,0 +1,201 @@
+"""/schedules: tasks that are submitted again and again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from enum import StrEnum
+from typing import Annotated, TypeVar
+
+from fastapi import APIRouter, Depends, Request, Response
+from msgspec import Raw
+from msgspec.structs import asdict
+
+from corral.api.deps import Caller, answer, caller, decode, read
+from corral.api.describe import described
+from corral.api.queues import shapes
+from corral.api.tasks.render import status_of
+from corral.api.tasks.routes import intake_of
+from corral.api.tasks.shapes import TaskIn
+from corral.core.access.key import Scope
+from corral.core.tasks.job_type import check_name
+from corral.core.tasks.needs import NOTHING, need_of, plain
+from corral.core.tasks.options import ANYWHERE, constraint_of
+from corral.core.tasks.schedule import AT_LABEL, LABEL, Missed, Overlapping, Schedule
+from corral.core.tasks.share import PREEMPTIBLE, group_of
+from corral.core.tasks.webhook import public, urls_of
+from corral.errors import InvalidField
+from corral.manager.cron import Cron
+
+router = APIRouter(prefix="/schedules", tags=["schedules"])
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+# What one task can have and a row of them cannot.
+_SINGLE = ("task_id", "idempotency_key", "depends_on", "run_after")
+UPCOMING = 5
+_LONGEST_DEADLINE_S = 30 * 86_400.0
+W = TypeVar("W", bound=StrEnum)
+_EXAMPLE = {
+    "name": "nightly",
+    "cron": "0 3 * * *",
+    "timezone": "Europe/Berlin",
+    "task": {"task_type": "echo", "parameters": {"message": "good morning"}},
+}
+
+
+@router.get("", summary="List schedules", **described(shapes.ScheduleListOut))
+async def list_schedules(who: Reader) -> Response:
+    rows = who.manager.schedules.all()
+    return answer(shapes.ScheduleListOut([_shown(row) for row in rows]))
+
+
+@router.post(
+    "",
+    summary="Submit a task at the times of a cron line",
+    **described(
+        shapes.ScheduleOut,
+        body=shapes.ScheduleIn,
+        status=201,
+        errors=(400, 409, 413, 422),
+        example=_EXAMPLE,
+    ),
+)
+async def add(request: Request, who: Operator) -> Response:
+    said = await read(request, shapes.ScheduleIn)
+    task = decode(bytes(said.task), TaskIn)
+    for field in _SINGLE:
+        if getattr(task, field):
+            raise InvalidField(f"a scheduled task has no {field}", field=field)
+    deadline_s = _deadline(task.deadline)
+    # What it will submit comes with no request.
+    spec = replace(intake_of(who, request), own={}).one(bytes(said.task))
+    if LABEL in spec.labels or AT_LABEL in spec.labels:
+        raise InvalidField(f"the label {LABEL!r} is set by schedules", field="labels")
+    await who.manager.notifying.check(spec)
+    schedule = Schedule(
+        name=check_name(said.name, "name") if said.name is not None else "",
+        cron=" ".join(said.cron.split()),
+        task=spec,
+        timezone=said.timezone,
+        missed=_word(said.missed, Missed, "missed"),
+        overlap=_word(said.overlap, Overlapping, "overlap"),
+        deadline_s=deadline_s,
+    )
+    Cron(schedule.cron, schedule.timezone)
+    made = await who.manager.schedules.add(schedule)
+    who.note("schedule.add", made.name)
+    return answer(_shown(made), 201)
+
+
+def _deadline(value: str | float | None) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, str) or not 0 < value <= _LONGEST_DEADLINE_S:
+        raise InvalidField(
+            "deadline is seconds from each run, 30 days at most", field="deadline"
+        )
+    return float(value)
+
+
+def _word(text: str, kind: type[W], field: str) -> W:
+    try:
+        return kind(text)
+    except ValueError:
+        words = ", ".join(kind)
+        raise InvalidField(f"{field} must be one of {words}", field=field) from None
+
+
+def _shown(row: Schedule) -> shapes.ScheduleOut:
+    spec = row.task
+    constraint = constraint_of(spec.labels) or ANYWHERE
+    group, group_limit = group_of(spec.labels)
+    return shapes.ScheduleOut(
+        name=row.name,
+        cron=row.cron,
+        explained=Cron(row.cron, row.timezone).explained,
+        timezone=row.timezone,
+        status="paused" if row.is_paused else "active",
+        missed=str(row.missed),
+        overlap=str(row.overlap),
+        next_at=row.next_at,
+        last_at=row.last_at,
+        last_task_id=row.last_task_id,
+        note=row.note,
+        created_at=row.created_at,
+        task=shapes.ScheduledTask(
+            task_type=spec.job_type,
+            parameters=Raw(spec.payload.encode("utf-8", "surrogatepass")),
+            priority=spec.priority,
+            model_name=spec.model,
+            timeout=spec.timeout_s,
+            retries=spec.retries,
+            deadline=row.deadline_s,
+            labels=dict(public(spec.labels)),
+            overlap=str(spec.overlap),
+            notify=urls_of(spec.labels),
+            node_labels=dict(constraint.labels),
+            tolerates=sorted(constraint.tolerates),
+            group=group,
+            group_limit=group_limit or None,
+            preemptible=PREEMPTIBLE in spec.labels,
+            resources=plain(need_of(spec.labels) or NOTHING),
+        ),
+    )
+
+
+@router.get(
+    "/{name}",
+    summary="One schedule, with its next times",
+    **described(shapes.ScheduleShown, errors=(404,)),
+)
+async def get(name: str, who: Reader) -> Response:
+    found = who.manager.schedules.get(name)
+    upcoming = who.manager.schedules.upcoming(found, UPCOMING)
+    return answer(shapes.ScheduleShown(**asdict(_shown(found)), upcoming=upcoming))
+
+
+@router.delete(
+    "/{name}",
+    summary="Remove a schedule; tasks it has submitted stay",
+    **described(shapes.ScheduleGone, errors=(404,)),
+)
+async def remove(name: str, who: Operator) -> Response:
+    await who.manager.schedules.remove(name)
+    who.note("schedule.remove", name)
+    return answer(shapes.ScheduleGone("the schedule is gone", name))
+
+
+@router.post(
+    "/{name}/pause",
+    summary="Submit nothing until it is resumed",
+    **described(shapes.ScheduleOut, errors=(404,)),
+)
+async def pause(name: str, who: Operator) -> Response:
+    row = await who.manager.schedules.pause(name)
+    who.note("schedule.pause", name)
+    return answer(_shown(row))
+
+
+@router.post(
+    "/{name}/resume",
+    summary="Go on from now",
+    **described(shapes.ScheduleOut, errors=(404,)),
+)
+async def resume(name: str, who: Operator) -> Response:
+    row = await who.manager.schedules.resume(name)
+    who.note("schedule.resume", name)
+    return answer(_shown(row))
+
+
+@router.post(
+    "/{name}/run",
+    summary="Submit its task now, beside the plan",
+    **described(shapes.ScheduleRun, status=201, errors=(404, 409, 422)),
+)
+async def run_now(name: str, request: Request, who: Operator) -> Response:
+    key = request.headers.get("idempotency-key")
+    if key is not None:
+        check_name(key, "idempotency_key")
+    trace = request.scope["corral_trace"]
+    task = await who.manager.schedules.run_now(name, trace, key)
+    who.note("schedule.run", name, task_id=task.id)
+    return answer(shapes.ScheduleRun(task.id, status_of(task.state)), 201)

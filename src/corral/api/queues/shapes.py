@@ -1,0 +1,148 @@
+"""The JSON shapes of job types and of the gateway's apps, as msgspec structs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+
+class JobTypeIn(Struct, forbid_unknown_fields=True):
+    name: str
+    input_schema: Raw | UnsetType = UNSET
+    output_schema: Raw | UnsetType = UNSET
+    target: str | None = None
+    queue_order: str = "priority"
+    batch_limit: int | None = None
+    cache_ttl_s: float | None = None
+
+
+class JobTypeChange(Struct, forbid_unknown_fields=True):
+    """`batch_limit` is how many tasks go to one worker at once, `cache_ttl_s` for how
+    long a result answers the same input again; null ends either.
+    """
+
+    batch_limit: int | UnsetType | None = UNSET
+    cache_ttl_s: float | UnsetType | None = UNSET
+
+
+class CacheOut(Struct):
+    """Kept results; hits and misses are counted since the manager's start."""
+
+    hits: int
+    misses: int
+    hit_rate: float | None
+    entries: int
+    bytes: int
+
+
+class JobTypeOut(Struct):
+    """`waiting` counts tasks that wait, for a worker or for anything else.
+
+    `running` counts those that workers have.
+    """
+
+    name: str
+    target: str
+    input_schema: Raw | None
+    output_schema: Raw | None
+    queue_order: str
+    waiting: int
+    paused: bool = False
+    batch_limit: int | None = None
+    cache_ttl_s: float | None = None
+    cache: CacheOut | None = None
+    running: int = 0
+
+
+class JobTypeListOut(Struct):
+    job_types: list[JobTypeOut]
+
+
+class JobTypeGone(Struct):
+    message: str
+    job_type: str
+
+
+class QueueCleared(Struct):
+    message: str
+    job_type: str
+    cancelled: int
+
+
+class CacheCleared(Struct):
+    message: str
+    job_type: str
+    forgotten: int
+
+
+# The JSON shapes of /schedules, as msgspec structs.
+
+
+class ScheduleIn(Struct, forbid_unknown_fields=True):
+    """`task` is what POST /tasks takes, less what only one task can have."""
+
+    cron: str
+    task: Raw
+    name: str | None = None
+    timezone: str = "UTC"
+    missed: str = "once"
+    overlap: str = "allow"
+
+
+class ScheduledTask(Struct):
+    task_type: str
+    parameters: Raw
+    priority: int
+    model_name: str | None
+    timeout: float | None
+    retries: int
+    deadline: float | None
+    labels: dict[str, str]
+    overlap: str
+    notify: list[str]
+    node_labels: dict[str, str]
+    tolerates: list[str]
+    group: str | None
+    group_limit: int | None
+    preemptible: bool
+    resources: dict[str, Any]
+
+
+class ScheduleOut(Struct):
+    """`explained` is the cron line in words; `note` says why a run was left out."""
+
+    name: str
+    cron: str
+    explained: str
+    timezone: str
+    status: str
+    missed: str
+    overlap: str
+    next_at: datetime | None
+    last_at: datetime | None
+    last_task_id: str | None
+    note: str | None
+    created_at: datetime | None
+    task: ScheduledTask
+
+
+class ScheduleShown(ScheduleOut):
+    """`upcoming` are its next times, `next_at` the first of them."""
+
+    upcoming: list[datetime]
+
+
+class ScheduleListOut(Struct):
+    schedules: list[ScheduleOut]
+
+
+class ScheduleGone(Struct):
+    message: str
+    name: str
+
+
+class ScheduleRun(Struct):
+    task_id: str
+    status: str

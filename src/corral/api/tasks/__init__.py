@@ -1,0 +1,1 @@
+"""Tasks over HTTP: submit, look, wait, cancel, explain."""

@@ -1,0 +1,180 @@
+"""From our values to the answers' shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from msgspec import Raw
+
+from corral.api.tasks.shapes import (
+    AttemptOut,
+    ErrorOut,
+    EstimateOut,
+    ProgressOut,
+    StartOut,
+    TaskAccepted,
+    TaskBrief,
+    TaskOut,
+    WaitingOut,
+)
+from corral.core.tasks.needs import NOTHING, need_of, plain
+from corral.core.tasks.options import ANYWHERE, constraint_of, gang_of, trace_of
+from corral.core.tasks.result_cache import cached_from
+from corral.core.tasks.share import PREEMPTIBLE, group_of
+from corral.core.tasks.task import Attempt, State, Task, TaskError
+from corral.core.tasks.webhook import public, urls_of
+from corral.manager.app import Manager
+from corral.manager.cluster.state import Cluster
+from corral.manager.tasks.explain import expected, expected_s, expected_start
+from corral.manager.tasks.submit import Accepted
+from corral.scheduler.explain.values import Start
+
+
+def status_of(state: State) -> str:
+    """The documents know no `assigned`: such a task still counts as queued."""
+    return "queued" if state is State.ASSIGNED else str(state)
+
+
+def _error(error: TaskError | None) -> ErrorOut | None:
+    return ErrorOut(error.kind, error.message, error.traceback) if error else None
+
+
+def _raw(text: str | None) -> Raw | None:
+    return Raw(text.encode("utf-8", "surrogatepass")) if text else None
+
+
+def _duration(task: Task) -> float | None:
+    if task.started_at is None or task.finished_at is None:
+        return None
+    return max(0.0, (task.finished_at - task.started_at).total_seconds())
+
+
+def accepted(manager: Manager, answer: Accepted) -> TaskAccepted:
+    task, cluster = answer.task, manager.cluster
+    now = manager.clock.now().timestamp()
+    start = expected_start(cluster, task, now)
+    return TaskAccepted(
+        task.id,
+        status_of(task.state),
+        max(0.0, start.at - now)
+        if start is not None
+        else 0.0
+        if task.is_terminal
+        else cluster.scheduler.estimated_wait_s(task.spec.job_type),
+        task.worker_id,
+        task.created_at,
+        expected_s(cluster, task),
+        start_out(start, now),
+        cached_from(task),
+    )
+
+
+def start_out(start: Start | None, now: float) -> StartOut | None:
+    if start is None:
+        return None
+    at, low, high = (
+        datetime.fromtimestamp(t, UTC) for t in (start.at, start.low, start.high)
+    )
+    return StartOut(at, low, high, round(max(0.0, start.at - now), 3))
+
+
+def brief(task: Task, *, with_result: bool = True) -> TaskBrief:
+    spec = task.spec
+    return TaskBrief(
+        task_id=spec.id,
+        task_type=spec.job_type,
+        status=status_of(task.state),
+        priority=spec.priority,
+        attempt=task.attempt,
+        worker_id=task.worker_id,
+        created_at=task.created_at,
+        started_at=task.started_at,
+        completed_at=task.finished_at,
+        duration=_duration(task),
+        result=_raw(task.result) if with_result else None,
+        error=_error(task.error),
+        labels=dict(public(spec.labels)),
+        model_name=spec.model,
+    )
+
+
+def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
+    spec = task.spec
+    reason = manager.why(task)
+    progress = manager.cluster.progress.get(task.id)
+    constraint = constraint_of(spec.labels) or ANYWHERE
+    group, group_limit = group_of(spec.labels)
+    now = manager.clock.now().timestamp()
+    start = None if task.is_terminal else expected_start(manager.cluster, task, now)
+    short = brief(task)
+    gang = gang_of(spec.labels)
+    return TaskOut(
+        **{name: getattr(short, name) for name in short.__struct_fields__},
+        state=str(task.state),
+        parameters=_raw(spec.payload),
+        assigned_at=task.assigned_at,
+        timeout=spec.timeout_s,
+        retries=spec.retries,
+        tries=task.tries,
+        losses=task.losses,
+        run=task.run,
+        run_after=spec.run_after,
+        deadline=spec.deadline,
+        idempotency_key=spec.idempotency_key,
+        depends_on=list(spec.depends_on),
+        notify=urls_of(spec.labels),
+        request_id=trace_of(spec.labels).request_id or None,
+        node_labels=dict(constraint.labels),
+        tolerates=sorted(constraint.tolerates),
+        group=group,
+        group_limit=group_limit or None,
+        preemptible=PREEMPTIBLE in spec.labels,
+        resources=plain(need_of(spec.labels) or NOTHING),
+        gang=gang.name if gang is not None else None,
+        gang_rank=gang.rank if gang is not None else None,
+        gang_size=gang.size if gang is not None else None,
+        node_id=task.node_id,
+        assigned_worker=task.worker_id,
+        progress=ProgressOut(*progress) if progress else None,
+        waiting=(
+            WaitingOut(reason.reason, reason.message, reason.details)
+            if reason
+            else None
+        ),
+        owner=spec.owner,
+        estimated_duration=(
+            None if task.is_terminal else expected_s(manager.cluster, task)
+        ),
+        estimate=None if task.is_terminal else estimate(manager.cluster, task),
+        estimated_start=start_out(start, now),
+        dead_letter=task.dead_letter,
+        cached_from=cached_from(task),
+        attempts=[attempt(a) for a in attempts],
+    )
+
+
+def attempt(row: Attempt) -> AttemptOut:
+    return AttemptOut(
+        attempt=row.attempt,
+        run=row.run,
+        outcome=row.outcome,
+        worker_id=row.worker_id,
+        node_id=row.node_id,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        error=_error(row.error),
+    )
+
+
+def estimate(cluster: Cluster, task: Task) -> EstimateOut | None:
+    """None before any task like it has run."""
+    run, memory = expected(cluster, task)
+    if run is None:
+        return None
+    value, low, high = (round(s, 3) for s in (run.value, run.low, run.high))
+    told = EstimateOut(value, low, high, run.count)
+    if memory is not None:
+        told.memory_mb, told.memory_high_mb = round(memory.value), round(memory.high)
+        told.memory_runs = memory.count
+    return told

@@ -1,0 +1,1 @@
+"""Workers: which there are, their launch and end, their own reports, scaling."""

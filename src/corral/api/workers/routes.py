@@ -1,0 +1,266 @@
+"""/workers: what runs tasks; launching and stopping; and their own reports."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+from fastapi import APIRouter, Depends, Query, Request, Response
+from msgspec import UNSET
+
+from corral.api.deps import Caller, answer, caller, read
+from corral.api.describe import described
+from corral.api.workers import render, shapes
+from corral.api.workers.intake import MAX_COUNT, models_word, worker_spec, worker_state
+from corral.core.access.key import Scope
+from corral.core.nodes.node import NodeState
+from corral.core.nodes.worker import (
+    LAUNCHED,
+    MOVABLE,
+    REST_STATE,
+    WorkerSpec,
+    WorkerState,
+)
+from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.task import TaskError
+from corral.engine.factory import queue_name
+from corral.errors import Conflict, Forbidden, InvalidField
+from corral.manager.access.derived_keys import worker_secret, worker_token
+from corral.manager.clock import new_id
+from corral.manager.cluster.state import WorkerLink
+from corral.manager.output.stream import Pieces
+from corral.manager.tasks.report import Report
+from corral.manager.workers.lifecycle import can_take, emptiest
+from corral.store.base import LogChunk
+
+router = APIRouter(prefix="/workers", tags=["workers"])
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
+OwnNode = Annotated[Caller, Depends(caller(Scope.NODE))]
+_STATUSES = {*map(str, WorkerState), *REST_STATE.values()}
+
+
+@router.get("", summary="All workers", **described(shapes.WorkerListOut, errors=(422,)))
+async def list_workers(
+    who: Reader,
+    status: str | None = None,
+    gpu_type: Annotated[str | None, Query(max_length=256)] = None,
+    node_id: Annotated[str | None, Query(max_length=256)] = None,
+    limit: Annotated[int | None, Query(ge=1, le=1000)] = None,
+    offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
+) -> Response:
+    if status is not None and status not in _STATUSES:
+        words = ", ".join(sorted(_STATUSES))
+        raise InvalidField(f"status must be one of {words}", field="status")
+    cluster = who.manager.cluster
+    links = [*cluster.workers.values()] if node_id is None else cluster.of_node(node_id)
+    rows = [render.worker(cluster, link) for link in links if _is_asked(link, status)]
+    if gpu_type is not None:
+        rows = [r for r in rows if render.has_gpu(r, gpu_type)]
+    rows = rows[offset : None if limit is None else offset + limit]
+    total = len(cluster.workers)
+    states = (REST_STATE[w.worker.state] for w in cluster.workers.values())
+    online = sum(state in ("online", "busy") for state in states)
+    return answer(shapes.WorkerListOut(rows, total, online, total - online))
+
+
+def _is_asked(link: WorkerLink, status: str | None) -> bool:
+    state = link.worker.state
+    return status in (None, REST_STATE[state], str(state))
+
+
+@router.get(
+    "/{worker_id}",
+    summary="One worker",
+    **described(shapes.WorkerDetail, errors=(404,)),
+)
+async def get_worker(worker_id: str, who: Reader) -> Response:
+    link = who.manager.registry.worker(worker_id)
+    return answer(render.worker_detail(who.manager, link))
+
+
+@router.post(
+    "",
+    summary="Launch workers of a class on a node",
+    **described(
+        shapes.WorkersLaunched,
+        body=shapes.WorkerIn,
+        status=201,
+        errors=(400, 404, 409, 422),
+        example={"worker_class": "corral.worker.builtin:EchoWorker", "count": 2},
+    ),
+)
+async def launch(request: Request, who: Operator) -> Response:
+    wanted = await read(request, shapes.WorkerIn)
+    if not 1 <= wanted.count <= MAX_COUNT:
+        raise InvalidField(f"count must be 1 to {MAX_COUNT}", field="count")
+    specs = [_spec(wanted, number) for number in range(wanted.count)]
+    node_id = wanted.node_id or _emptiest_node(who)
+    taken = {w.worker.spec.name for w in who.manager.registry.of_node(node_id)}
+    if wanted.name and taken & {spec.name for spec in specs}:
+        raise Conflict(f"node {node_id} has a worker of this name already")
+    links = [await who.manager.registry.launch(node_id, spec) for spec in specs]
+    who.note("worker.launch", node_id, worker_class=wanted.worker_class)
+    rows = [render.worker(who.manager.cluster, link) for link in links]
+    return answer(shapes.WorkersLaunched(rows), 201)
+
+
+def _spec(wanted: shapes.WorkerIn, number: int) -> WorkerSpec:
+    suffix = f"-{number}" if wanted.count > 1 else ""
+    spec = worker_spec(
+        f"{wanted.name}{suffix}" if wanted.name else "",
+        wanted.worker_class,
+        wanted.job_types,
+        wanted.params,
+        wanted.concurrency,
+        wanted.gpus,
+    )
+    name = spec.name or new_id(spec.job_types[0])
+    prefix = LAUNCHED if wanted.node_id else MOVABLE
+    return replace(spec, name=f"{prefix}{name}")
+
+
+def _emptiest_node(who: Caller) -> str:
+    nodes = who.manager.cluster.nodes.values()
+    best = emptiest(who.manager.registry, [n for n in nodes if can_take(n)])
+    if best is not None:
+        return best.node.id
+    if held := [n for n in nodes if n.node.state is NodeState.ONLINE and n.holds]:
+        held[0].check_open()
+    raise Conflict("no node is online; join one with 'corral join'")
+
+
+@router.delete(
+    "/{worker_id}",
+    summary="Stop a worker; its tasks run elsewhere",
+    **described(shapes.WorkerStopped, errors=(404,)),
+)
+async def stop(worker_id: str, who: Operator) -> Response:
+    await who.manager.registry.stop(worker_id)
+    who.note("worker.stop", worker_id)
+    return answer(shapes.WorkerStopped("the worker is stopping", worker_id))
+
+
+@router.post(
+    "/{worker_id}/restart",
+    summary="Start a worker anew under its id, when it has finished what it runs",
+    **described(shapes.WorkerRestarted, errors=(404,)),
+)
+async def restart(worker_id: str, who: Operator) -> Response:
+    downtime_s = await who.manager.restarting.restart(worker_id)
+    who.note("worker.restart", worker_id)
+    told = shapes.WorkerRestarted("the worker is restarting", worker_id, downtime_s)
+    return answer(told)
+
+
+def own_worker(who: Caller, worker_id: str) -> WorkerLink:
+    link = who.manager.registry.worker(worker_id)
+    if link.worker.node_id != who.key.node_id:
+        raise Forbidden("this worker belongs to another node")
+    return link
+
+
+@router.post("/{worker_id}/register", include_in_schema=False)
+async def register(worker_id: str, request: Request, who: OwnNode) -> Response:
+    link = own_worker(who, worker_id)
+    said = await read(request, shapes.WorkerRegisterIn)
+    node = who.manager.registry.node(link.worker.node_id)
+    if said.epoch != node.node.epoch:
+        raise Conflict("this agent's epoch is over", epoch=node.node.epoch)
+    worker = await who.manager.registry.register_worker(worker_id, said.pid)
+    who.note("worker.register", worker_id, pid=said.pid)
+    incarnation = worker.incarnation or ""
+    secret = worker_secret(who.manager.config.cluster_secret, worker_id, incarnation)
+    return answer(
+        shapes.WorkerRegisterOut(
+            incarnation,
+            secret,
+            queue_name(worker.node_id, worker_id),
+            worker.spec.concurrency,
+            list(worker.spec.job_types),
+            worker_token(who.manager.config.cluster_secret, worker_id),
+        )
+    )
+
+
+@router.post("/{worker_id}/reports", include_in_schema=False)
+async def report(worker_id: str, request: Request, who: OwnNode) -> Response:
+    link = own_worker(who, worker_id)
+    said = await read(request, shapes.ReportIn)
+    node = who.manager.registry.node(link.worker.node_id)
+    told = _report(said, node.clock.correction_s)
+    if said.incarnation == link.worker.incarnation:
+        if said.state is not None:
+            state = worker_state(said.state)
+            who.manager.registry.set_serving(link, state, said.error)
+        if said.models is not None:
+            # Before its outcomes: what an order left in memory is known when it closes.
+            word = models_word(said.models, node.clock.correction_s)
+            who.manager.models.note(link, word)
+    return answer(await who.manager.reporting.report(link, told))
+
+
+def _report(said: shapes.ReportIn, lead_s: float) -> Report:
+    """Times are the worker's, whose clock is `lead_s` ahead of ours."""
+    return Report(
+        incarnation=said.incarnation,
+        report_id=said.report_id,
+        outcomes=[_outcome(o, lead_s) for o in said.outcomes],
+        started=[(t, a, _moment(at - lead_s)) for t, a, at in said.started],
+        progress=said.progress,
+        logs=[
+            LogChunk(x.task_id, x.attempt, x.seq, _lines(x.lines, lead_s))
+            for x in said.logs
+        ],
+        wants_order=said.wants_order,
+        output=[
+            Pieces(
+                x.task_id, x.attempt, max(x.first, 1), list(map(_one_line, x.values))
+            )
+            for x in said.output
+        ],
+    )
+
+
+def _one_line(value: msgspec.Raw) -> bytes:
+    """As it may stand in a stream of events, where lines have a meaning."""
+    text = bytes(value)
+    if b"\n" in text or b"\r" in text:
+        return msgspec.json.encode(msgspec.json.decode(text))
+    return text
+
+
+def _lines(lines: list[tuple[float, str, str]], lead_s: float) -> str:
+    if lead_s:
+        lines = [(at - lead_s, stream, text) for at, stream, text in lines]
+    return msgspec.json.encode(lines).decode()
+
+
+def _moment(epoch_s: float) -> datetime:
+    try:
+        return datetime.fromtimestamp(epoch_s, UTC)
+    except (ValueError, OverflowError, OSError) as e:
+        raise InvalidField(f"{epoch_s} is no time: {e}", field="started_at") from e
+
+
+def _outcome(said: shapes.OutcomeIn, lead_s: float) -> Outcome:
+    error = said.error
+    try:
+        kind = OutcomeKind(said.kind)
+        result = None if said.result is UNSET else bytes(said.result).decode()
+    except ValueError as e:
+        raise InvalidField(str(e), field="outcomes") from e
+    return Outcome(
+        said.task_id,
+        said.attempt,
+        kind,
+        result,
+        TaskError(error.kind, error.message, error.traceback) if error else None,
+        _moment(said.started_at - lead_s) if said.started_at else None,
+        said.duration_s,
+        is_final=error is not None and error.is_final,
+        load_s=said.load_s,
+        memory_mb=said.memory_mb,
+    )

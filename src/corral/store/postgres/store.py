@@ -1,0 +1,116 @@
+"""PostgreSQL as the store: the parts put together, and their connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+from sqlalchemy import select, text
+from sqlalchemy.dialects.postgresql import insert
+
+from corral.errors import StoreUnavailable
+from corral.store.objects import ObjectStore
+from corral.store.postgres.connection import Lane, Pool
+from corral.store.postgres.events import History
+from corral.store.postgres.metrics import MetricStore
+from corral.store.postgres.migrate import upgrade
+from corral.store.postgres.models import CatalogueRows, Models
+from corral.store.postgres.registry import LearnedRows, Registry, Shares
+from corral.store.postgres.retention import Clear
+from corral.store.postgres.schedules import ScheduleStore
+from corral.store.postgres.tasks.artifacts import Kept
+from corral.store.postgres.tasks.logs import LogFolder, LogStore
+from corral.store.postgres.tasks.read import TaskRead
+from corral.store.postgres.tasks.result_cache import ResultRows
+from corral.store.postgres.tasks.write import TaskWrite
+from corral.store.postgres.usage import UsageRows
+from corral.store.tables.registry import leadership
+
+
+class PostgresStore(
+    TaskWrite,
+    TaskRead,
+    LogStore,
+    Kept,
+    Registry,
+    Models,
+    CatalogueRows,
+    Shares,
+    LearnedRows,
+    ResultRows,
+    ScheduleStore,
+    History,
+    Clear,
+    MetricStore,
+    UsageRows,
+):
+    """The store every cluster runs on.
+
+    Args:
+        url: where the database is, as libpq writes it.
+        objects: where long log chunks go; without it they stay in their rows.
+        pool_size: connections kept for reads and the registry, beside the four lanes.
+    """
+
+    def __init__(
+        self, url: str, *, objects: ObjectStore | None = None, pool_size: int = 8
+    ) -> None:
+        self._url = url
+        self._log_folder = None if objects is None else LogFolder(objects)
+        self._pool = Pool(url, pool_size)
+        self._submits = Lane(url)
+        self._placements = Lane(url)
+        self._reports = Lane(url)
+        self._lookups = Lane(url)
+
+    def measure(self, tell: Callable[[str, float], None]) -> None:
+        """Have `tell` called with the seconds of each statement, and which
+        connection had it: that of a writer of the hot path, or the pool.
+        """
+        names = ("submits", "placements", "reports", "lookups")
+        for name, lane in zip(names, self._lanes(), strict=True):
+            lane.on_done = partial(tell, name)
+        self._pool.on_done = partial(tell, "pool")
+
+    async def open(self) -> None:
+        """Connect and bring the schema up to date.
+
+        May be called again after it raised StoreUnavailable.
+        """
+        await upgrade(self._url, self._pool)
+        await asyncio.gather(*(lane.open() for lane in self._lanes()))
+
+    async def close(self) -> None:
+        try:
+            await asyncio.gather(*(lane.close() for lane in self._lanes()))
+        except StoreUnavailable:
+            pass  # Its end of the connection is gone already.
+        finally:
+            await self._pool.close()
+
+    def _lanes(self) -> tuple[Lane, ...]:
+        return self._submits, self._placements, self._reports, self._lookups
+
+    async def ping(self) -> None:
+        await self._pool.fetch(text("select 1"))
+
+    async def take_lead(self, holder: str, now: datetime) -> int:
+        first = insert(leadership).values(id=1, term=1, holder=holder, taken_at=now)
+        # Waits for the statements of the former leader that hold the row.
+        rows = await self._pool.fetch(
+            first.on_conflict_do_update(
+                index_elements=["id"],
+                set_={
+                    "term": leadership.c.term + 1,
+                    "holder": first.excluded.holder,
+                    "taken_at": first.excluded.taken_at,
+                },
+            ).returning(leadership.c.term)
+        )
+        return int(rows[0][0])
+
+    async def term(self) -> int:
+        rows = await self._pool.fetch(select(leadership.c.term))
+        return int(rows[0][0]) if rows else 0

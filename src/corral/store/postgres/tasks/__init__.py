@@ -1,0 +1,1 @@
+"""Tasks in PostgreSQL, with their logs, files and kept results."""

@@ -1,0 +1,1 @@
+"""Every table, as statements see it. Nothing here creates one: `migrations/` does."""
