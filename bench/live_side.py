@@ -19,7 +19,7 @@ from bench.corral_side import CorralSide, corral_side
 from bench.live_work import FLEET, JOB_TYPE, Figures, Work, figures
 from bench.meter import BenchError, measure
 from corral import Client
-from corral.client.value import TaskInfo
+from corral.client.values import TaskInfo
 from corral.sim.machine import parse_fleet
 from corral.sim.workload import Arrival
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from corral import errors
     from corral.client import AsyncClient, Client
-    from corral.client.function import task
-    from corral.client.job import Job, JobSchema, job_from_schema
-    from corral.client.service import ClusterManager, Node
+    from corral.client.functions.function import task
+    from corral.client.job_api.job import Job, JobSchema, job_from_schema
+    from corral.client.job_api.service import ClusterManager, Node
     from corral.worker import EchoWorker, SleepWorker, Worker
     from corral.worker.inference import InferenceWorker
     from corral.worker.runner.current import progress
@@ -40,13 +40,13 @@ __all__ = [
 _HOME_OF = {
     "AsyncClient": "corral.client",
     "Client": "corral.client",
-    "ClusterManager": "corral.client.service",
-    "Job": "corral.client.job",
-    "JobSchema": "corral.client.job",
-    "Node": "corral.client.service",
-    "job_from_schema": "corral.client.job",
+    "ClusterManager": "corral.client.job_api.service",
+    "Job": "corral.client.job_api.job",
+    "JobSchema": "corral.client.job_api.job",
+    "Node": "corral.client.job_api.service",
+    "job_from_schema": "corral.client.job_api.job",
     "progress": "corral.worker.runner.current",
-    "task": "corral.client.function",
+    "task": "corral.client.functions.function",
     "EchoWorker": "corral.worker",
     "InferenceWorker": "corral.worker.inference",
     "RunScriptWorker": "corral.worker.script.worker",

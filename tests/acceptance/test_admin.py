@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from corral.client import Client
-from corral.client.value import WorkerInfo
+from corral.client.values import WorkerInfo
 from corral.errors import Forbidden, TaskNotFound, Unauthenticated
 from tests.acceptance.cluster import ECHO, SLEEP, Cluster, until
 from tests.unit.api.target_app import Target, serving

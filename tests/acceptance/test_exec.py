@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from corral.client.execs import ExecEnd
+from corral.client.calls.output import ExecEnd
 from tests.acceptance.cluster import CORRAL, SLEEP, Cluster, is_quick, until
 from tests.containers import SHELL, engine, podman_files, settings
 

@@ -24,9 +24,9 @@ from corral import (
     SleepWorker,
     job_from_schema,
 )
-from corral.client.connection import Connection
-from corral.client.service import ClusterConnection, NodeConnection
-from corral.client.worker_service import WorkerConnection
+from corral.client.job_api.connection import Connection
+from corral.client.job_api.service import ClusterConnection, NodeConnection
+from corral.client.job_api.worker_service import WorkerConnection
 from corral.errors import (
     AlreadyRunning,
     Conflict,

@@ -19,7 +19,7 @@ import pytest
 from pydantic import BaseModel
 
 from corral import ClusterManager, JobSchema, Node, job_from_schema
-from corral.client.service import ClusterConnection, NodeConnection
+from corral.client.job_api.service import ClusterConnection, NodeConnection
 from corral.errors import Conflict, InvalidField, TaskNotFound, WorkerNotFound
 from tests.acceptance.cluster import Cluster, free_port, is_quick, until
 

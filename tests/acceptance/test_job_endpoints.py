@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from corral import ClusterManager, EchoWorker, Node
-from corral.client.service import ClusterConnection, NodeConnection
-from corral.client.worker_service import WorkerConnection
+from corral.client.job_api.service import ClusterConnection, NodeConnection
+from corral.client.job_api.worker_service import WorkerConnection
 from tests.acceptance.cluster import free_port, until
 
 ECHO = "corral.worker.builtin.EchoWorker"

@@ -12,7 +12,7 @@ from mcp import Client as OfficialClient
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
-from corral.client.service import ClusterConnection
+from corral.client.job_api.service import ClusterConnection
 from corral.errors import BadRequest
 from tests.acceptance.cluster import CORRAL, Cluster
 

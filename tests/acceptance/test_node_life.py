@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from corral.client.value import NodeInfo, TaskDetail
+from corral.client.values import NodeInfo, TaskDetail
 from corral.errors import Conflict
 from tests.acceptance.cluster import CORRAL, SLEEP, Agent, Cluster, until
 

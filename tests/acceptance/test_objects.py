@@ -13,9 +13,9 @@ import httpx
 import pytest
 
 from corral import AsyncClient
-from corral.client.objects import LIMIT_BYTES
-from corral.client.tree import load_tree
+from corral.client.calls.objects import LIMIT_BYTES
 from corral.errors import InvalidField, NotFound, TooLarge
+from corral.files.tree import load_tree
 from tests.acceptance.cluster import Cluster, until
 from tests.contract.test_objects import ACCESS, BUCKET, SECRET, S3Server
 

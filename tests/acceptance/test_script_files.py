@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.client.value import TaskDetail
+from corral.client.values import TaskDetail
 from corral.errors import NotFound
 from tests.acceptance.cluster import Cluster, until
 from tests.contract.test_objects import ACCESS, BUCKET, SECRET, S3Server

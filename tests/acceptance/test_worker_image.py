@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from corral import Client, ClusterManager, JobSchema, Node, job_from_schema
-from corral.client.service import ClusterConnection, NodeConnection
+from corral.client.job_api.service import ClusterConnection, NodeConnection
 from tests.acceptance.cluster import free_port, until
 from tests.containers import engine, podman_files, python_image, settings
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from corral import Client, ClusterManager, JobSchema, Node, job_from_schema
-from corral.client.service import ClusterConnection, NodeConnection
+from corral.client.job_api.service import ClusterConnection, NodeConnection
 from corral.worker.environments.cache import Cache
 from tests.acceptance.cluster import free_port, until
 from tests.contract.test_objects import ACCESS, BUCKET, SECRET, S3Server

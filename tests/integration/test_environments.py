@@ -13,9 +13,9 @@ import psutil
 import pytest
 import uv
 
-from corral.client.archive import pack
 from corral.core.tasks.environment import ArchiveEnvironment, GitEnvironment
 from corral.errors import EnvironmentFailed
+from corral.files.archive import pack
 from corral.worker.environments.cache import Cache
 from corral.worker.environments.policy import Policy
 from corral.worker.environments.prepare import Prepared, prepare

@@ -19,7 +19,7 @@ from corral.errors import InvalidField, Unavailable
 if TYPE_CHECKING:
     from corral.client import Client, TaskInfo
     from corral.client.array import Row
-    from corral.client.value import Batch
+    from corral.client.values import Batch
 
 _SHOWN = 20
 Array = Annotated[

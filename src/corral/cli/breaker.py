@@ -11,7 +11,7 @@ from corral.cli import show
 from corral.cli.connect import connect
 
 if TYPE_CHECKING:
-    from corral.client.value import NodeInfo
+    from corral.client.values import NodeInfo
 
 app = typer.Typer(
     no_args_is_help=True, help="Workers that keep failing, and trying them again."

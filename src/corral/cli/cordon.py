@@ -13,7 +13,7 @@ from corral.cli.connect import connect
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.value import NodeInfo
+    from corral.client.values import NodeInfo
 
 POLL_S = 0.3
 NodeArgument = Annotated[

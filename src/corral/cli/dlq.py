@@ -12,8 +12,8 @@ from corral.cli.task import show_task
 from corral.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
-    from corral.client.face import Client
-    from corral.client.value import TaskInfo
+    from corral.client.client import Client
+    from corral.client.values import TaskInfo
 
 app = typer.Typer(no_args_is_help=True, help="Look through tasks that failed for good.")
 _WALK_LIMIT = 1000

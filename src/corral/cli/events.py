@@ -10,8 +10,7 @@ from corral.cli import argument, show
 from corral.cli.connect import connect
 
 if TYPE_CHECKING:
-    from corral.client.alerts import EventInfo
-    from corral.client.live import LiveEvent
+    from corral.client.calls.events import EventInfo, LiveEvent
 
 _SHOWN = (
     *("hostname", "name", "task_type", "task_id", "status", "model_name"),

@@ -15,7 +15,7 @@ from corral.errors import CorralError
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.execs import ExecEnd
+    from corral.client.calls.output import ExecEnd
 
 
 def run_beside(
@@ -43,7 +43,7 @@ def run_beside(
 
 
 def _follow(client: Client, task_id: str, command: list[str]) -> ExecEnd:
-    from corral.client.execs import ExecEnd
+    from corral.client.calls.output import ExecEnd
 
     run = client.start_exec(task_id, command)
     try:

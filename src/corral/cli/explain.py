@@ -13,8 +13,8 @@ from corral.cli.connect import connect
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from corral.client.explain import Candidate, Cost, Explanation
-    from corral.client.value import Estimate, Start
+    from corral.client.calls.explain import Candidate, Cost, Explanation
+    from corral.client.values import Estimate, Start
 
 _FEW = 8
 

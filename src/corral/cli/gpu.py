@@ -12,7 +12,7 @@ from corral.errors import NotFound
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.value import WorkerInfo
+    from corral.client.values import WorkerInfo
 
 app = typer.Typer(no_args_is_help=True, help="List GPUs, or lift a quarantine.")
 _COLUMNS = (

@@ -13,7 +13,7 @@ from corral.cli.run import follow
 from corral.cli.wait import await_all
 
 if TYPE_CHECKING:
-    from corral.client.service_value import JobStatus
+    from corral.client.job_values import JobStatus
 
 app = typer.Typer(no_args_is_help=True, help="Submit jobs, look at them, wait.")
 JobArgument = Annotated[str, typer.Argument(metavar="ID", help="The job.")]

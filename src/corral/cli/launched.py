@@ -60,7 +60,7 @@ def own_token(url: str, homes: list[Path]) -> str:
     """
     from corral import settings
     from corral.client import Client
-    from corral.client.persistence import Patience
+    from corral.client.http.retry import Patience
 
     has_key = settings.load().api_key is not None
 

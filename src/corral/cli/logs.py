@@ -12,7 +12,7 @@ from corral.cli.connect import connect
 
 if TYPE_CHECKING:
     from corral.client import LogLine
-    from corral.client.value import Progress
+    from corral.client.values import Progress
 
 
 def logs(

@@ -15,8 +15,8 @@ from corral.cli.connect import connect
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.metrics import ClusterMetrics, MetricSeries, NodeMetrics
-    from corral.client.value import CacheInfo
+    from corral.client.calls.metrics import ClusterMetrics, MetricSeries, NodeMetrics
+    from corral.client.values import CacheInfo
 
 # From low to high, and last what stands for a gap.
 _BLOCKS, _PLAIN = "▁▂▃▄▅▆▇█·", "_-~:=+*#."

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from corral.client import Client, ClusterStatus
-    from corral.client.alerts import AlertInfo, ClusterHealth
-    from corral.client.value import NodeInfo, WorkerInfo
+    from corral.client.calls.events import AlertInfo, ClusterHealth
+    from corral.client.values import NodeInfo, WorkerInfo
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TypeAlias
 
 from corral.cli.fault import one_line
-from corral.client.bar import bar
+from corral.client.progress import bar
 
 __all__ = ["Say", "bar", "is_live", "share", "spinner"]
 

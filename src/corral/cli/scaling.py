@@ -6,7 +6,7 @@ import typer
 
 from corral.cli import show
 from corral.cli.connect import connect
-from corral.client.scaling import TypeScaling
+from corral.client.calls.workers import TypeScaling
 
 
 def scaling(ctx: typer.Context, as_json: show.JsonFlag = False) -> None:

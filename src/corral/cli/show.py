@@ -19,7 +19,7 @@ from corral.cli.fault import one_line
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from corral.client.value import Value
+    from corral.client.values import Value
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

@@ -14,7 +14,7 @@ from corral.cli.explain import should_need, should_take
 
 if TYPE_CHECKING:
     from corral.client import TaskDetail
-    from corral.client.value import TaskError
+    from corral.client.values import TaskError
 
 
 def task(

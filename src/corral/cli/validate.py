@@ -18,7 +18,7 @@ from corral.errors import CorralError
 
 if TYPE_CHECKING:
     from corral.client import Client, TaskInfo
-    from corral.client.value import NodeInfo, WorkerInfo
+    from corral.client.values import NodeInfo, WorkerInfo
 
 TIMEOUT_S = 30.0
 _LOOK_S = 1.0

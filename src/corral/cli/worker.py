@@ -15,7 +15,7 @@ from corral.errors import Conflict
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.value import WorkerInfo
+    from corral.client.values import WorkerInfo
 
 app = typer.Typer(no_args_is_help=True, help="Launch, list, restart or stop workers.")
 app.command("list")(workers)

@@ -12,7 +12,7 @@ from corral.cli import script, show
 from corral.cli.argument import read_json
 from corral.cli.connect import connect
 from corral.cli.group import takes
-from corral.client.value import WorkerTypeInfo
+from corral.client.values import WorkerTypeInfo
 from corral.errors import NotFound
 
 app = typer.Typer(no_args_is_help=True, help="Name classes to launch workers of.")

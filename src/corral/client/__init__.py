@@ -10,11 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from corral.client.bulk import TaskQuery
-    from corral.client.face import AsyncClient, Client
-    from corral.client.persistence import Patience
-    from corral.client.task import TaskOptions, result_of
-    from corral.client.value import (
+    from corral.client.calls.tasks import TaskOptions, TaskQuery, result_of
+    from corral.client.client import AsyncClient, Client
+    from corral.client.http.retry import Patience
+    from corral.client.values import (
         Batch,
         Bulk,
         ClusterStatus,
@@ -53,14 +52,14 @@ __all__ = [
 ]
 
 
-_VALUES = "corral.client.value"
+_VALUES = "corral.client.values"
 _HOME_OF = {
-    "AsyncClient": "corral.client.face",
-    "Client": "corral.client.face",
-    "Patience": "corral.client.persistence",
-    "TaskOptions": "corral.client.task",
-    "TaskQuery": "corral.client.bulk",
-    "result_of": "corral.client.task",
+    "AsyncClient": "corral.client.client",
+    "Client": "corral.client.client",
+    "Patience": "corral.client.http.retry",
+    "TaskOptions": "corral.client.calls.tasks",
+    "TaskQuery": "corral.client.calls.tasks",
+    "result_of": "corral.client.calls.tasks",
 }
 
 

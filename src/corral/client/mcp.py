@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import msgspec
 
-from corral.client.exchange import Flow, Request
-from corral.client.face import Client
-from corral.client.fault import decode
+from corral.client.client import Client
+from corral.client.http.errors import decode
+from corral.client.http.exchange import Flow, Request
 from corral.errors import BadRequest, CorralError
 
 PATH = "/mcp-server/mcp"

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from corral.client.worker_service import WorkerConnection
+    from corral.client.job_api.worker_service import WorkerConnection
 
 
 class Channel(Protocol):
@@ -262,7 +262,7 @@ class Worker:
             AlreadyRunning: something answers at that address already.
             Unreachable, WorkerError: it did not come up.
         """
-        from corral.client.worker_service import launch_worker
+        from corral.client.job_api.worker_service import launch_worker
 
         return launch_worker(
             cls,
@@ -284,7 +284,7 @@ class Worker:
         cls, url: str, timeout: float = 60.0, api_key: str | None = None
     ) -> WorkerConnection:
         """A connection to a worker that runs; Unreachable when none answers there."""
-        from corral.client.worker_service import connect_worker
+        from corral.client.job_api.worker_service import connect_worker
 
         return connect_worker(url, timeout, api_key)
 

@@ -58,8 +58,8 @@ class FunctionWorker(Worker):
         return _await(output) if isinstance(output, CoroutineType) else output
 
     def _find(self, module: str, name: str) -> Callable[..., Any]:
-        from corral.client.function import Function
-        from corral.client.source import importing
+        from corral.client.functions.function import Function
+        from corral.client.functions.source import importing
 
         self._check_module(module)
         with importing():

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from tests.unit.cli.conftest import Corral
+from tests.unit.client.calls.test_output import leave
 from tests.unit.client.stand_in import StandIn
-from tests.unit.client.test_artifacts import leave
 
 
 def test_files_are_listed_with_what_was_left_out(

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from corral.client.tree import load_tree
 from corral.core.tree import is_tree
+from corral.files.tree import load_tree
 from tests.unit.client.stand_in import Answer, Seen, StandIn, fault
 
 HEAD = "import corral\n\n"

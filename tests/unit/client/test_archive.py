@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral.client import archive
-from corral.client.archive import pack, unpack
 from corral.errors import BadRequest, Conflict, CorralError, InvalidField, TooLarge
+from corral.files import archive
+from corral.files.archive import pack, unpack
 
 
 def write(root: Path, files: dict[str, bytes]) -> Path:

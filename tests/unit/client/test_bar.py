@@ -11,7 +11,7 @@ import pytest
 from tests.unit.cli.test_terminal import Terminal
 
 SCRIPT = """
-from corral.client.bar import bar
+from corral.client.progress import bar
 with bar("counting") as advance:
     for n in range(3):
         advance(n + 1, 3)

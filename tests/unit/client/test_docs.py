@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from corral import errors
-from corral.client.face import Calls
+from corral.client.client import Calls
 
 GUIDE = Path(__file__).parents[3] / "docs" / "client.md"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from corral.client.connection import Connection, Verb
-from corral.client.port import has_port, listen
-from corral.client.relay import BODY_LIMIT, MANAGER, Call, Manager, Relay, Told, told
+from corral.client.job_api.connection import Connection, Verb
 from corral.errors import AlreadyRunning, InvalidField
+from corral.relay.app import BODY_LIMIT, MANAGER, Call, Manager, Relay, Told, told
+from corral.relay.port import has_port, listen
 from tests.acceptance.cluster import free_port
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from corral.client import Client
-from corral.client.tree import Changed, Reader, load_tree, write_file, write_tree
-from corral.client.walk import all_files, open_inside
 from corral.core.tree import CHUNK_BYTES, File, Link, Tree
 from corral.errors import BadRequest, CorralError, InvalidField, TooLarge
+from corral.files.tree import Changed, Reader, load_tree, write_file, write_tree
+from corral.files.walk import all_files, open_inside
 from tests.unit.client.stand_in import Answer, StandIn, fault
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from corral.client.archive import pack, unpack
 from corral.core.tasks.order import OrderItem
 from corral.errors import BadRequest
+from corral.files.archive import pack, unpack
 from corral.worker.assignment import Limits
 from corral.worker.manager_link import Away
 from corral.worker.pool.bundle import FUNCTION_WORKER, STANDARD_WORKER, Bundle

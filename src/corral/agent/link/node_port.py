@@ -11,8 +11,8 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from corral.client import port
-from corral.client.relay import Call, Manager, Relay, Told, problem
+from corral.relay import port
+from corral.relay.app import Call, Manager, Relay, Told, problem
 
 CALLS = (
     "launch_worker",

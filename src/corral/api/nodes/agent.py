@@ -15,7 +15,6 @@ from corral.api.workers.intake import (
     models_word,
     worker_state,
 )
-from corral.client.port import has_port
 from corral.core.access.key import Scope
 from corral.core.nodes.node import Sample
 from corral.core.nodes.peer import Peer
@@ -29,6 +28,7 @@ from corral.manager.cluster.state import NodeLink
 from corral.manager.nodes import heartbeat, offers
 from corral.manager.nodes.master import MACHINE
 from corral.manager.workers.registry import WorkerBeat
+from corral.relay.port import has_port
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]

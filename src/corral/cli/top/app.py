@@ -22,7 +22,7 @@ from corral.errors import CorralError
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.value import TaskInfo
+    from corral.client.values import TaskInfo
 
 _ENDED = ("completed", "failed", "timed_out", "cancelled")
 _PANES = ("tasks", "workers", "nodes", "gpus")

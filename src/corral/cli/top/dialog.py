@@ -18,7 +18,7 @@ from corral.errors import CorralError
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.explain import Explanation
+    from corral.client.calls.explain import Explanation
 
 _TAIL = 500
 

@@ -11,7 +11,7 @@ from corral.cli.top.picture import History, Picture
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from corral.client.value import TaskDetail
+    from corral.client.values import TaskDetail
 
 _TREND = 16
 _BAR = 20

@@ -14,7 +14,7 @@ from corral.errors import NotFound
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.value import NodeInfo, TaskDetail, TaskInfo
+    from corral.client.values import NodeInfo, TaskDetail, TaskInfo
 
 _LISTED = 200
 _ENDED = 50

@@ -13,7 +13,7 @@ from corral.cli.gpu import state_of
 from corral.cli.top.picture import History, Picture, is_gone
 
 if TYPE_CHECKING:
-    from corral.client.value import NodeInfo, TaskInfo, WorkerInfo
+    from corral.client.values import NodeInfo, TaskInfo, WorkerInfo
 
 Line = Sequence[float | None]
 

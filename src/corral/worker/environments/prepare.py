@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from corral.client.archive import unpack
-from corral.client.tree import Get, read_manifest, write_file, write_tree
 from corral.core.tasks.environment import ArchiveEnvironment, GitEnvironment
 from corral.core.tree import File, Tree, is_tree
 from corral.errors import BadRequest, EnvironmentFailed
+from corral.files.archive import unpack
+from corral.files.tree import Get, read_manifest, write_file, write_tree
 from corral.worker.environments import folder as folders
 from corral.worker.environments.cache import Cache, Draft, Entry, key_of
 from corral.worker.environments.git import Repository

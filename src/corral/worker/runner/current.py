@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from corral.client import origin
+from corral.client.http import origin
 from corral.core.tasks.options import Trace
 from corral.worker.base import Context, at_hand
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from pathspec import GitIgnoreSpec
 
-from corral.client.tree import Reader
-from corral.client.walk import all_files, is_within
 from corral.core.tree import File, Tree, fault_of
 from corral.errors import CorralError
+from corral.files.tree import Reader
+from corral.files.walk import all_files, is_within
 from corral.worker.script.files import ARTIFACTS, TaskFiles
 
 MAX_FILES = 10_000

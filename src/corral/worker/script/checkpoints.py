@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from corral.client.tree import Changed, Reader, load_tree, write_file, write_tree
-from corral.client.walk import all_files, link_target
 from corral.core.tree import TREE_FILES, File, Link, Tree, fault_of
 from corral.errors import (
     BadRequest,
@@ -22,6 +20,8 @@ from corral.errors import (
     NotFound,
     TooLarge,
 )
+from corral.files.tree import Changed, Reader, load_tree, write_file, write_tree
+from corral.files.walk import all_files, link_target
 from corral.worker.environments import folder as folders
 from corral.worker.script.files import CHECKPOINT, TaskFiles
 

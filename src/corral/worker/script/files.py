@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from corral.client.exchange import Flow, Request, get, segment
-from corral.client.fault import decode
-from corral.client.payload import encode
-from corral.client.transfer import Chunks, send_tree
+from corral.client.calls.objects import Chunks, send_tree
+from corral.client.http.errors import decode
+from corral.client.http.exchange import Flow, Request, get, segment
+from corral.client.http.payload import encode
 from corral.core.tree import Tree
 from corral.errors import Unavailable
 from corral.worker.script.access import Access
 
 if TYPE_CHECKING:
-    from corral.client.face import Client
+    from corral.client.client import Client
 
 ARTIFACTS, CHECKPOINT = "artifacts", "checkpoint"
 PATIENCE_S = 30.0
@@ -86,8 +86,8 @@ class TaskFiles:
     def _connect(self) -> Client:
         if self._client is None:
             # Most scripts leave nothing, and need no HTTP client.
-            from corral.client.face import Client
-            from corral.client.persistence import Patience
+            from corral.client.client import Client
+            from corral.client.http.retry import Patience
 
             access = self._access
             self._client = Client(

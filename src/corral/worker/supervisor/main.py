@@ -214,8 +214,8 @@ class Supervisor:
         if given.spec.url is None:
             return True
         # Late: most workers have no port, and need none of this.
-        from corral.client.port import has_port
-        from corral.client.relay import Manager
+        from corral.relay.app import Manager
+        from corral.relay.port import has_port
         from corral.worker.supervisor.worker_port import Card, WorkerFace
 
         if not has_port(given.spec.url):

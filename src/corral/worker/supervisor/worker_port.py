@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from corral.client import port
-from corral.client.relay import Call, Manager, Relay, Told, problem, told
+from corral.relay import port
+from corral.relay.app import Call, Manager, Relay, Told, problem, told
 from corral.trust import is_this_machine
 
 # A worker that took over a port may have to wait for its former owner to leave it.

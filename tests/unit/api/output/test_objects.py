@@ -8,9 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.client.exchange import Flow, Response
-from corral.client.fault import as_error
-from corral.client.objects import download, upload
+from corral.client.calls.objects import download, upload
+from corral.client.http.errors import as_error
+from corral.client.http.exchange import Flow, Response
 from corral.errors import CorralError, Forbidden, Unavailable
 from tests.unit.api.world import Caller, World, fault, running, said
 

@@ -1,0 +1,126 @@
+"""The calls about keys of people: make, list, revoke. Only an admin's key may."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from corral.client.http.errors import decode
+from corral.client.http.exchange import Flow, Request, get, segment
+from corral.client.http.payload import encode
+from corral.client.values import Value
+
+
+class KeyInfo(Value, frozen=True, kw_only=True):
+    """A key without its text; tasks submitted with it are `owner`'s.
+
+    `role` is read, submit, operate or admin; `status` valid, expired or revoked.
+    """
+
+    key_id: str
+    name: str
+    owner: str = ""
+    role: str = ""
+    status: str = ""
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+
+class NewKey(KeyInfo, frozen=True, kw_only=True):
+    """`key` is what to show the manager; nobody can ask for it again."""
+
+    key: str
+
+
+class _Keys(msgspec.Struct):
+    keys: list[KeyInfo]
+
+
+def keys() -> Flow[list[KeyInfo]]:
+    """Every key of a person, by name."""
+    response = yield get("/keys")
+    return decode(response, _Keys).keys
+
+
+def create_key(
+    name: str, *, role: str = "submit", ttl_s: float | None = None
+) -> Flow[NewKey]:
+    """Make a key for somebody; its tasks, and its share, go by this name.
+
+    Args:
+        name: Whose it is; free again once the key is revoked.
+        role: read, submit, operate or admin; each may do what those before may.
+        ttl_s: Seconds it is good for; without, until it is revoked.
+    """
+    told = {"name": name, "role": role}
+    body = encode(told if ttl_s is None else told | {"ttl_s": ttl_s})
+    response = yield Request("POST", "/keys", body=body)
+    return decode(response, NewKey)
+
+
+def revoke_key(name: str) -> Flow[KeyInfo]:
+    """End a key, by its name or its id, at once. Raises NotFound."""
+    response = yield Request("DELETE", f"/keys/{segment(name)}")
+    return decode(response, KeyInfo)
+
+
+# The calls about named secrets: set, list, remove. No call gives a value back.
+
+
+class SecretInfo(Value, frozen=True, kw_only=True):
+    """A secret without its value; `job_types` may have it, all when empty."""
+
+    name: str
+    job_types: list[str] = []
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+class _Secrets(msgspec.Struct):
+    secrets: list[SecretInfo]
+
+
+def secrets() -> Flow[list[SecretInfo]]:
+    """Every secret, by name."""
+    response = yield get("/secrets")
+    return decode(response, _Secrets).secrets
+
+
+def set_secret(
+    name: str, value: str, *, job_types: Sequence[str] = ()
+) -> Flow[SecretInfo]:
+    """Keep a value under a name, encrypted; attempts that start later get it.
+
+    Args:
+        name: As variables are named: letters, digits and _.
+        value: What a job finds in its environment.
+        job_types: Whose tasks may have it; without any, all.
+    """
+    body = encode({"name": name, "value": value, "job_types": list(job_types)})
+    response = yield Request("POST", "/secrets", body=body, is_repeatable=True)
+    return decode(response, SecretInfo)
+
+
+def remove_secret(name: str) -> Flow[None]:
+    """Forget a secret; jobs that have it keep it. Raises NotFound."""
+    yield Request("DELETE", f"/secrets/{segment(name)}")
+
+
+# The calls about the dashboard: a link that signs in once, and what was used.
+
+
+class DashboardLink(Value, frozen=True, kw_only=True):
+    """`path`, after the manager's URL, signs in whoever opens it first."""
+
+    path: str
+    expires_in_s: float
+
+
+def dashboard_link() -> Flow[DashboardLink]:
+    """A link to the dashboard for whoever has this client's key."""
+    response = yield Request("POST", "/ui/links")
+    return decode(response, DashboardLink)

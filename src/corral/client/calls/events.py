@@ -1,0 +1,249 @@
+"""The calls about what happened and what is wrong: events, alerts, health."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from corral.client.calls.tasks import POLL_S
+from corral.client.http.errors import decode
+from corral.client.http.exchange import Flow, Items, Request, Stream, get
+from corral.client.http.payload import encode
+from corral.client.values import Value
+
+
+class EventInfo(Value, frozen=True, kw_only=True):
+    """Something that happened; the last three are of alerts alone."""
+
+    event_type: str
+    title: str = ""
+    severity: str = "info"
+    source_node_id: str | None = None
+    description: str = ""
+    data: Any = None
+    task_ids: list[str] = []
+    at: datetime | None = None
+    seq: int = 0
+    acknowledged_at: datetime | None = None
+    acknowledged_by: str | None = None
+    resolved_at: datetime | None = None
+
+
+class EventPage(Value, frozen=True, kw_only=True):
+    """Some events; `next` is the `after` of the page that follows."""
+
+    events: list[EventInfo]
+    next: int | str | None = None
+
+
+class AlertInfo(Value, frozen=True, kw_only=True):
+    """Something that is wrong, or was once `resolved_at` is there."""
+
+    id: int
+    rule: str
+    subject: str
+    severity: str
+    title: str = ""
+    value: float | None = None
+    limit: float | None = None
+    node_id: str | None = None
+    raised_at: datetime | None = None
+    acknowledged_at: datetime | None = None
+    acknowledged_by: str | None = None
+    note: str | None = None
+    resolved_at: datetime | None = None
+
+    @property
+    def status(self) -> str:
+        """open, acknowledged or resolved."""
+        if self.resolved_at is not None:
+            return "resolved"
+        return "acknowledged" if self.acknowledged_at is not None else "open"
+
+
+class HealthReason(Value, frozen=True, kw_only=True):
+    """Why a cluster is not healthy."""
+
+    rule: str
+    severity: str
+    subject: str
+    title: str = ""
+    value: float | None = None
+    limit: float | None = None
+    node_id: str | None = None
+    alert_id: int | None = None
+    is_acknowledged: bool = False
+
+
+class HealthRule(Value, frozen=True, kw_only=True):
+    rule: str
+    looks_at: str = ""
+    severity: str = ""
+    worst: str = ""
+    limit: float | None = None
+    at_once: bool = False
+
+
+class ClusterHealth(Value, frozen=True, kw_only=True):
+    """`status` is healthy, degraded or critical."""
+
+    status: str
+    reasons: list[HealthReason] = []
+    checked_at: datetime | None = None
+    rules: list[HealthRule] = []
+
+
+class _Alerts(msgspec.Struct):
+    alerts: list[AlertInfo]
+
+
+def events(
+    *,
+    after: int | str | None = None,
+    limit: int | None = None,
+    task_id: str | None = None,
+    severity: str | None = None,
+    event_type: str | None = None,
+    node_id: str | None = None,
+    wait_s: float | None = None,
+) -> Flow[EventPage]:
+    """What happened: the newest events, or those after a place.
+
+    `severity` asks for that or worse; `event_type` may name several, with commas.
+    With `wait_s` the answer comes when there is one, or after so many seconds.
+    """
+    response = yield get(
+        "/events",
+        wait_s=wait_s or 0.0,
+        after=after,
+        limit=limit,
+        task_id=task_id,
+        severity=severity,
+        type=event_type,
+        node_id=node_id,
+        wait=wait_s,
+    )
+    return decode(response, EventPage)
+
+
+def follow_events(
+    *,
+    after: int | str | None = None,
+    limit: int | None = None,
+    severity: str | None = None,
+    event_type: str | None = None,
+    node_id: str | None = None,
+) -> Stream[EventInfo]:
+    """Events as they come, without end; first the newest `limit`, or those `after`.
+
+    Each comes once and in order, through lost connections and restarts of the manager.
+    """
+    wait_s = 0.0
+    while True:
+        page = yield from events(
+            after=after,
+            limit=limit,
+            severity=severity,
+            event_type=event_type,
+            node_id=node_id,
+            wait_s=wait_s or None,
+        )
+        if page.events:
+            yield Items(page.events)
+        after, limit, wait_s = page.next, None, POLL_S
+
+
+def alerts(
+    *, is_open: bool = True, severity: str | None = None, limit: int | None = None
+) -> Flow[list[AlertInfo]]:
+    """What is wrong, newest first; without `is_open` also what was.
+
+    `severity` asks for that or worse.
+    """
+    state = "open" if is_open else "all"
+    response = yield get("/alerts", state=state, severity=severity, limit=limit)
+    return decode(response, _Alerts).alerts
+
+
+def acknowledge_alert(alert_id: int, *, note: str | None = None) -> Flow[AlertInfo]:
+    """Say that you look after an alert: nothing more is told of it until it is over.
+
+    Raises:
+        NotFound, Conflict: there is no such alert, or it is over.
+    """
+    response = yield Request(
+        "POST",
+        f"/alerts/{alert_id}/acknowledge",
+        body=encode({"note": note} if note else {}),
+        is_repeatable=True,
+    )
+    return decode(response, AlertInfo)
+
+
+def cluster_health() -> Flow[ClusterHealth]:
+    """How healthy the cluster is, why, and by which rules."""
+    response = yield get("/cluster/health")
+    return decode(response, ClusterHealth)
+
+
+# The call that hears of events as they happen.
+
+RESET = "reset"
+
+
+class LiveEvent(Value, frozen=True, kw_only=True):
+    """Something that happened; docs/events.md says what `data` has for each `event`.
+
+    After an event `reset` some may be missing: what was learned from events is to be
+    loaded anew.
+    """
+
+    event: str
+    timestamp: datetime
+    seq: int
+    data: Any = None
+
+
+class _LivePage(msgspec.Struct):
+    events: list[LiveEvent]
+    next: int
+
+
+def live_events(
+    *,
+    after: int | None = None,
+    event_type: str | None = None,
+    task_id: str | None = None,
+    task_type: str | None = None,
+    node_id: str | None = None,
+    worker_id: str | None = None,
+    label: str | None = None,
+    detail: str | None = None,
+) -> Stream[LiveEvent]:
+    """Everything that happens from now on, without end; or from after a `seq`.
+
+    Each comes once and in order, through lost connections. `event_type` may name
+    several, with commas; a `label` reads `key:value`. With `detail="summary"` changes
+    of tasks come together, as `tasks_changed`.
+    """
+    wait_s = 0.0
+    while True:
+        response = yield get(
+            "/events/live",
+            wait_s=wait_s,
+            after=after,
+            type=event_type,
+            task_id=task_id,
+            task_type=task_type,
+            node_id=node_id,
+            worker_id=worker_id,
+            label=label,
+            detail=detail,
+            wait=wait_s or None,
+        )
+        page = decode(response, _LivePage)
+        if page.events:
+            yield Items(page.events)
+        after, wait_s = page.next, POLL_S

@@ -1,0 +1,423 @@
+"""The calls about models: where they are, and what workers are asked to have.
+
+A worker is named by its id, or by its name where only one is called so.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from corral.client.calls.workers import workers
+from corral.client.http.errors import decode
+from corral.client.http.exchange import Flow, Request, get, segment
+from corral.client.http.payload import encode
+from corral.client.progress import Advance
+from corral.client.values import Value
+from corral.errors import Conflict, InvalidField, WorkerNotFound
+
+_ID = re.compile(r"w-[0-9a-f]{10}")
+
+
+class ModelInfo(Value, frozen=True, kw_only=True):
+    """A model on a worker: loaded, loading, queued or failed; MB and seconds.
+
+    A load there should take `estimated_load_time`, by `loads` that were seen.
+    """
+
+    name: str
+    status: str
+    memory_usage: float | None = None
+    load_time: float | None = None
+    last_used: datetime | None = None
+    pinned: bool = False
+    estimated_load_time: float | None = None
+    loads: int = 0
+
+
+class WorkerModels(Value, frozen=True, kw_only=True):
+    """What a worker has in memory or is to have; `memory` is its room for models."""
+
+    worker_id: str
+    worker_name: str = ""
+    node_id: str = ""
+    memory: float | None = None
+    memory_usage: float = 0.0
+    models: list[ModelInfo] = []
+
+
+class ModelAssignment(Value, frozen=True, kw_only=True):
+    worker_id: str
+    status: str
+    estimated_time: float | None = None
+
+
+class _HeldModels(msgspec.Struct):
+    assignments: list[WorkerModels]
+
+
+class _Named(msgspec.Struct):
+    id: str
+
+
+class _Names(msgspec.Struct):
+    data: list[_Named]
+
+
+class _Assigned(msgspec.Struct):
+    assignments: list[ModelAssignment]
+
+
+class _Unloaded(msgspec.Struct):
+    affected_workers: list[str]
+
+
+def models() -> Flow[list[WorkerModels]]:
+    """Which worker has which models in memory, or is to have them."""
+    response = yield get("/models/assignments")
+    return decode(response, _HeldModels).assignments
+
+
+def model_names() -> Flow[list[str]]:
+    """Models that can be asked for: of the catalogue, and those workers know of."""
+    response = yield get("/v1/models")
+    return [named.id for named in decode(response, _Names).data]
+
+
+def assign_model(
+    model: str,
+    workers: Sequence[str],
+    *,
+    preload: bool = True,
+    pin: bool | None = None,
+    priority: int | str = 0,
+) -> Flow[list[ModelAssignment]]:
+    """Load a model on workers, have them keep it (`pin`), or no longer (`pin=False`).
+
+    Returns at once; `models()` shows when it is loaded.
+
+    Raises:
+        WorkerNotFound: one of them is unknown.
+        Conflict: it is too large for one of them.
+    """
+    body = {
+        "model_name": model,
+        "worker_ids": (yield from _ids(workers)),
+        "preload": preload,
+        "priority": priority,
+        "pin": pin,
+    }
+    request = Request("POST", "/models/assign", body=encode(body), is_repeatable=True)
+    response = yield request
+    return decode(response, _Assigned).assignments
+
+
+def unload_model(
+    model: str, workers: Sequence[str] = (), *, force: bool = False
+) -> Flow[list[str]]:
+    """Have workers drop a model, all that have it when none is named; their ids.
+
+    Raises:
+        Conflict: it is pinned, and `force` was not said.
+    """
+    body = {
+        "model_name": model,
+        "worker_ids": (yield from _ids(workers)),
+        "force": force,
+    }
+    request = Request("POST", "/models/unload", body=encode(body), is_repeatable=True)
+    response = yield request
+    return decode(response, _Unloaded).affected_workers
+
+
+def _ids(names: Sequence[str]) -> Flow[list[str]]:
+    if all(_ID.fullmatch(name) for name in names):
+        return list(names)
+    known = yield from workers()
+    found = []
+    for name in names:
+        mine = [w.worker_id for w in known if name in (w.worker_id, w.name)]
+        if not mine:
+            raise WorkerNotFound(f"no worker {name!r}", worker_id=name)
+        if len(mine) > 1:
+            ids = ", ".join(mine)
+            raise Conflict(f"several workers are called {name!r}: use an id ({ids})")
+        found += mine
+    return found
+
+
+# The calls about the catalogue of models: add, look, have nodes fetch, forget.
+
+
+class ModelFileInfo(Value, frozen=True, kw_only=True):
+    name: str
+    size: int
+    sha256: str
+
+
+class ModelMeasure(Value, frozen=True, kw_only=True):
+    """What loads on such a device, in this precision, came to: MB and seconds.
+
+    `batch_memory_mb` is what batches took beside it, by their number of calls.
+    """
+
+    device: str
+    precision: str
+    memory_mb: float | None = None
+    load_time: float | None = None
+    loads: int = 0
+    batch_memory_mb: dict[str, float] = {}
+
+
+class ModelPlace(Value, frozen=True, kw_only=True):
+    """A model in a worker's memory; `layers` are counted by device."""
+
+    worker_id: str
+    device: str | None = None
+    precision: str | None = None
+    memory_mb: float | None = None
+    layers: dict[str, int] = {}
+
+
+class CatalogueInfo(Value, frozen=True, kw_only=True):
+    """A model of the catalogue: reading, ready, or failed with `error`.
+
+    `files` are told by `catalogue_model` alone; `workers` have it in memory, `placed`
+    says how.
+    """
+
+    name: str
+    type: str = "other"
+    source: str = ""
+    revision: str = ""
+    status: str = ""
+    error: str | None = None
+    size_bytes: int = 0
+    memory_mb: float | None = None
+    dtype: str | None = None
+    trust_remote_code: bool = False
+    tags: list[str] = []
+    usage_count: int = 0
+    loads: int = 0
+    last_used: datetime | None = None
+    created_at: datetime | None = None
+    workers: list[str] = []
+    measures: list[ModelMeasure] = []
+    files: list[ModelFileInfo] = []
+    read_bytes: int | None = None
+    total_bytes: int | None = None
+    placed: list[ModelPlace] = []
+
+
+class ModelPull(Value, frozen=True, kw_only=True):
+    """The task that brings a model to a node; its progress is the fetch's."""
+
+    node_id: str
+    worker_id: str
+    task_id: str
+
+
+class _CataloguePage(msgspec.Struct):
+    models: list[CatalogueInfo]
+    total: int
+
+
+class _Pulled(msgspec.Struct):
+    pulls: list[ModelPull]
+
+
+_PAGE = 1000
+
+
+def catalogue(
+    *, model_type: str | None = None, tag: str | None = None, search: str | None = None
+) -> Flow[list[CatalogueInfo]]:
+    """The models of the catalogue, by name."""
+    found: list[CatalogueInfo] = []
+    while True:
+        query: dict[str, Any] = {"type": model_type, "tag": tag, "search": search}
+        response = yield get("/models", limit=_PAGE, offset=len(found), **query)
+        page = decode(response, _CataloguePage)
+        found += page.models
+        if not page.models or len(found) >= page.total:
+            return found
+
+
+def catalogue_model(name: str) -> Flow[CatalogueInfo]:
+    """A model of the catalogue with its files.
+
+    Raises:
+        NotFound: there is none of that name.
+    """
+    response = yield get(f"/models/{segment(name)}")
+    return decode(response, CatalogueInfo)
+
+
+def add_model(
+    name: str,
+    source: str,
+    *,
+    model_type: str = "other",
+    revision: str = "",
+    dtype: str | None = None,
+    memory_mb: float | None = None,
+    tags: Sequence[str] = (),
+    trust_remote_code: bool = False,
+) -> Flow[CatalogueInfo]:
+    """Add a model, or have its source read anew; returns while that goes on.
+
+    Args:
+        name: What tasks call it.
+        source: `hf:owner/name`, `s3://bucket/prefix`, `model-manager`, or a folder of
+            the manager's machine.
+        model_type: What it does: llm, embedding, classifier, vision, tts, diffusion or
+            other.
+        revision: A branch, tag or commit of a hub's model.
+        dtype: The precision it is loaded in, where not the device's usual one.
+        memory_mb: GPU memory it takes, until that was measured.
+        tags: Words to find it by.
+        trust_remote_code: Code beside the weights may run in workers (admin keys).
+    """
+    told = {
+        "name": name,
+        "source": source,
+        "type": model_type,
+        "revision": revision,
+        "dtype": dtype,
+        "memory_mb": memory_mb,
+        "tags": list(tags),
+        "trust_remote_code": trust_remote_code,
+    }
+    return (yield from _add(told))
+
+
+def upload_model(
+    name: str,
+    folder: str | os.PathLike[str],
+    *,
+    model_type: str = "other",
+    dtype: str | None = None,
+    memory_mb: float | None = None,
+    tags: Sequence[str] = (),
+    trust_remote_code: bool = False,
+    on_progress: Advance | None = None,
+) -> Flow[CatalogueInfo]:
+    """Add a model from a folder of this machine; the manager's store keeps its files.
+
+    What is there already is not sent again. `on_progress` gets bytes done, of how many.
+
+    Raises:
+        InvalidField: the folder cannot be read, or has no files.
+    """
+    # Callers who send no folder need not pay for what reads one.
+    from corral.client.calls.objects import send_tree
+    from corral.core.models.architecture import CONFIG, UNKNOWN, type_of_files
+    from corral.core.tree import Tree
+    from corral.files.tree import Reader
+    from corral.files.walk import all_files
+
+    reader = Reader(Path(folder))
+    try:
+        found = sorted(all_files(Path(folder), lambda name: None))
+        shown = [n for n in found if not any(p[0] == "." for p in n.split("/"))]
+        files = [reader.file(path) for path in shown]
+        if model_type == UNKNOWN:
+            config = Path(folder, CONFIG)
+            told_of = config.read_bytes() if config.is_file() else None
+            model_type = type_of_files(shown, told_of)
+    except OSError as error:
+        reason = error.strerror or "unreadable"
+        raise InvalidField(f"cannot read {folder}: {reason}", field="folder") from error
+    if not files:
+        raise InvalidField(f"{folder} has no files", field="folder")
+    yield from send_tree(Tree(tuple(files)), reader, on_progress)
+    rows = [
+        {"name": f.name, "size": f.size, "sha256": f.digest, "parts": list(f.parts)}
+        for f in files
+    ]
+    told = {
+        "name": name,
+        "source": "upload",
+        "type": model_type,
+        "dtype": dtype,
+        "memory_mb": memory_mb,
+        "tags": list(tags),
+        "trust_remote_code": trust_remote_code,
+        "files": rows,
+    }
+    return (yield from _add(told))
+
+
+def _add(told: dict[str, Any]) -> Flow[CatalogueInfo]:
+    body = encode(told)
+    response = yield Request("POST", "/models", body=body, is_repeatable=True)
+    return decode(response, CatalogueInfo)
+
+
+def remove_model(name: str) -> Flow[None]:
+    """Take a model out of the catalogue; what nodes have of it stays for now."""
+    yield Request("DELETE", f"/models/{segment(name)}", is_repeatable=True)
+
+
+def pull_model(name: str, nodes: Sequence[str] = ()) -> Flow[list[ModelPull]]:
+    """Have nodes fetch a model's files, all that have workers when none is named.
+
+    Returns at once; each node's task tells how far it is.
+
+    Raises:
+        Conflict: there is no worker to do it.
+    """
+    body = encode({"node_ids": list(nodes)})
+    response = yield Request("POST", f"/models/{segment(name)}/pull", body=body)
+    return decode(response, _Pulled).pulls
+
+
+# The call that has models move to workers where they are worth more.
+
+
+class RebalanceOperation(Value, frozen=True, kw_only=True):
+    """A model that moves (`model_migration`) or is copied (`model_copy`); seconds."""
+
+    type: str
+    from_worker: str
+    to_worker: str
+    model: str
+    saves_s: float = 0.0
+    costs_s: float = 0.0
+
+
+class RebalanceInfo(Value, frozen=True, kw_only=True):
+    """What moves; `status` is initiated, dry_run or balanced (there is nothing)."""
+
+    rebalance_id: str
+    status: str
+    message: str = ""
+    strategy: str = ""
+    estimated_duration: float = 0.0
+    affected_workers: list[str] = []
+    operations: list[RebalanceOperation] = []
+
+
+def rebalance(
+    *,
+    strategy: str = "memory_optimized",
+    force: bool = False,
+    dry_run: bool = False,
+) -> Flow[RebalanceInfo]:
+    """Have models go to workers where they are worth more; returns at once.
+
+    `strategy` is memory_optimized or load_balanced. Workers that are busy are left
+    alone without `force`; a `dry_run` only says what would move.
+
+    Raises:
+        Conflict: the last one is not through.
+    """
+    body = {"strategy": strategy, "force": force, "dry_run": dry_run}
+    response = yield Request("POST", "/cluster/rebalance", body=encode(body))
+    return decode(response, RebalanceInfo)

@@ -1,0 +1,1 @@
+"""How a call gets to the manager and back."""

@@ -1,0 +1,1 @@
+"""ClusterManager, Node and workers as Python code holds them."""

@@ -1,0 +1,245 @@
+"""Starts managers, nodes and workers, and finds the keys to talk to them with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from corral.client.client import Client
+from corral.client.http.retry import Patience
+from corral.client.http.target import Target, find_target
+from corral.client.job_api.process import Process, start
+from corral.errors import (
+    AlreadyRunning,
+    CorralError,
+    InvalidField,
+    Unreachable,
+    WorkerError,
+)
+from corral.relay.app import MANAGER
+from corral.relay.port import has_port
+from corral.trust import is_this_machine
+
+_LOOK_S = 0.1
+_managers: list[Process] = []
+"""What this process launched; the last that runs is the one nobody has to name."""
+
+
+def address(url: str | None, host: str, port: int) -> str:
+    """Where a service is to be: `url`, else host and port.
+
+    Raises:
+        AlreadyRunning: something answers there already.
+        InvalidField: it is not http://host:port.
+    """
+    wanted = (url or f"http://{host}:{port}").rstrip("/")
+    if not has_port(wanted):
+        raise InvalidField(f"{wanted!r} does not read http://host:port", field="url")
+    if _is_taken(*_place(wanted)):
+        text = f"something answers at {wanted} already"
+        raise AlreadyRunning(text, status=400)
+    return wanted
+
+
+def _is_taken(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 1.0):
+        return True
+    return False
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def launch_manager(where: str) -> Process:
+    """`corral up` without an agent, in a data folder of this port's own."""
+    from corral.settings import load
+
+    place, settings = urlsplit(where), load()
+    port = place.port or settings.port
+    home = settings.home if port == settings.port else settings.home / f"port-{port}"
+    command = ["up", "--no-agent", "--home", str(home)]
+    command += ["--host", str(place.hostname), "--port", str(port)]
+    log = home / "launch.log"
+    running = start(command, log)
+
+    def is_ready() -> bool:
+        return (home / "admin.key").exists() and _answers(where)
+
+    connect = partial(Client, where, home=home)
+    _managers.append(Process(where, log, is_ready, connect, running))
+    return _managers[-1]
+
+
+def launch_node(
+    cluster_url: str | None, url: str, api_key: str | None, ports: Sequence[int]
+) -> Process:
+    """`corral join` without workers, answering under its URL."""
+    target = manager_target(cluster_url, api_key)
+    label = _label("node", url)
+    more = ["--url", url, "--no-worker"]
+    if ports:
+        more += ["--label", f"worker_ports={','.join(map(str, ports))}"]
+    with client_of(target) as client:
+        token = client.join_token(uses=1).token
+    running, log = _join(target, label, more, token)
+
+    def is_ready() -> bool:
+        with client_of(target) as client:
+            nodes = client.nodes()
+        is_up = any(n.hostname == label and n.status == "online" for n in nodes)
+        return is_up and _is_taken(*_place(url))
+
+    return Process(url, log, is_ready, partial(client_at, url, target), running)
+
+
+def launch_worker(
+    spec: Mapping[str, Any],
+    cluster_url: str | None,
+    api_key: str | None,
+    paths: Sequence[str],
+) -> tuple[Process, bool]:
+    """A node with this one worker, and whether its manager is there yet.
+
+    Without a manager the process waits for one, and for its key.
+    """
+    target = manager_target(cluster_url, api_key)
+    url = str(spec["url"])
+    more = ["--given", json.dumps(spec), "--label", "for_worker=true"]
+    token = _token(target)
+    if token is None:
+        more += _key_homes(target.url)
+    extra = {"PYTHONPATH": os.pathsep.join(paths)} if paths else {}
+    running, log = _join(target, _label("worker", url), more, token, extra)
+    ready = partial(_is_worker_ready, url, cluster_url, api_key)
+    connect = partial(_worker_client, url, cluster_url, api_key)
+    return Process(url, log, ready, connect, running), token is not None
+
+
+def _token(target: Target) -> str | None:
+    quick = Patience(0.0, 0.0)
+    key, ca_file = target.api_key or "", target.ca_file
+    try:
+        with Client(target.url, key, ca_file=ca_file, patience=quick) as client:
+            return client.join_token(uses=1).token
+    except Unreachable:
+        return None
+
+
+def _is_worker_ready(url: str, cluster_url: str | None, api_key: str | None) -> bool:
+    from corral.client.job_api.service import ClusterConnection
+
+    target = manager_target(cluster_url, api_key)
+    with client_of(target) as client:
+        found = ClusterConnection(target.url, client)
+        seen = found.get_worker_status_by_url(worker_url=url)
+        if seen.status == "error":
+            raise WorkerError(f"{url}: {client.worker(seen.worker_id).error}")
+    return seen.status in ("idle", "running")
+
+
+def _worker_client(url: str, cluster_url: str | None, api_key: str | None) -> Client:
+    return client_at(url, manager_target(cluster_url, api_key))
+
+
+def manager_target(url: str | None, api_key: str | None) -> Target:
+    """The manager to belong to, with the key of the one launched on that port."""
+    from corral.settings import load
+
+    ours = [process.url for process in _managers if not process.is_over]
+    if url is None and ours:
+        url = ours[-1]
+    port = urlsplit(url).port if url else None
+    home = load().home / f"port-{port}"
+    return find_target(url, api_key, home if (home / "admin.key").exists() else None)
+
+
+def client_of(target: Target) -> Client:
+    return Client(target.url, target.api_key or "", ca_file=target.ca_file)
+
+
+def client_at(url: str, target: Target) -> Client:
+    """A client for a node's or worker's own port, with the key of its manager."""
+    return Client(url, target.api_key or "")
+
+
+def _place(url: str) -> tuple[str, int]:
+    parts = urlsplit(url)
+    return parts.hostname or "", parts.port or 0
+
+
+def _label(kind: str, url: str) -> str:
+    host, port = _place(url)
+    return f"{kind}-{host}-{port}"
+
+
+def _key_homes(url: str) -> list[str]:
+    from corral.settings import load
+
+    home = load().home
+    homes = (home / f"port-{urlsplit(url).port}", home)
+    return [part for path in homes for part in ("--key-home", str(path))]
+
+
+def _join(
+    target: Target,
+    label: str,
+    more: Sequence[str],
+    token: str | None,
+    extra: Mapping[str, str] | None = None,
+) -> tuple[subprocess.Popen[bytes], Path]:
+    from corral.settings import load
+
+    home = load().home / "nodes" / label
+    command = ["join", target.url, "--name", label, "--home", str(home), *more]
+    if target.ca_file:
+        command += ["--ca-file", target.ca_file]
+    given = {"CORRAL_JOIN_TOKEN": token} if token else {}
+    if not token and target.api_key:
+        given = {"CORRAL_API_KEY": target.api_key}
+    log = home / "launch.log"
+    return start(command, log, {**given, **(extra or {})}), log
+
+
+def _answers(where: str) -> bool:
+    with Client(where, "", patience=Patience(0.0, 0.0)) as client:
+        try:
+            client.health()
+        except CorralError:
+            return False
+        return True
+
+
+def find_service(url: str, api_key: str | None, timeout_s: float) -> Client:
+    """A client for a node or worker that runs, with a key it takes.
+
+    On this machine the port itself says who its manager is, and the key of that one
+    is looked for; elsewhere only a key that was given is shown.
+    """
+    patience = Patience(timeout_s, timeout_s)
+    if api_key is None and is_this_machine(url):
+        with contextlib.suppress(httpx.HTTPError):
+            told = httpx.get(f"{url.rstrip('/')}/health", trust_env=False)
+            if manager := told.headers.get(MANAGER):
+                api_key = manager_target(manager, None).api_key
+    return Client(url, api_key, patience=patience)
+
+
+def await_end(url: str, timeout_s: float) -> None:
+    """Return when nothing answers at a URL any more, or the time is over."""
+    ends = time.monotonic() + timeout_s
+    while _is_taken(*_place(url)) and time.monotonic() < ends:
+        time.sleep(_LOOK_S)

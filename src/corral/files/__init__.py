@@ -1,0 +1,1 @@
+"""Folders by content: read, walked, packed."""

@@ -1,0 +1,1 @@
+"""The ports of nodes and workers."""
