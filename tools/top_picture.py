@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from corral.cli.top.app import Top
 from corral.cli.top.picture import Picture, read
+from corral.cli.top.screen import Top
 from corral.client import Client, Patience
 from tests.unit.cli import top_cluster
 from tests.unit.client.stand_in import serve

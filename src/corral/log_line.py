@@ -1,8 +1,9 @@
 """What a log line is made of, in every process: its fields, and no secrets.
 
 `bound` holds what all lines of a context say, such as the request they are about.
-The processes with much to say put lines together with structlog (`cli/log.py`); a
-worker's supervisor, which must start at once, does it here with the same fields.
+The processes with much to say put lines together with structlog
+(`cli/terminal/log.py`); a worker's supervisor, which must start at once, does it here
+with the same fields.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from zeroconf import IPVersion, ServiceInfo, Zeroconf
 
-from corral.cli.discovery import SERVICE
+from corral.cli.serve.discovery import SERVICE
 from tests.acceptance.cluster import (
     CORRAL,
     Agent,

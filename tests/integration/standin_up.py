@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from corral.cli import fault
-from corral.cli.cluster import run_cluster
-from corral.cli.options import Options
+from corral.cli.terminal import errors
+from corral.cli.up.options import Options
+from corral.cli.up.sequence import run_cluster
 from corral.errors import CorralError
 
 HERE = Path(__file__).parent
@@ -27,7 +27,7 @@ def main(home: str, port: str, *words: str) -> int:
     try:
         return run_cluster(options)
     except CorralError as error:
-        return fault.report(error)
+        return errors.report(error)
 
 
 if __name__ == "__main__":

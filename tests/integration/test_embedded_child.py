@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from corral.cli.address import require_free, url_of
-from corral.cli.child import Child, Plan, describe
-from corral.cli.local import LocalManager
-from corral.cli.supervise import Tail, plain
+from corral.cli.up.address import require_free, url_of
+from corral.cli.up.child import Child, Plan, describe
+from corral.cli.up.manager_api import LocalManager
+from corral.cli.up.supervise import Tail, plain
 from corral.embedded.process import Command
 from corral.errors import EmbeddedError, SettingsError
 from corral.process.log_file import rotate

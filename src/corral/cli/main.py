@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from corral.cli import fault
-from corral.cli.connect import Reach
 from corral.cli.lazy import Entry, LazyGroup
+from corral.cli.options.connect import Reach
+from corral.cli.terminal import errors
 from corral.errors import CorralError
 
 _CLUSTER, _WORK, _MORE = "The cluster", "Work", "More"
@@ -24,102 +24,160 @@ class Root(LazyGroup):
     """The `corral` command itself."""
 
     table = {
-        "up": Entry("corral.cli.up:up", "Start a cluster on this machine.", _CLUSTER),
-        "down": Entry("corral.cli.down:down", "Stop it.", _CLUSTER),
-        "join": Entry(
-            "corral.cli.join:join", "Make this machine a node of a cluster.", _CLUSTER
+        "up": Entry(
+            "corral.cli.up.command:up", "Start a cluster on this machine.", _CLUSTER
         ),
-        "status": Entry("corral.cli.status:status", "How the cluster does.", _CLUSTER),
+        "down": Entry("corral.cli.up.down:down", "Stop it.", _CLUSTER),
+        "join": Entry(
+            "corral.cli.nodes.join:join",
+            "Make this machine a node of a cluster.",
+            _CLUSTER,
+        ),
+        "status": Entry(
+            "corral.cli.cluster.status:status", "How the cluster does.", _CLUSTER
+        ),
         "top": Entry("corral.cli.top.command:top", "The same, live.", _CLUSTER),
         "dashboard": Entry(
-            "corral.cli.dashboard:dashboard", "Open the web pages.", _CLUSTER
+            "corral.cli.cluster.dashboard:dashboard", "Open the web pages.", _CLUSTER
         ),
-        "doctor": Entry("corral.cli.doctor:doctor", "Say what to fix.", _CLUSTER),
+        "doctor": Entry(
+            "corral.cli.cluster.doctor:doctor", "Say what to fix.", _CLUSTER
+        ),
         "validate": Entry(
-            "corral.cli.validate:validate", "Try every worker.", _CLUSTER
+            "corral.cli.cluster.validate:validate", "Try every worker.", _CLUSTER
         ),
-        "alerts": Entry("corral.cli.alerts:app", "What is wrong.", _CLUSTER),
-        "events": Entry("corral.cli.events:events", "What happened.", _CLUSTER),
-        "nodes": Entry("corral.cli.nodes:nodes", "List machines.", _CLUSTER),
+        "alerts": Entry(
+            "corral.cli.cluster.events:alerts_app", "What is wrong.", _CLUSTER
+        ),
+        "events": Entry("corral.cli.cluster.events:events", "What happened.", _CLUSTER),
+        "nodes": Entry("corral.cli.nodes.list:nodes", "List machines.", _CLUSTER),
         "cordon": Entry(
-            "corral.cli.cordon:cordon", "Give a node nothing new.", _CLUSTER
+            "corral.cli.nodes.hold:cordon", "Give a node nothing new.", _CLUSTER
         ),
-        "drain": Entry("corral.cli.cordon:drain", "Empty a node.", _CLUSTER),
-        "uncordon": Entry("corral.cli.cordon:uncordon", "Open it again.", _CLUSTER),
-        "label": Entry("corral.cli.label:label", "Set labels of a node.", _CLUSTER),
-        "taint": Entry("corral.cli.label:taint", "Keep tasks off a node.", _CLUSTER),
-        "window": Entry("corral.cli.window:app", "Plan maintenance.", _CLUSTER),
-        "leave": Entry("corral.cli.leave:leave", "Be a node no more.", _CLUSTER),
-        "gpu": Entry("corral.cli.gpu:app", "List GPUs, lift a quarantine.", _CLUSTER),
+        "drain": Entry("corral.cli.nodes.hold:drain", "Empty a node.", _CLUSTER),
+        "uncordon": Entry("corral.cli.nodes.hold:uncordon", "Open it again.", _CLUSTER),
+        "label": Entry(
+            "corral.cli.nodes.hold:label", "Set labels of a node.", _CLUSTER
+        ),
+        "taint": Entry(
+            "corral.cli.nodes.hold:taint", "Keep tasks off a node.", _CLUSTER
+        ),
+        "window": Entry(
+            "corral.cli.nodes.hold:window_app", "Plan maintenance.", _CLUSTER
+        ),
+        "leave": Entry("corral.cli.nodes.leave:leave", "Be a node no more.", _CLUSTER),
+        "gpu": Entry(
+            "corral.cli.nodes.list:gpu_app", "List GPUs, lift a quarantine.", _CLUSTER
+        ),
         "metrics": Entry(
-            "corral.cli.metrics:metrics", "Figures over time, as plots.", _CLUSTER
+            "corral.cli.cluster.metrics:metrics",
+            "Figures over time, as plots.",
+            _CLUSTER,
         ),
-        "workers": Entry("corral.cli.workers:workers", "List workers.", _CLUSTER),
+        "workers": Entry(
+            "corral.cli.workers.manage:workers", "List workers.", _CLUSTER
+        ),
         "worker": Entry(
-            "corral.cli.worker:app", "Launch, restart or stop workers.", _CLUSTER
+            "corral.cli.workers.manage:app",
+            "Launch, restart or stop workers.",
+            _CLUSTER,
         ),
         "breaker": Entry(
-            "corral.cli.breaker:app", "Workers that keep failing.", _CLUSTER
+            "corral.cli.nodes.list:breaker_app",
+            "Workers that keep failing.",
+            _CLUSTER,
         ),
         "models": Entry(
-            "corral.cli.models:app", "Add, fetch, load, pin, list models.", _CLUSTER
+            "corral.cli.models.models:app",
+            "Add, fetch, load, pin, list models.",
+            _CLUSTER,
         ),
-        "model": Entry("corral.cli.models:app", "The same.", is_hidden=True),
+        "model": Entry("corral.cli.models.models:app", "The same.", is_hidden=True),
         "rebalance": Entry(
-            "corral.cli.rebalance:rebalance", "Spread models better.", _CLUSTER
+            "corral.cli.models.rebalance:rebalance", "Spread models better.", _CLUSTER
         ),
-        "run": Entry("corral.cli.run:run", "Run a task, print its result.", _WORK),
-        "generate": Entry("corral.cli.generate:generate", "Have a model write.", _WORK),
-        "chat": Entry("corral.cli.chat:chat", "Talk with a model.", _WORK),
-        "embed": Entry("corral.cli.embed:embed", "Texts as vectors.", _WORK),
-        "submit": Entry("corral.cli.submit:submit", "Submit one or many tasks.", _WORK),
-        "tasks": Entry("corral.cli.tasks:tasks", "List tasks.", _WORK),
-        "task": Entry("corral.cli.task:task", "Show all about one task.", _WORK),
-        "explain": Entry("corral.cli.explain:explain", "Say why a task waits.", _WORK),
-        "logs": Entry("corral.cli.logs:logs", "Show what a task printed.", _WORK),
+        "run": Entry(
+            "corral.cli.tasks.run:run", "Run a task, print its result.", _WORK
+        ),
+        "generate": Entry(
+            "corral.cli.models.generate:generate", "Have a model write.", _WORK
+        ),
+        "chat": Entry("corral.cli.models.chat:chat", "Talk with a model.", _WORK),
+        "embed": Entry("corral.cli.models.generate:embed", "Texts as vectors.", _WORK),
+        "submit": Entry(
+            "corral.cli.tasks.submit:submit", "Submit one or many tasks.", _WORK
+        ),
+        "tasks": Entry("corral.cli.tasks.list:tasks", "List tasks.", _WORK),
+        "task": Entry("corral.cli.tasks.list:task", "Show all about one task.", _WORK),
+        "explain": Entry(
+            "corral.cli.tasks.explain:explain", "Say why a task waits.", _WORK
+        ),
+        "logs": Entry("corral.cli.tasks.logs:logs", "Show what a task printed.", _WORK),
         "artifacts": Entry(
-            "corral.cli.artifacts:app", "List and fetch files of tasks.", _WORK
+            "corral.cli.tasks.logs:artifacts_app",
+            "List and fetch files of tasks.",
+            _WORK,
         ),
         "profile": Entry(
-            "corral.cli.profile:profile", "See what a task spends time on.", _WORK
+            "corral.cli.tasks.profile:profile", "See what a task spends time on.", _WORK
         ),
-        "wait": Entry("corral.cli.wait:wait", "Wait until tasks have ended.", _WORK),
+        "wait": Entry(
+            "corral.cli.tasks.act:wait", "Wait until tasks have ended.", _WORK
+        ),
         "exec": Entry(
-            "corral.cli.exec:run_beside", "Run a command beside a script.", _WORK
+            "corral.cli.tasks.exec:run_beside", "Run a command beside a script.", _WORK
         ),
-        "cancel": Entry("corral.cli.cancel:cancel", "Stop tasks.", _WORK),
-        "requeue": Entry("corral.cli.requeue:requeue", "Run ended tasks again.", _WORK),
-        "dlq": Entry("corral.cli.dlq:app", "Tasks that failed for good.", _WORK),
+        "cancel": Entry("corral.cli.tasks.act:cancel", "Stop tasks.", _WORK),
+        "requeue": Entry(
+            "corral.cli.tasks.act:requeue", "Run ended tasks again.", _WORK
+        ),
+        "dlq": Entry("corral.cli.tasks.dlq:app", "Tasks that failed for good.", _WORK),
         "schedule": Entry(
-            "corral.cli.schedule:app", "Submit tasks by the clock.", _WORK
+            "corral.cli.tasks.schedule:app", "Submit tasks by the clock.", _WORK
         ),
-        "job": Entry("corral.cli.job:app", "Tasks, as the job API has them.", _WORK),
-        "job-type": Entry("corral.cli.job_type:app", "Kinds of work.", _MORE),
-        "share": Entry("corral.cli.share:app", "Who may have how much.", _MORE),
+        "job": Entry(
+            "corral.cli.tasks.job:app", "Tasks, as the job API has them.", _WORK
+        ),
+        "job-type": Entry("corral.cli.admin.job_types:app", "Kinds of work.", _MORE),
+        "share": Entry("corral.cli.admin.shares:app", "Who may have how much.", _MORE),
         "worker-type": Entry(
-            "corral.cli.worker_type:app", "Name classes to launch.", _MORE
+            "corral.cli.workers.types:app", "Name classes to launch.", _MORE
         ),
-        "scaling": Entry("corral.cli.scaling:scaling", "Workers by demand.", _MORE),
-        "secret": Entry("corral.cli.secret:app", "Values for jobs, encrypted.", _MORE),
-        "route": Entry("corral.cli.route:app", "Forward to HTTP services.", _MORE),
+        "scaling": Entry(
+            "corral.cli.workers.types:scaling", "Workers by demand.", _MORE
+        ),
+        "secret": Entry(
+            "corral.cli.admin.secrets:app", "Values for jobs, encrypted.", _MORE
+        ),
+        "route": Entry(
+            "corral.cli.admin.routes:app", "Forward to HTTP services.", _MORE
+        ),
         "ingress": Entry(
-            "corral.cli.ingress:ingress", "Take tasks of plain Celery clients.", _MORE
+            "corral.cli.serve.ingress:ingress",
+            "Take tasks of plain Celery clients.",
+            _MORE,
         ),
-        "mcp": Entry("corral.cli.mcp:mcp", "Tools for a coding agent.", _MORE),
-        "key": Entry("corral.cli.key:app", "Keys for people.", _MORE),
-        "token": Entry("corral.cli.token:app", "Make join tokens for nodes.", _MORE),
+        "mcp": Entry("corral.cli.admin.mcp:mcp", "Tools for a coding agent.", _MORE),
+        "key": Entry("corral.cli.admin.keys:key_app", "Keys for people.", _MORE),
+        "token": Entry(
+            "corral.cli.admin.keys:token_app", "Make join tokens for nodes.", _MORE
+        ),
         "record": Entry(
-            "corral.cli.record:record", "Write down what was decided.", _MORE
+            "corral.cli.cluster.simulate:record", "Write down what was decided.", _MORE
         ),
         "simulate": Entry(
-            "corral.cli.simulate:simulate", "What would be, in virtual time.", _MORE
+            "corral.cli.cluster.simulate:simulate",
+            "What would be, in virtual time.",
+            _MORE,
         ),
-        "config": Entry("corral.cli.config:config", "Show every setting.", _MORE),
-        "version": Entry("corral.cli.version:version", "Show the version.", _MORE),
+        "config": Entry("corral.cli.admin.config:config", "Show every setting.", _MORE),
+        "version": Entry("corral.cli.admin.config:version", "Show the version.", _MORE),
         "manager": Entry(
-            "corral.cli.serve:manager", "The manager process.", is_hidden=True
+            "corral.cli.serve.manager:manager", "The manager process.", is_hidden=True
         ),
-        "agent": Entry("corral.cli.serve:agent", "The agent process.", is_hidden=True),
+        "agent": Entry(
+            "corral.cli.serve.agent:agent", "The agent process.", is_hidden=True
+        ),
     }
 
     def invoke(self, ctx: Any) -> Any:
@@ -131,7 +189,7 @@ class Root(LazyGroup):
         except BrokenPipeError:
             raise
         except (CorralError, OSError) as error:
-            raise typer.Exit(fault.report(error, is_debug=is_debug)) from None
+            raise typer.Exit(errors.report(error, is_debug=is_debug)) from None
 
 
 app = typer.Typer(
@@ -184,5 +242,5 @@ def corral(
 
 
 def main() -> None:
-    sys.excepthook = fault.last_resort
+    sys.excepthook = errors.last_resort
     get_command(app)(prog_name="corral")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from corral.cli.fault import exit_code_of, one_line
 from corral.cli.main import Root
+from corral.cli.terminal.errors import exit_code_of, one_line
 from corral.errors import SettingsError, StoreUnavailable, TaskFailed, Unreachable
 from tests.unit.cli.conftest import Corral
 from tests.unit.client.stand_in import StandIn, fault
@@ -44,7 +44,7 @@ def test_help_loads_no_command_and_nothing_heavy() -> None:
     assert done.returncode == 0
     loaded = {name.split(".")[0] for name in json.loads(done.stderr)}
     assert not loaded & HEAVY
-    assert "corral.cli.run" not in json.loads(done.stderr)
+    assert "corral.cli.tasks.run" not in json.loads(done.stderr)
     for name, entry in Root.table.items():
         assert (f"  {name} " in done.stdout) is not entry.is_hidden
 

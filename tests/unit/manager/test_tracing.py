@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from corral.cli.neighbour import trace_config
+from corral.cli.serve.config import trace_config
 from corral.errors import SettingsError
 from corral.manager.tracing import TraceConfig
 from corral.settings import load

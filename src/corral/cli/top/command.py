@@ -3,18 +3,61 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from corral.cli import show
-from corral.cli.connect import FIRST_S, TOTAL_S, reach_of
-from corral.cli.top import picture, snapshot
+from corral.cli.cluster import status
+from corral.cli.options.connect import FIRST_S, TOTAL_S, reach_of
+from corral.cli.terminal import output
+from corral.cli.top import headline, picture, row, table
+from corral.cli.top.cells import Sheet
+from corral.cli.top.picture import History, Picture
 from corral.errors import BadRequest
 
 if TYPE_CHECKING:
     from corral.client import Client
+
+
+# One picture of `corral top` on paper: plain tables, or JSON for scripts.
+
+T = TypeVar("T")
+_WIDTH = 160
+_DRAWN = ("TREND",)
+
+
+def plain(picture: Picture) -> dict[str, Any]:
+    """What `corral status --workers --json` tells, and the tasks."""
+    told = status.to_plain(picture.overview, with_workers=True)
+    return {**told, "listed_tasks": [task.to_dict() for task in picture.tasks]}
+
+
+def echo(picture: Picture) -> None:
+    """Print the lists, the most important ones first."""
+    history = History()
+    history.add(picture)
+    said = headline.cluster(picture, history).plain.splitlines()[0]
+    typer.echo(said.strip())
+    if wrong := headline.trouble(picture):
+        typer.echo(output.cell(wrong))
+    _list("tasks: " + headline.counts(picture), table.TASKS, row.tasks(picture))
+    _list("GPUs", table.GPUS, row.cards(picture, history))
+    _list("workers", table.WORKERS, row.workers(picture))
+    _list("nodes", table.NODES, row.nodes(picture, history))
+
+
+def _list(title: str, sheet: Sheet[T], rows: Sequence[T]) -> None:
+    typer.echo(f"\n{title}")
+    if not rows:
+        return
+    fitted = [(c, w) for c, w in sheet.fit(_WIDTH) if c.title not in _DRAWN]
+    output.table(
+        [column.title for column, _ in fitted],
+        [[column.cell(each, w).plain.strip() for column, w in fitted] for each in rows],
+    )
+
 
 _TIMEOUT_S = 5.0
 
@@ -41,7 +84,7 @@ def top(
         at_end.enter_context(client)
         first = picture.read(client)
         if once:
-            show.echo_json(snapshot.plain(first)) if as_json else snapshot.echo(first)
+            output.echo_json(plain(first)) if as_json else echo(first)
             return
         if not (sys.stdin.isatty() and sys.stdout.isatty()):
             raise BadRequest("this needs a terminal; --once prints one picture")
@@ -52,7 +95,7 @@ def top(
 
 
 def _show(looking: Client, patient: Client, first: picture.Picture) -> None:
-    from corral.cli.top.app import Top
+    from corral.cli.top.screen import Top
 
     fault = Top(looking, patient, first).run()
     if fault is not None:

@@ -13,7 +13,8 @@ from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import RichLog, Static
 
-from corral.cli import explain, show
+from corral.cli.tasks import explain
+from corral.cli.terminal import output
 from corral.errors import CorralError
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class LogView(Overlay):
                 if self._is_over.is_set():
                     return
                 style = "red" if line.stream == "stderr" else ""
-                self._say(Text(show.cell(line.text), style))
+                self._say(Text(output.cell(line.text), style))
                 count += 1
         except CorralError as error:
             self._say(Text(error.message, "bold red"))
@@ -130,7 +131,7 @@ class LogView(Overlay):
 
 def explained(found: Explanation, is_narrow: bool) -> Group:
     """An explanation, laid out as `corral explain` does."""
-    parts: list[Any] = [Text(show.cell(found.headline), "bold")]
+    parts: list[Any] = [Text(output.cell(found.headline), "bold")]
     for grid in explain.grids(found, is_narrow=is_narrow):
         parts += [Text(), grid]
     return Group(*parts)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from corral.cli import show
-from corral.cli.top import gauge
+from corral.cli.terminal import output
+from corral.cli.top import cells
 from corral.cli.top.picture import History, Picture
 
 if TYPE_CHECKING:
@@ -24,18 +24,18 @@ def cluster(picture: Picture, history: History) -> Text:
     told, status = picture.overview, picture.overview.status
     word = told.health.status if told.health else status.health or status.status
     text = Text(" ").append("corral ", "bold")
-    text.append(f"{word}", f"bold {show.style_of(word) or 'red'}")
+    text.append(f"{word}", f"bold {output.style_of(word) or 'red'}")
     text.append(f"  {status.online_nodes}/{status.total_nodes} nodes")
     text.append(f"  {status.active_workers}/{status.total_workers} workers")
     if status.gpu_utilization is not None:
         text.append(f"  GPU {status.gpu_utilization:.0f} %")
-    text.append(f"  up {show.took(status.uptime_s)}", "dim")
+    text.append(f"  up {output.took(status.uptime_s)}", "dim")
     text.append(f"  {picture.at.astimezone():%H:%M:%S}", "dim")
-    text.append(f"\n {status.running_tasks} running", show.style_of("running"))
-    text.append(f"  {status.queued_tasks} waiting ", show.style_of("queued"))
-    text.append(gauge.trend(history.line("cluster", "waiting"), _TREND))
+    text.append(f"\n {status.running_tasks} running", output.style_of("running"))
+    text.append(f"  {status.queued_tasks} waiting ", output.style_of("queued"))
+    text.append(cells.trend(history.line("cluster", "waiting"), _TREND))
     text.append(f"  {history.per_s:.1f}/s ended ")
-    text.append(gauge.trend(history.line("cluster", "ended"), _TREND))
+    text.append(cells.trend(history.line("cluster", "ended"), _TREND))
     return text
 
 
@@ -63,19 +63,19 @@ def about(task: TaskDetail) -> Text:
 
     text = Text(" ").append(f"{task.task_id[-8:]} ", "bold")
     if task.waiting is not None:
-        text.append(f"waits: {show.cell(task.waiting.text)}", "yellow")
+        text.append(f"waits: {output.cell(task.waiting.text)}", "yellow")
     elif task.error is not None:
         said = f"{task.error.kind}: {task.error.message}"
-        text.append(show.cell(said), "red")
+        text.append(output.cell(said), "red")
     elif task.progress is not None and task.progress.fraction is not None:
         percent = task.progress.fraction * 100
-        text.append(gauge.bar(percent, _BAR, f"{percent:.0f} %"))
-        text.append(f"  {show.cell(task.progress.message)}")
+        text.append(cells.bar(percent, _BAR, f"{percent:.0f} %"))
+        text.append(f"  {output.cell(task.progress.message)}")
     else:
-        text.append(task.status, show.style_of(task.status))
+        text.append(task.status, output.style_of(task.status))
     if task.status == "queued" and task.estimated_start is not None:
-        text.append(f"  starts in about {show.took(task.estimated_start.in_s)}")
+        text.append(f"  starts in about {output.took(task.estimated_start.in_s)}")
     elif task.status == "running" and task.estimated_duration is not None:
-        text.append(f"  should take {show.took(task.estimated_duration)}", "dim")
+        text.append(f"  should take {output.took(task.estimated_duration)}", "dim")
     text.append(f"  {', '.join(f'{k}={v}' for k, v in task.labels.items())}", "dim")
     return text

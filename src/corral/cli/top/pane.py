@@ -14,7 +14,7 @@ from textual.containers import Vertical
 from textual.coordinate import Coordinate
 from textual.widgets import DataTable, Static
 
-from corral.cli.top.sheet import Column, Sheet
+from corral.cli.top.cells import Column, Sheet
 
 T = TypeVar("T")
 _BAR = 1

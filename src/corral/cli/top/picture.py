@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from corral.cli import overview
-from corral.cli.overview import Overview
+from corral.cli.cluster import status as overview
+from corral.cli.cluster.status import Overview
 from corral.errors import NotFound
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def is_gone(node: NodeInfo) -> bool:
 
 def read(client: Client, chosen: str | None = None) -> Picture:
     """Ask the manager for all of it."""
-    told = overview.read(client)
+    told = overview.read_overview(client)
     tasks: dict[str, TaskInfo] = {}
     for status, limit in _LISTS:
         for task in client.list_tasks(status=status, limit=limit):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from corral.cli import show
-from corral.cli.gpu import state_of
+from corral.cli.nodes.list import state_of
+from corral.cli.terminal import output
 from corral.cli.top.picture import History, Picture, is_gone
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class WorkerRow:
 
     @property
     def tasks(self) -> int:
-        return show.count(self.worker.current_tasks) or 0
+        return output.count(self.worker.current_tasks) or 0
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def workers(picture: Picture) -> list[WorkerRow]:
 def nodes(picture: Picture, history: History) -> list[NodeRow]:
     busy: Counter[str | None] = Counter()
     for worker in picture.overview.workers:
-        busy[worker.node_id] += show.count(worker.current_tasks) or 0
+        busy[worker.node_id] += output.count(worker.current_tasks) or 0
     return [
         NodeRow(n, busy[n.node_id], history.line("cpu", n.node_id), picture.at)
         for n in picture.overview.nodes

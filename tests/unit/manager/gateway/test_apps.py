@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from corral import settings
-from corral.cli.serve import gateway_config
+from corral.cli.serve.config import gateway_config
 from corral.errors import InvalidField, SettingsError
 from corral.manager.outbound.address import GatewayConfig, pin, read_allowed
 

@@ -1,0 +1,93 @@
+"""`corral secret set | list | remove`: values for jobs, kept encrypted.
+
+A value is never an argument: other users of a machine can read a command line.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from corral.cli.options.connect import connect
+from corral.cli.terminal import output
+
+app = typer.Typer(no_args_is_help=True, help="Values for jobs, kept encrypted.")
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Letters, digits and _, like HF_TOKEN.")
+]
+
+
+@app.command("set")
+def set_(
+    ctx: typer.Context,
+    name: Name,
+    source: Annotated[
+        str | None, typer.Argument(metavar="[-]", help="- reads it from stdin.")
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Read the value from this file."),
+    ] = None,
+    job_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TYPE", help="Only tasks of this type may have it; repeatable."
+        ),
+    ] = None,
+) -> None:
+    """Set a secret; without a file or -, the value is asked for and not shown."""
+    value = _value(source, from_file)
+    with connect(ctx) as client:
+        client.set_secret(name, value, job_types=job_type or ())
+    typer.echo(f"set {name}")
+
+
+def _value(source: str | None, from_file: Path | None) -> str:
+    if source not in (None, "-"):
+        raise typer.BadParameter(
+            "a value is never on the command line: leave it out, or give - or "
+            "--from-file",
+            param_hint="[-]",
+        )
+    if source and from_file:
+        raise typer.BadParameter("give - or --from-file, not both")
+    if from_file is None and source is None:
+        asked: str = typer.prompt("Value", hide_input=True, err=True)
+        return asked
+    raw = sys.stdin.buffer.read() if from_file is None else from_file.read_bytes()
+    try:
+        # Editors and echo end a file with a line's end that nobody means.
+        return raw.decode().removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        raise typer.BadParameter("a secret is text (UTF-8)") from None
+
+
+@app.command("list")
+def list_(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
+    """List secrets: their names and dates, never their values."""
+    with connect(ctx) as client:
+        found = client.secrets()
+    if as_json:
+        output.echo_values(found)
+        return
+    if not found:
+        output.hint("No secrets. Set one: corral secret set NAME")
+        return
+    output.table(
+        ("SECRET", "JOB TYPES", "SET", "CHANGED"),
+        [
+            (s.name, ", ".join(s.job_types) or "all", s.created_at, s.updated_at)
+            for s in found
+        ],
+    )
+
+
+@app.command()
+def remove(ctx: typer.Context, name: Name) -> None:
+    """Forget a secret; tasks that still wait for it will fail."""
+    with connect(ctx) as client:
+        client.remove_secret(name)
+    typer.echo(f"removed {name}")

@@ -1,0 +1,155 @@
+"""`corral models load | unload | pin | unpin`: what workers are to have in memory."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from corral.cli.models import catalogue
+from corral.cli.models import models as model
+from corral.cli.options.arguments import ModelName as Name
+from corral.cli.options.connect import connect
+from corral.cli.terminal import output
+
+Workers = Annotated[
+    list[str], typer.Argument(metavar="WORKER...", help="Their ids, or names.")
+]
+Priority = Annotated[
+    str,
+    typer.Option(metavar="P", help="Before which tasks: low to critical, or a number."),
+]
+
+
+def _priority(text: str) -> int | str:
+    return int(text) if text.lstrip("-").isdecimal() else text
+
+
+def _assign(
+    ctx: typer.Context,
+    model: str,
+    workers: list[str],
+    *,
+    preload: bool,
+    pin: bool | None,
+    priority: str = "normal",
+) -> None:
+    with connect(ctx) as client:
+        found = client.assign_model(
+            model, workers, preload=preload, pin=pin, priority=_priority(priority)
+        )
+    for told in found:
+        left = (
+            f", about {output.took(told.estimated_time)}" if told.estimated_time else ""
+        )
+        typer.echo(f"{told.worker_id} {told.status}{left}")
+
+
+def load(
+    ctx: typer.Context, model: Name, workers: Workers, priority: Priority = "normal"
+) -> None:
+    """Bring a model into workers' memory; 'corral models' shows when it is there."""
+    _assign(ctx, model, workers, preload=True, pin=None, priority=priority)
+
+
+def pin(
+    ctx: typer.Context,
+    model: Name,
+    workers: Workers,
+    priority: Priority = "normal",
+    lazy: Annotated[
+        bool, typer.Option("--lazy", help="Leave the loading to the first task.")
+    ] = False,
+) -> None:
+    """Load a model and keep it: it is never dropped, and loaded after each restart."""
+    _assign(ctx, model, workers, preload=not lazy, pin=True, priority=priority)
+
+
+def unpin(ctx: typer.Context, model: Name, workers: Workers) -> None:
+    """Let workers drop a model again; it stays until its memory is needed."""
+    _assign(ctx, model, workers, preload=False, pin=False)
+
+
+def unload(
+    ctx: typer.Context,
+    model: Name,
+    workers: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="WORKER...", help="Their ids, or names; else all."),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where it is pinned; ends the pin.")
+    ] = False,
+) -> None:
+    """Have workers drop a model, once nothing uses it."""
+    with connect(ctx) as client:
+        gone = client.unload_model(model, workers or (), force=force)
+    if not gone:
+        output.hint(f"No worker has {model}.")
+    for worker_id in gone:
+        typer.echo(f"unloading {model} from {worker_id}")
+
+
+# `corral models`: who has which model in memory; below it, what is done to models.
+
+_COLUMNS = (
+    *("MODEL", "WORKER", "NAME", "NODE", "STATUS"),
+    *("MEMORY", "LOADED IN", "USED", "PINNED"),
+)
+
+
+app = typer.Typer(
+    invoke_without_command=True,
+    help="List models in workers' memory; the catalogue, and what is done to models.",
+)
+for _name, _call in (
+    ("list", catalogue.list_),
+    ("show", catalogue.show_),
+    ("add", catalogue.add),
+    ("pull", catalogue.pull),
+    ("remove", catalogue.remove),
+    ("load", model.load),
+    ("unload", model.unload),
+    ("pin", model.pin),
+    ("unpin", model.unpin),
+):
+    app.command(_name)(_call)
+
+
+@app.callback()
+def models(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
+    """List models in workers' memory, and those they were asked to load.
+
+    The commands below have to do with the catalogue, and with what workers have.
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    with connect(ctx) as client:
+        found = client.models()
+    if as_json:
+        output.echo_values(found)
+        return
+    if not found:
+        output.hint(
+            "No worker has a model. Tasks with a model load it, and so does "
+            "'corral models load MODEL WORKER'."
+        )
+        return
+    output.table(
+        _COLUMNS,
+        [
+            (
+                held.name,
+                worker.worker_id,
+                worker.worker_name,
+                worker.node_id,
+                held.status,
+                "" if held.memory_usage is None else f"{held.memory_usage:.0f} MB",
+                output.took(held.load_time),
+                f"{output.ago(held.last_used)} ago" if held.last_used else "",
+                "yes" if held.pinned else "",
+            )
+            for worker in found
+            for held in worker.models
+        ],
+    )

@@ -1,0 +1,62 @@
+"""`corral exec ID -- COMMAND...`: look into a script while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from corral.cli.options import arguments
+from corral.cli.options.connect import connect
+from corral.cli.options.script import OURS
+from corral.cli.terminal import errors, output
+from corral.errors import CorralError
+
+if TYPE_CHECKING:
+    from corral.client import Client
+    from corral.client.calls.output import ExecEnd
+
+
+def run_beside(
+    ctx: typer.Context,
+    task_id: arguments.TaskArgument,
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="-- COMMAND...", help="The command, after --."),
+    ],
+) -> None:
+    """Run a command in the environment of a running script, and see what it prints.
+
+    It has no input and no terminal. The exit code is the command's, or 125 when it
+    could not be run.
+    """
+    with connect(ctx) as client:
+        try:
+            end = _follow(client, task_id, command)
+        except CorralError as error:
+            errors.report(error)
+            raise typer.Exit(OURS) from None
+    if end.error:
+        output.hint(f"Error: {errors.one_line(end.error)}")
+    raise typer.Exit(OURS if end.exit_code is None else end.exit_code)
+
+
+def _follow(client: Client, task_id: str, command: list[str]) -> ExecEnd:
+    from corral.client.calls.output import ExecEnd
+
+    run = client.start_exec(task_id, command)
+    try:
+        for said in client.exec_output(run):
+            if isinstance(said, ExecEnd):
+                return said
+            # Bytes, as they came: a file may pass here.
+            target = sys.stderr if said.stream == "stderr" else sys.stdout
+            target.buffer.write(said.data)
+            target.buffer.flush()
+    except (KeyboardInterrupt, BrokenPipeError):
+        with contextlib.suppress(CorralError):
+            client.stop_exec(run)
+        raise
+    return ExecEnd(error="the command's output ended without its exit code")

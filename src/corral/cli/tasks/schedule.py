@@ -1,0 +1,206 @@
+"""`corral schedule`: tasks that are submitted again and again, by the clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from corral.cli.options import arguments, script
+from corral.cli.options.connect import connect
+from corral.cli.options.shared_options import takes
+from corral.cli.tasks.run import is_command, read_task
+from corral.cli.terminal import output
+from corral.core.tasks.script import JOB_TYPE
+
+if TYPE_CHECKING:
+    from corral.client import TaskOptions
+    from corral.client.calls.queues import ScheduleInfo
+
+app = typer.Typer(no_args_is_help=True, help="Submit tasks by the clock.")
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
+
+
+@app.command()
+@takes(options=arguments.task_group, code=script.source, given=script.rules)
+def add(
+    ctx: typer.Context,
+    cron: Annotated[
+        str,
+        typer.Argument(
+            metavar="CRON", help='"minute hour day month weekday", or @daily.'
+        ),
+    ],
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TYPE [JSON|@FILE|-] | -- COMMAND...",
+            help="A job type and its input; or, after --, a command to run.",
+        ),
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="What it is called.")
+    ] = None,
+    timezone: Annotated[
+        str | None,
+        typer.Option("--tz", metavar="ZONE", help="Like Europe/Berlin; else UTC."),
+    ] = None,
+    missed: Annotated[
+        str | None,
+        typer.Option(
+            metavar="skip|once|all",
+            help="What becomes of runs missed while the cluster was down; else once.",
+        ),
+    ] = None,
+    overlap: Annotated[
+        str | None,
+        typer.Option(
+            metavar="allow|skip",
+            help="May a run begin while the one before lives? Else allow.",
+        ),
+    ] = None,
+    as_json: output.JsonFlag = False,
+    *,
+    options: TaskOptions,
+    code: script.Source,
+    given: script.Rules,
+) -> None:
+    """Submit a task at the times of a cron line.
+
+    `corral schedule add "0 3 * * *" echo '{"message": "good morning"}'`, or a command:
+    `corral schedule add "*/5 * * * *" --git URL -- python x.py`.
+    """
+    with connect(ctx) as client:
+        if code.is_given or given.told or is_command():
+            task_type = JOB_TYPE
+            value = script.payload(client, words, code, given, options)
+        else:
+            task_type, value = read_task(words)
+        task: dict[str, Any] = {"task_type": task_type, **options}
+        if value is not None:
+            task["parameters"] = value
+        made = client.add_schedule(
+            cron, task, name=name, timezone=timezone, missed=missed, overlap=overlap
+        )
+    if as_json:
+        output.echo_json(made.to_dict())
+        return
+    typer.echo(made.name)
+    output.hint(f"{made.explained}; next at {output.cell(made.next_at)}")
+
+
+@app.command("list")
+def list_(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
+    """List schedules."""
+    with connect(ctx) as client:
+        found = client.schedules()
+    if as_json:
+        output.echo_values(found)
+        return
+    if not found:
+        output.hint('No schedules yet. Try: corral schedule add "@hourly" echo')
+        return
+    output.table(
+        ("NAME", "CRON", "ZONE", "TYPE", "STATUS", "NEXT", "LAST", "NOTE"),
+        [
+            (
+                row.name,
+                row.cron,
+                row.timezone,
+                row.task.get("task_type"),
+                row.status,
+                row.next_at,
+                row.last_at,
+                row.note,
+            )
+            for row in found
+        ],
+    )
+
+
+@app.command("show")
+def show_(ctx: typer.Context, name: Name, as_json: output.JsonFlag = False) -> None:
+    """Show one schedule and its latest tasks."""
+    with connect(ctx) as client:
+        found = client.schedule(name)
+        runs = (
+            []
+            if as_json
+            else list(client.list_tasks(label=f"schedule:{name}", limit=5))
+        )
+    if as_json:
+        output.echo_json(found.to_dict())
+        return
+    output.facts(_facts(found))
+    if runs:
+        typer.echo("")
+        output.table(
+            ("TASK", "PLANNED", "STATUS", "AGE", "TOOK"),
+            [
+                (
+                    task.task_id,
+                    task.labels.get("schedule.at"),
+                    task.status,
+                    output.ago(task.created_at),
+                    output.took(task.duration),
+                )
+                for task in runs
+            ],
+        )
+        output.hint(f"'corral tasks --label schedule={name}' lists all of them.")
+
+
+def _facts(row: ScheduleInfo) -> list[tuple[str, Any]]:
+    return [
+        ("schedule", row.name),
+        ("cron", f"{row.cron} ({row.explained})"),
+        ("time zone", row.timezone),
+        ("status", row.status),
+        ("next", row.next_at),
+        ("then", ", ".join(output.cell(at) for at in row.upcoming[1:])),
+        ("last", row.last_at),
+        ("last task", row.last_task_id),
+        ("note", row.note),
+        ("missed runs", row.missed),
+        ("overlap", row.overlap),
+        ("type", row.task.get("task_type")),
+        ("parameters", row.task.get("parameters")),
+        ("notifies", ", ".join(row.task.get("notify") or ())),
+        ("created", row.created_at),
+    ]
+
+
+@app.command()
+def pause(ctx: typer.Context, name: Name) -> None:
+    """Submit nothing until it is resumed."""
+    with connect(ctx) as client:
+        client.pause_schedule(name)
+    typer.echo(f"paused {name}")
+
+
+@app.command()
+def resume(ctx: typer.Context, name: Name) -> None:
+    """Go on from now."""
+    with connect(ctx) as client:
+        found = client.resume_schedule(name)
+    typer.echo(f"resumed {name}")
+    output.hint(f"next at {output.cell(found.next_at)}")
+
+
+@app.command()
+def remove(ctx: typer.Context, name: Name) -> None:
+    """Forget a schedule; tasks it has submitted stay."""
+    with connect(ctx) as client:
+        client.remove_schedule(name)
+    typer.echo(f"removed {name}")
+
+
+@app.command("run-now")
+def run_now(ctx: typer.Context, name: Name, as_json: output.JsonFlag = False) -> None:
+    """Submit its task now, beside the plan, and print the id."""
+    with connect(ctx) as client:
+        submitted = client.run_schedule(name)
+    if as_json:
+        output.echo_json(submitted.to_dict())
+    else:
+        typer.echo(submitted.task_id)

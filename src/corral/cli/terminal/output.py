@@ -1,0 +1,164 @@
+"""What commands print: JSON, tables and short words for times and sizes.
+
+Results go to stdout, everything else to stderr. Text from elsewhere never reaches the
+terminal with control characters in it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from corral.cli.terminal.errors import one_line
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from corral.client.values import Value
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_STYLE_OF = {
+    "completed": "green",
+    "healthy": "green",
+    "online": "green",
+    "running": "cyan",
+    "busy": "cyan",
+    "queued": "yellow",
+    "suspect": "yellow",
+    "cancelled": "dim",
+    "left": "dim",
+    "failed": "red",
+    "error": "red",
+    "timed_out": "red",
+    "offline": "red",
+}
+
+
+def echo_json(value: Any, *, indent: int | None = 2) -> None:
+    """Print a JSON value; characters the terminal cannot show are escaped."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(value, indent=indent)
+    typer.echo(text)
+
+
+def echo_values(values: Iterable[Value]) -> None:
+    echo_json([value.to_dict() for value in values])
+
+
+def hint(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def print_grid(grid: Table) -> None:
+    """A terminal gets what fits; a pipe gets whole rows without padding."""
+    from rich.console import Console
+
+    if sys.stdout.isatty():
+        Console(markup=False, highlight=False, emoji=False).print(grid)
+        return
+    console = Console(width=10_000, markup=False, highlight=False, emoji=False)
+    with console.capture() as captured:
+        console.print(grid)
+    for line in captured.get().splitlines():
+        typer.echo(line.rstrip())
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows under headings; a cell that is a known state gets its colour."""
+    print_grid(table_grid(columns, rows))
+
+
+def table_grid(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        grid.add_column(column, overflow="fold")
+    for row in rows:
+        cells = [cell(value) for value in row]
+        grid.add_row(*(Text(text, style_of(text)) for text in cells))
+    return grid
+
+
+def facts(pairs: Iterable[tuple[str, Any]]) -> None:
+    """Print names and values below each other; empty values are left out."""
+    print_grid(facts_grid(pairs))
+
+
+def facts_grid(pairs: Iterable[tuple[str, Any]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        text = cell(value)
+        if text:
+            grid.add_row(Text(name), Text(text, style_of(text.split(" ")[0])))
+    return grid
+
+
+def style_of(state: str) -> str:
+    """The colour of a known state; none for other words."""
+    return _STYLE_OF.get(state, "")
+
+
+def cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, float):
+        return f"{value:g}"
+    return one_line(str(value))
+
+
+def ago(at: datetime | None, now: datetime | None = None) -> str:
+    if at is None:
+        return ""
+    return took(((now or datetime.now(UTC)) - at).total_seconds())
+
+
+def took(seconds: float | None) -> str:
+    """A duration in its largest sensible unit."""
+    if seconds is None:
+        return ""
+    seconds = max(seconds, 0.0)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f} %"
+
+
+def count(value: Any) -> int | None:
+    """How many, where the manager may tell a number or the things themselves."""
+    if value is None or isinstance(value, int):
+        return value
+    return len(value)
+
+
+def size_of(size: int) -> str:
+    """Bytes in their largest sensible unit."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024 or unit == "GiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"

@@ -1,0 +1,1 @@
+"""`corral up` and `corral down`: a cluster on this machine."""
