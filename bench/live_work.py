@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.meter import BenchError
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 from corral.scheduler.policy import Policy
 from corral.sim.machine import parse_fleet, speed_of
 from corral.sim.measure import SLO, quantile
@@ -88,7 +88,7 @@ def _compressed(part: Workload, seconds: float) -> Work:
     mean_s = sum(a.run_s for a in arrivals) / len(arrivals)
     lessons = tuple(
         Arrival(
-            Waiting(f"lesson-{n}", 1, JOB_TYPE, n, model=model.name, arrived=1e-6),
+            WaitingTask(f"lesson-{n}", 1, JOB_TYPE, n, model=model.name, arrived=1e-6),
             mean_s,
         )
         for n, model in enumerate(models, 1)
@@ -96,7 +96,7 @@ def _compressed(part: Workload, seconds: float) -> Work:
     return Work(lessons, arrivals, models)
 
 
-def _plain(task: Waiting) -> Waiting:
+def _plain(task: WaitingTask) -> WaitingTask:
     """What a cluster would know: the size of its input says nothing here."""
     return replace(task, job_type=JOB_TYPE, units=0)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from corral.scheduler.place.capacity import Card, Need, Offer, Room
+from corral.scheduler.place.capacity import CapacityOffer, Card, Need, NodeCapacity
 from corral.scheduler.place.packing import Packing
 
 _KEPT: dict[int, Packing] = {}
@@ -31,5 +31,7 @@ def _of(cluster: Any) -> Packing:
         card = Card(cluster.models[cluster.model[index]])
         count = int((cluster.gpu[index] >= 0).sum())
         cpu, memory = int(cluster.cpu[index]), int(cluster.mem[index])
-        packing.add(Room.of(str(index), Offer(cpu, memory, (card,) * count)))
+        packing.add(
+            NodeCapacity.of(str(index), CapacityOffer(cpu, memory, (card,) * count))
+        )
     return packing

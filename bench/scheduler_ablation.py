@@ -33,13 +33,13 @@ Change = tuple[Any, str, Any]
 
 
 def _nothing_lost(
-    self: smith.Smith, worker: Any, model: str, victims: Sequence[Any]
+    self: smith.CostModel, worker: Any, model: str, victims: Sequence[Any]
 ) -> Any:
     found = _ROOM_FOR(self, worker, model, victims)
     return None if found is None else (found[0], 0.0)
 
 
-_ROOM_FOR: Callable[..., Any] = smith.Smith.room_for
+_ROOM_FOR: Callable[..., Any] = smith.CostModel.room_for
 _PLAIN = Policy(order_max_tasks=1)
 ABLATIONS: Sequence[tuple[str, Policy, Sequence[Change]]] = (
     ("smith, as it is", _PLAIN, ()),
@@ -57,12 +57,12 @@ ABLATIONS: Sequence[tuple[str, Policy, Sequence[Change]]] = (
     (
         "nothing is left to those who have the model",
         _PLAIN,
-        ((smith.Smith, "_absorbed", lambda *told: 0.0),),
+        ((smith.CostModel, "_absorbed", lambda *told: 0.0),),
     ),
     (
         "what is dropped costs nothing",
         _PLAIN,
-        ((smith.Smith, "room_for", _nothing_lost),),
+        ((smith.CostModel, "room_for", _nothing_lost),),
     ),
     ("weights double in 2 minutes", _PLAIN, ((family, "AGE_S", 120.0),)),
     ("weights hardly grow", _PLAIN, ((family, "AGE_S", 1e6),)),

@@ -21,7 +21,7 @@ from corral.scheduler.events import (
     SchedulerEvent,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.plan import PlannedOrder
@@ -59,7 +59,7 @@ class _World:
         self.rate = workers * load / BUSY_S
         self.now, self.count = _START, 0
         self.next_at = _START
-        self.running: list[tuple[float, int, str, Waiting]] = []
+        self.running: list[tuple[float, int, str, WaitingTask]] = []
         self.orders = 0
         for event in self._beginning(workers):
             self.scheduler.apply(event)
@@ -95,7 +95,9 @@ class _World:
         self.next_at += self.chance.expovariate(self.rate)
         self.count += 1
         name = f"t{self.count}"
-        task = Waiting(name, 1, TYPE, self.count, model=self._model(), arrived=self.now)
+        task = WaitingTask(
+            name, 1, TYPE, self.count, model=self._model(), arrived=self.now
+        )
         return [TasksQueued((task,))]
 
     def carry_out(self, orders: Sequence[PlannedOrder]) -> None:

@@ -27,7 +27,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.meter import BenchError
 from bench.result import ROOT
-from corral.scheduler.place.capacity import WHOLE, Card, Need, Offer, Room
+from corral.scheduler.place.capacity import (
+    WHOLE,
+    CapacityOffer,
+    Card,
+    Need,
+    NodeCapacity,
+)
 from corral.scheduler.place.packing import Fit, Packing
 
 WORKLOADS = ("default", "cpu100", "gpushare40", "gpushare60", "multigpu20")
@@ -151,8 +157,8 @@ def _packing(nodes: Sequence[Row]) -> Packing:
     packing = Packing()
     for row in nodes:
         cards = (Card(row["model"]),) * int(row["gpu"])
-        offer = Offer(int(row["cpu_milli"]), int(row["memory_mib"]), cards)
-        packing.add(Room.of(row["sn"], offer))
+        offer = CapacityOffer(int(row["cpu_milli"]), int(row["memory_mib"]), cards)
+        packing.add(NodeCapacity.of(row["sn"], offer))
     return packing
 
 

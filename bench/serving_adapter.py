@@ -9,7 +9,7 @@ from corral.scheduler.events import (
     OrderClosed,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerGone,
     WorkerReady,
 )
@@ -56,7 +56,7 @@ class Corral:
     def assign(self, task: Any) -> None:
         self._look()
         self.tries[task.id] = self.tries.get(task.id, 0) + 1
-        waiting = Waiting(
+        waiting = WaitingTask(
             task_id=str(task.id),
             attempt=self.tries[task.id],
             job_type=TYPE,

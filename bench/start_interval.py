@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from bench.serving_adapter import Corral
-from corral.scheduler.explain.values import Start
+from corral.scheduler.explain.values import ExpectedStart
 
 
 class Foretelling(Corral):
@@ -18,7 +18,7 @@ class Foretelling(Corral):
     def __init__(self, sim: Any) -> None:
         super().__init__(sim)
         self.came: dict[str, float] = {}
-        self.foretold: dict[str, Start] = {}
+        self.foretold: dict[str, ExpectedStart] = {}
         sim.foretelling = self
 
     def assign(self, task: Any) -> None:

@@ -21,7 +21,7 @@ import msgspec
 import pytest
 from docker import APIClient
 
-from corral.worker.container.engine import Engine, find
+from corral.worker.container.engine import ContainerEngine, find
 from corral.worker.container.job import ContainerSettings
 
 SHELL = "localhost/corral-test-shell:1"
@@ -79,7 +79,9 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> ContainerSettings:
 
 
 @pytest.fixture(scope="session")
-def engine(podman_files: Path, settings: ContainerSettings) -> Iterator[Engine]:
+def engine(
+    podman_files: Path, settings: ContainerSettings
+) -> Iterator[ContainerEngine]:
     found = find(settings)
     if found is None:
         pytest.skip("no Docker and no Podman here: make system")
@@ -94,7 +96,7 @@ def engine(podman_files: Path, settings: ContainerSettings) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def python_image(engine: Engine) -> str:
+def python_image(engine: ContainerEngine) -> str:
     api: Any = APIClient(base_url=engine.host, version="auto")
     _give(api, PYTHON, python_root())
     api.close()

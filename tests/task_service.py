@@ -14,7 +14,7 @@ Json = dict[str, Any]
 _PATH = re.compile(r"/api/tasks/([^/]+)/status")
 
 
-class TaskService:
+class TaskServiceStandIn:
     """Keeps what it is told; `answer` decides the status of each call.
 
     `start` and `stop` may follow each other: the port stays.
@@ -112,8 +112,8 @@ class TaskService:
 
 
 @contextmanager
-def task_service() -> Iterator[TaskService]:
-    service = TaskService()
+def task_service() -> Iterator[TaskServiceStandIn]:
+    service = TaskServiceStandIn()
     try:
         yield service
     finally:

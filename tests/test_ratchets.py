@@ -116,7 +116,7 @@ def _folders(house: Package) -> Counter[str]:
     return Counter(module.folder for module in house.modules)
 
 
-@ratchet(152)
+@ratchet(18)
 def class_names_that_mean_two_things(house: Package) -> Iterator[str]:
     """Public classes at the top of more than one file."""
     found = defaultdict(list)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from corral.cli.top.picture import Picture, read
+from corral.cli.top.picture import ClusterView, read
 from corral.cli.top.screen import Top
 from corral.client import Client, Patience
 from tests.unit.cli import top_cluster
@@ -26,7 +26,7 @@ TARGET = Path("docs/img/top.svg")
 SECONDS = 40
 
 
-def before(now: Picture) -> Iterator[Picture]:
+def before(now: ClusterView) -> Iterator[ClusterView]:
     """Pictures of the seconds before, so that there are trends."""
     dice = random.Random(4)
     status = now.overview.status

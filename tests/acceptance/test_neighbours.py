@@ -9,19 +9,19 @@ import httpx
 import pytest
 
 from tests.acceptance.cluster import ECHO, SLEEP, Cluster, until
-from tests.task_service import TaskService, task_service
+from tests.task_service import TaskServiceStandIn, task_service
 
 KEY = "the-services-own-key"
 
 
 @pytest.fixture
-def service() -> Iterator[TaskService]:
+def service() -> Iterator[TaskServiceStandIn]:
     with task_service() as made:
         yield made
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, service: TaskService) -> Iterator[Cluster]:
+def cluster(tmp_path: Path, service: TaskServiceStandIn) -> Iterator[Cluster]:
     started = Cluster.start(
         tmp_path / "home",
         [ECHO, SLEEP, SLEEP],
@@ -62,7 +62,7 @@ def test_a_gateway_finds_what_it_reads(shared: Cluster) -> None:
 
 @pytest.mark.spec("A27")
 def test_a_task_service_sees_room_hands_over_tasks_and_learns_what_became_of_them(
-    cluster: Cluster, service: TaskService
+    cluster: Cluster, service: TaskServiceStandIn
 ) -> None:
     def idle() -> list[str]:
         found = ask(cluster, "/workers?status=online").json()["workers"]
@@ -86,7 +86,7 @@ def test_a_task_service_sees_room_hands_over_tasks_and_learns_what_became_of_the
 
 
 def test_no_final_status_is_lost_when_the_service_is_down_and_the_manager_dies(
-    cluster: Cluster, service: TaskService
+    cluster: Cluster, service: TaskServiceStandIn
 ) -> None:
     client = cluster.client
     first = client.submit("echo", {"message": "x"}).task_id

@@ -8,7 +8,7 @@ from dataclasses import replace
 import asyncpg
 
 from corral.store.base import Event, Store
-from corral.store.events import ALERT, EventFilter
+from corral.store.events import ALERT, EventQuery
 from corral.store.postgres.store import PostgresStore
 from tests.contract.conftest import NOW, empty, later
 from tests.contract.test_store_history import KEEP
@@ -23,11 +23,11 @@ LOST = Event(
 )
 FULL = replace(LOST, title="disk of n2", severity="warning", source_node_id="n2")
 HELLO = Event("node_joined", "n1 joined", source_node_id="n1", at=NOW)
-OPEN = EventFilter(is_open=True)
+OPEN = EventQuery(is_open=True)
 
 
 async def titles(store: Store, after: int = 0, limit: int = 10, **where: object) -> str:
-    page = await store.event_page(EventFilter(**where), after, limit)  # type: ignore[arg-type]
+    page = await store.event_page(EventQuery(**where), after, limit)  # type: ignore[arg-type]
     return ", ".join(event.title for event in page.events)
 
 
@@ -56,9 +56,9 @@ async def test_events_of_tasks_may_be_left_out(store: Store) -> None:
 async def test_a_page_tells_where_to_go_on_although_others_lie_between(
     store: Store,
 ) -> None:
-    assert (await store.event_page(EventFilter())).next == 0
+    assert (await store.event_page(EventQuery())).next == 0
     await store.add_events([LOST, HELLO, HELLO, FULL, FULL, HELLO])
-    alerts = EventFilter(event_types=(ALERT,))
+    alerts = EventQuery(event_types=(ALERT,))
     first = await store.event_page(alerts, 1, 1)
     assert ([e.seq for e in first.events], first.next) == ([4], 4)
     second = await store.event_page(alerts, first.next, 2)
@@ -76,9 +76,9 @@ async def test_an_alert_is_open_until_it_is_resolved(store: Store) -> None:
     await store.resolve_alerts([1], later(9))
     await store.resolve_alerts([], later(9))
     assert [e.seq for e in await store.alerts(OPEN)] == [3]
-    both = await store.alerts(EventFilter())
+    both = await store.alerts(EventQuery())
     assert [e.resolved_at for e in both] == [None, later(5)]
-    (ended,) = await store.alerts(EventFilter(is_open=False, severities=("error",)))
+    (ended,) = await store.alerts(EventQuery(is_open=False, severities=("error",)))
     assert ended == replace(LOST, seq=1, resolved_at=later(5))
     assert (await store.events(1, 1))[0].resolved_at is None
 
@@ -136,7 +136,7 @@ async def test_a_page_misses_none_that_is_committed_late(database_url: str) -> N
         "insert into cluster_events (at, event_type, title) values (now(), 'a', '2')"
     )
     await store.add_events([HELLO, FULL])
-    reading = asyncio.create_task(store.event_page(EventFilter(event_types=("a",)), 1))
+    reading = asyncio.create_task(store.event_page(EventQuery(event_types=("a",)), 1))
     assert not (await asyncio.wait({reading}, timeout=0.05))[0]
     await transaction.commit()
     page = await reading

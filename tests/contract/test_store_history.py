@@ -10,7 +10,7 @@ import pytest
 from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.task import State
 from corral.store.base import AuditRow, Event, LogChunk, Retention, Store
-from corral.store.events import EventFilter
+from corral.store.events import EventQuery
 from tests.contract.conftest import (
     NOW,
     Insert,
@@ -27,7 +27,7 @@ AUDIT = AuditRow(NOW, "key:k1", "task.cancel", "task-1", True, "127.0.0.1", "r1"
 
 
 async def events_of(store: Store, task_id: str, after: int = 0) -> list[Event]:
-    return [*(await store.event_page(EventFilter(task_id), after)).events]
+    return [*(await store.event_page(EventQuery(task_id), after)).events]
 
 
 @pytest.mark.spec("A21")

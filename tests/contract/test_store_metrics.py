@@ -13,10 +13,10 @@ from corral.core.insight.metric import (
     GPU_METRICS,
     GPU_SHARE,
     NODE_METRICS,
-    Bucket,
     Figures,
     GpuSample,
-    Span,
+    MetricSpan,
+    MetricStep,
     TaskTotals,
 )
 from corral.core.nodes.gpu import Gpu
@@ -49,8 +49,8 @@ async def fill(store: Store, samples: list[Sample], cards: list[Any] = []) -> No
     await store.save_beats([], NOW, samples, cards)
 
 
-def span(begin: int, end: int, step_s: int) -> Span:
-    return Span(HOUR + begin, HOUR + end, step_s)
+def span(begin: int, end: int, step_s: int) -> MetricSpan:
+    return MetricSpan(HOUR + begin, HOUR + end, step_s)
 
 
 def close(some: Figures, others: Figures, rel: float = 1e-5) -> bool:
@@ -193,8 +193,8 @@ async def test_each_card_has_a_history_and_what_is_unknown_stays_so(
         ("GPU-2", 1, "580"),
     ]
     (first,), (other,) = (buckets for _, buckets in found)
-    assert first == Bucket(HOUR, 2, (200, 30, 60, 400), (300, 40, 70, 500))
-    assert other == Bucket(HOUR, 1, (None, None, 33, None), (None, None, 33, None))
+    assert first == MetricStep(HOUR, 2, (200, 30, 60, 400), (300, 40, 70, 500))
+    assert other == MetricStep(HOUR, 1, (None, None, 33, None), (None, None, 33, None))
     assert found[1][0].name == "odd\ufffd"
     assert len(GPU_METRICS) == 4
     await fill(store, [], [card(0, 999.0)])

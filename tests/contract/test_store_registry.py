@@ -10,15 +10,22 @@ import pytest
 
 from corral.core.access.key import Key, Scope
 from corral.core.nodes.app import App
-from corral.core.nodes.node import Hold, HoldSource, Node, NodeState, Sample, Window
-from corral.core.nodes.worker import Worker, WorkerSpec, WorkerState
+from corral.core.nodes.node import (
+    Hold,
+    HoldSource,
+    NodeRecord,
+    NodeState,
+    Sample,
+    Window,
+)
+from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.environment import ContainerEnvironment, GitEnvironment
 from corral.core.tasks.job_type import JobType, QueueOrder
 from corral.store.base import Store
 from tests.contract.conftest import NOW, later
 
-NODE = Node(
+NODE = NodeRecord(
     id="n1",
     hostname="box",
     node_type="worker",
@@ -31,7 +38,7 @@ NODE = Node(
     joined_at=NOW,
     last_heartbeat=later(5),
 )
-WORKER = Worker(
+WORKER = WorkerRecord(
     id="w1",
     node_id="n1",
     spec=WorkerSpec("echo", "corral:EchoWorker", ("echo", "b"), {"x": [1, None]}, 4),

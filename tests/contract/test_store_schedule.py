@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.tasks.schedule import Missed, Overlapping, Schedule
+from corral.core.tasks.schedule import MissedPolicy, OverlapPolicy, Schedule
 from corral.core.tasks.task import Overlap, TaskSpec
 from corral.core.tasks.webhook import NOTIFY, Notice
 from corral.errors import NotLeader
@@ -30,8 +30,8 @@ NIGHTLY = Schedule(
         owner="k1",
     ),
     timezone="Europe/Berlin",
-    missed=Missed.ALL,
-    overlap=Overlapping.SKIP,
+    missed=MissedPolicy.ALL,
+    overlap=OverlapPolicy.SKIP,
     deadline_s=60.0,
     next_at=later(60),
     last_at=NOW,

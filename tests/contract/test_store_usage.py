@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from corral.core.insight.metric import Span, TaskStep
-from corral.core.insight.usage import Usage, UsageBy, UsageSpan
-from corral.core.nodes.worker import Worker, WorkerSpec, WorkerState
+from corral.core.insight.metric import MetricSpan, TaskStep
+from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep
+from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
 from corral.core.tasks.needs import needs_label, read_needs
 from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.task import State
@@ -37,9 +37,9 @@ def span(begin: int, end: int, step_s: int, now: float | None = None) -> UsageSp
     )
 
 
-def worker(worker_id: str, gpus: str) -> Worker:
+def worker(worker_id: str, gpus: str) -> WorkerRecord:
     spec = WorkerSpec(worker_id, "a:B", ("echo",), gpus=gpus)
-    return Worker(worker_id, "n1", spec, state=WorkerState.READY)
+    return WorkerRecord(worker_id, "n1", spec, state=WorkerState.READY)
 
 
 async def test_gpu_hours_are_told_by_owner_type_and_label(
@@ -68,12 +68,12 @@ async def test_gpu_hours_are_told_by_owner_type_and_label(
     )
     found = await store.usage(UsageBy.OWNER, "", span(0, 9000, 3600))
     assert list(found) == [
-        Usage("ann", START, 600 * 2 + 1800.0, 4200.0, 1),
-        Usage("ann", START + 3600, 0.0, 0.0, 1),
-        Usage("bob", START, 600.0, 600.0, 0),
-        Usage("bob", START + 3600, 600.0, 600.0, 1),
-        Usage("bob", START + 7200, 1800.0, 1800.0, 0),
-        Usage("eve", START, 0.0, 10.0, 1),
+        UsageStep("ann", START, 600 * 2 + 1800.0, 4200.0, 1),
+        UsageStep("ann", START + 3600, 0.0, 0.0, 1),
+        UsageStep("bob", START, 600.0, 600.0, 0),
+        UsageStep("bob", START + 3600, 600.0, 600.0, 1),
+        UsageStep("bob", START + 7200, 1800.0, 1800.0, 0),
+        UsageStep("eve", START, 0.0, 10.0, 1),
     ]
     by_type = await store.usage(UsageBy.JOB_TYPE, "", span(0, 9000, DAY))
     assert [(row.name, row.run_s) for row in by_type] == [
@@ -129,7 +129,7 @@ async def test_tasks_are_told_by_step_with_the_most_that_waited(
     )
     await store.roll_up(at(when + 900))
     begin = START + int(when)
-    steps = await store.task_history(Span(begin, begin + 3600, 300))
+    steps = await store.task_history(MetricSpan(begin, begin + 3600, 300))
     took = steps[0].response_s
     assert list(steps) == [
         TaskStep(begin, 1, 0, took, None),
@@ -137,5 +137,5 @@ async def test_tasks_are_told_by_step_with_the_most_that_waited(
         TaskStep(begin + 900, 0, 0, 0.0, 2),
     ]
     assert took == pytest.approx((at(when + 10) - NOW).total_seconds())
-    (whole,) = await store.task_history(Span(begin, begin + 3600, 3600))
+    (whole,) = await store.task_history(MetricSpan(begin, begin + 3600, 3600))
     assert whole == TaskStep(begin, 1, 1, took, 2)

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from corral.worker.container.engine import Engine, find
+from corral.worker.container.engine import ContainerEngine, find
 from corral.worker.container.job import ContainerJob, ContainerSettings
-from corral.worker.isolation.job import Limits
+from corral.worker.isolation.job import SandboxLimits
 from tests.containers import SHELL, engine, podman_files, settings
 
 __all__ = ["engine", "podman_files", "settings"]
@@ -34,7 +34,9 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def own(engine: Engine, settings: ContainerSettings) -> Iterator[Engine]:
+def own(
+    engine: ContainerEngine, settings: ContainerSettings
+) -> Iterator[ContainerEngine]:
     """Another engine of this process, with a service of its own."""
     found = find(settings)
     assert found is not None
@@ -47,12 +49,12 @@ def own(engine: Engine, settings: ContainerSettings) -> Iterator[Engine]:
     assert ids(engine) == []
 
 
-def ids(engine: Engine) -> list[str]:
+def ids(engine: ContainerEngine) -> list[str]:
     found = engine._api.containers(all=True, filters={"label": "corral.mark"})
     return [container["Id"] for container in found]
 
 
-def kill(part: str, owner: Engine) -> None:
+def kill(part: str, owner: ContainerEngine) -> None:
     """One part of this engine alone: its service's folder has the guardian's pid."""
     guardian = psutil.Process(int(Path(owner.host).parent.name.split("-")[2]))
     for process in (guardian, *guardian.children(recursive=True)):
@@ -64,11 +66,13 @@ def kill(part: str, owner: Engine) -> None:
 
 
 def job(*argv: str, **limits: int) -> ContainerJob:
-    return ContainerJob(SHELL, argv, mark="test/lost", limits=Limits(**limits))
+    return ContainerJob(SHELL, argv, mark="test/lost", limits=SandboxLimits(**limits))
 
 
 @PARTS
-def test_the_next_container_starts_after_a_kill(own: Engine, part: str) -> None:
+def test_the_next_container_starts_after_a_kill(
+    own: ContainerEngine, part: str
+) -> None:
     kill(part, own)
     running = own.start(job("sh", "-c", "exit 6"), lambda *_: None)
     assert running.wait(60) == 6
@@ -76,7 +80,9 @@ def test_the_next_container_starts_after_a_kill(own: Engine, part: str) -> None:
 
 
 @PARTS
-def test_what_runs_is_lost_and_removed(own: Engine, engine: Engine, part: str) -> None:
+def test_what_runs_is_lost_and_removed(
+    own: ContainerEngine, engine: ContainerEngine, part: str
+) -> None:
     running = own.start(job("sleep", "600"), lambda *_: None)
     kill(part, own)
     assert running.wait(60) is not None
@@ -85,7 +91,7 @@ def test_what_runs_is_lost_and_removed(own: Engine, engine: Engine, part: str) -
     assert ids(engine) == []
 
 
-def test_what_ended_before_the_kill_has_its_own_end(own: Engine) -> None:
+def test_what_ended_before_the_kill_has_its_own_end(own: ContainerEngine) -> None:
     running = own.start(job("sh", "-c", "exit 5"), lambda *_: None)
     assert running.wait(60) == 5
     kill("container.guardian", own)
@@ -94,7 +100,7 @@ def test_what_ended_before_the_kill_has_its_own_end(own: Engine) -> None:
 
 
 def test_containers_go_when_we_and_their_service_are_killed_at_once(
-    own: Engine, engine: Engine
+    own: ContainerEngine, engine: ContainerEngine
 ) -> None:
     with start_sleeper() as other:
         # The guardian alone is left, and starts the service again to clean up.
@@ -107,7 +113,9 @@ def test_containers_go_when_we_and_their_service_are_killed_at_once(
     assert ids(engine) == []
 
 
-def test_a_sweep_of_the_dead_spares_the_living(own: Engine, engine: Engine) -> None:
+def test_a_sweep_of_the_dead_spares_the_living(
+    own: ContainerEngine, engine: ContainerEngine
+) -> None:
     with start_sleeper() as other:
         assert own.sweep_dead("lost/") == []
         for process in psutil.Process(other.pid).children():
@@ -118,7 +126,7 @@ def test_a_sweep_of_the_dead_spares_the_living(own: Engine, engine: Engine) -> N
     assert ids(engine) == []
 
 
-def test_a_limit_on_file_size_alone_is_kept(own: Engine) -> None:
+def test_a_limit_on_file_size_alone_is_kept(own: ContainerEngine) -> None:
     script = "head -c 4000000 /dev/zero > /tmp/f; wc -c < /tmp/f"
     said: list[bytes] = []
     running = own.start(

@@ -12,14 +12,14 @@ import pytest
 
 from corral.core.tasks.environment import ContainerEnvironment
 from corral.errors import WorkerError
-from corral.worker.container.engine import Engine
+from corral.worker.container.engine import ContainerEngine
 from corral.worker.container.job import ContainerSettings
 from corral.worker.container.runner import ContainerLaunch
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import Exited, RunnerProcess
 from corral.worker.pool.transport import RunnerSpec
-from corral.worker.protocol import Done, End, Item, Run
-from corral.worker.shared_cell import Cells
+from corral.worker.protocol import DoneFrame, EndFrame, Item, RunFrame
+from corral.worker.shared_cell import SharedCells
 from tests.acceptance.cluster import until
 from tests.containers import SHELL, engine, podman_files, python_image, settings
 
@@ -49,7 +49,7 @@ class Started:
 
 
 @pytest.fixture
-def launch(engine: Engine, python_image: str) -> Iterator[Launch]:
+def launch(engine: ContainerEngine, python_image: str) -> Iterator[Launch]:
     started: list[Started] = []
 
     def begin(worker_class: str, **more: Any) -> RunnerProcess:
@@ -70,7 +70,7 @@ def item(payload: Any) -> Item:
 
 
 def events(runner: RunnerProcess) -> Iterator[Any]:
-    while not isinstance(event := runner.next_event(30), End | Exited | None):
+    while not isinstance(event := runner.next_event(30), EndFrame | Exited | None):
         yield event
     yield event
 
@@ -79,10 +79,10 @@ def test_echo_worker_runs_in_an_image_without_corral(launch: Launch) -> None:
     runner = launch(ECHO)
     for word in ("one", "two"):
         runner.cells.reset()
-        runner.send(Run([item({"message": word})]))
+        runner.send(RunFrame([item({"message": word})]))
         done, end = events(runner)
-        assert isinstance(done, Done)
-        assert isinstance(end, End)
+        assert isinstance(done, DoneFrame)
+        assert isinstance(end, EndFrame)
         [outcome] = done.outcomes
         assert isinstance(outcome.result, msgspec.Raw)
         assert msgspec.json.decode(outcome.result) == {"echoed": word}
@@ -90,7 +90,7 @@ def test_echo_worker_runs_in_an_image_without_corral(launch: Launch) -> None:
 
 def test_a_runner_in_a_container_dies_whole_when_killed(launch: Launch) -> None:
     runner = launch(SLEEP)
-    runner.send(Run([item({"hang": True})]))
+    runner.send(RunFrame([item({"hang": True})]))
     runner.kill()
     assert list(events(runner)) == [Exited(-9, runner.cells.current)]
     until("it is gone", lambda: not Path("/proc", str(runner.pid)).exists())
@@ -100,21 +100,23 @@ def test_the_cells_are_shared_with_a_container(launch: Launch) -> None:
     runner = launch(SLEEP)
     runner.cells.reset()
     runner.cells.stop_after_current()
-    runner.send(Run([item({"seconds": 0}), item({"seconds": 0})]))
+    runner.send(RunFrame([item({"seconds": 0}), item({"seconds": 0})]))
     [done, _] = events(runner)
     assert len(done.outcomes) == 1
 
 
-def test_an_image_without_python_is_refused_in_one_line(engine: Engine) -> None:
+def test_an_image_without_python_is_refused_in_one_line(
+    engine: ContainerEngine,
+) -> None:
     how = ContainerLaunch(engine, ContainerEnvironment(SHELL), "test/runner")
-    cells = Cells.create()
+    cells = SharedCells.create()
     with pytest.raises(WorkerError, match=r"command 'python' is not in image"):
         how(RunnerSpec(ECHO, {}), cells)
     cells.unlink()
     assert engine.sweep("test/runner") == []
 
 
-def test_a_pool_says_why_no_container_starts(engine: Engine) -> None:
+def test_a_pool_says_why_no_container_starts(engine: ContainerEngine) -> None:
     told = ContainerEnvironment("localhost/not-there:9")
     how = ContainerLaunch(engine, told, "test/runner")
     changed = threading.Event()
@@ -127,7 +129,7 @@ def test_a_pool_says_why_no_container_starts(engine: Engine) -> None:
 
 
 def test_user_code_of_the_image_runs_with_what_the_image_was_given(
-    engine: Engine, python_image: str, settings: ContainerSettings
+    engine: ContainerEngine, python_image: str, settings: ContainerSettings
 ) -> None:
     code = Path(settings.allowed_volumes[0], "code")
     code.mkdir()
@@ -141,7 +143,7 @@ def test_user_code_of_the_image_runs_with_what_the_image_was_given(
     how = ContainerLaunch(engine, told, "test/runner")
     started = Started(RunnerSpec("mine:Mine", {}, launch=how))
     runner = started.runner
-    runner.send(Run([item(None)]))
+    runner.send(RunFrame([item(None)]))
     said, done, _ = events(runner)
     lines = msgspec.json.decode(said.lines)
     assert [line for _, _, line in lines] == ["printed inside"]

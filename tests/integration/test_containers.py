@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from corral.errors import WorkerError
-from corral.worker.container.container import Running
-from corral.worker.container.engine import Engine
+from corral.worker.container.container import RunningContainer
+from corral.worker.container.engine import ContainerEngine
 from corral.worker.container.job import ContainerJob, ContainerSettings
-from corral.worker.isolation.job import Limits
+from corral.worker.isolation.job import SandboxLimits
 from tests.containers import SHELL, engine, podman_files, python_image, settings
 
 __all__ = ["engine", "podman_files", "python_image", "settings"]
@@ -49,14 +49,14 @@ class Output:
         return self.said["stdout"].decode()
 
 
-Start = Callable[..., tuple[Running, Output]]
+Start = Callable[..., tuple[RunningContainer, Output]]
 
 
 @pytest.fixture
-def start(engine: Engine) -> Iterator[Start]:
-    started: list[Running] = []
+def start(engine: ContainerEngine) -> Iterator[Start]:
+    started: list[RunningContainer] = []
 
-    def begin(*argv: str, **more: Any) -> tuple[Running, Output]:
+    def begin(*argv: str, **more: Any) -> tuple[RunningContainer, Output]:
         output = Output()
         job = ContainerJob(SHELL, argv, mark="test/1", **more)
         started.append(engine.start(job, output))
@@ -68,7 +68,7 @@ def start(engine: Engine) -> Iterator[Start]:
     assert engine_ids(engine) == []
 
 
-def engine_ids(engine: Engine) -> list[str]:
+def engine_ids(engine: ContainerEngine) -> list[str]:
     found = engine._api.containers(all=True, filters={"label": "corral.mark"})
     return [container["Id"] for container in found]
 
@@ -172,20 +172,22 @@ def test_what_is_not_the_jobs_is_not_reached(
 
 def test_more_memory_than_allowed_is_not_had(start: Start) -> None:
     # Here tail keeps what it has read until a line ends, which never comes.
-    running, _ = start("tail", "-n", "1", "/dev/zero", limits=Limits(memory_mb=64))
+    running, _ = start(
+        "tail", "-n", "1", "/dev/zero", limits=SandboxLimits(memory_mb=64)
+    )
     assert running.wait(60) == 137
     assert running.oom_killed
 
 
 def test_more_processes_than_allowed_are_not_had(start: Start) -> None:
     script = "for i in $(seq 40); do sleep 5 & done; echo all"
-    running, output = start("sh", "-c", script, limits=Limits(processes=16))
+    running, output = start("sh", "-c", script, limits=SandboxLimits(processes=16))
     assert running.wait(30) != 0
     assert "all" not in output.text
 
 
 def test_stop_leaves_nothing_of_a_family_with_a_session_of_its_own(
-    engine: Engine, start: Start
+    engine: ContainerEngine, start: Start
 ) -> None:
     running, output = start("sh", "-c", FAMILY)
     assert output.heard.wait(60)
@@ -225,7 +227,9 @@ def test_a_command_beside_is_stopped_alone(start: Start) -> None:
     assert running.is_running
 
 
-def test_a_missing_image_is_named_with_the_way_to_get_it(engine: Engine) -> None:
+def test_a_missing_image_is_named_with_the_way_to_get_it(
+    engine: ContainerEngine,
+) -> None:
     job = ContainerJob("localhost/not-there:9", ("true",), mark="test/1")
     with pytest.raises(WorkerError, match=r"'localhost/not-there:9' is not on") as told:
         engine.start(job, Output())
@@ -234,9 +238,9 @@ def test_a_missing_image_is_named_with_the_way_to_get_it(engine: Engine) -> None
 
 
 def test_a_pull_that_fails_says_why(
-    engine: Engine, settings: ContainerSettings
+    engine: ContainerEngine, settings: ContainerSettings
 ) -> None:
-    puller = Engine(engine.host, replace(settings, may_pull=True))
+    puller = ContainerEngine(engine.host, replace(settings, may_pull=True))
     job = ContainerJob("localhost:1/not-there:9", ("true",), mark="test/1")
     with pytest.raises(WorkerError, match=r"is not on this node: .+") as told:
         puller.start(job, Output())
@@ -246,7 +250,7 @@ def test_a_pull_that_fails_says_why(
 
 @pytest.mark.parametrize("command", ["no-such-program", "/bin/no-such-program"])
 def test_a_missing_command_is_named_and_leaves_nothing(
-    engine: Engine, start: Start, command: str
+    engine: ContainerEngine, start: Start, command: str
 ) -> None:
     with pytest.raises(WorkerError) as told:
         start(command)
@@ -254,13 +258,13 @@ def test_a_missing_command_is_named_and_leaves_nothing(
     assert engine_ids(engine) == []
 
 
-def test_images_are_listed(engine: Engine) -> None:
+def test_images_are_listed(engine: ContainerEngine) -> None:
     assert SHELL in engine.images()
 
 
 OTHER = """
 import sys
-from corral.worker.container.engine import Engine, find
+from corral.worker.container.engine import ContainerEngine, find
 from corral.worker.container.job import ContainerJob, ContainerSettings
 engine = find(ContainerSettings(may_pull=False))
 job = ContainerJob(sys.argv[1], ("sleep", "87654"), mark="node-7/1")
@@ -283,7 +287,7 @@ def start_other() -> subprocess.Popen[bytes]:
     return other
 
 
-def test_containers_of_a_killed_process_are_removed(engine: Engine) -> None:
+def test_containers_of_a_killed_process_are_removed(engine: ContainerEngine) -> None:
     with start_other() as other:
         assert sleepers("87654")
         os.killpg(other.pid, signal.SIGKILL)
@@ -295,7 +299,7 @@ def test_containers_of_a_killed_process_are_removed(engine: Engine) -> None:
 
 
 def test_sweep_removes_what_a_predecessor_left_and_nothing_else(
-    engine: Engine, start: Start
+    engine: ContainerEngine, start: Start
 ) -> None:
     running, output = start("sh", "-c", "echo ready; sleep 600")
     assert output.heard.wait(60)

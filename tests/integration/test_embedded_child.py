@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from corral.cli.up.address import require_free, url_of
-from corral.cli.up.child import Child, Plan, describe
+from corral.cli.up.child import Child, ChildPlan, describe
 from corral.cli.up.manager_api import LocalManager
-from corral.cli.up.supervise import Tail, plain
+from corral.cli.up.supervise import LogTail, plain
 from corral.embedded.process import Command
 from corral.errors import EmbeddedError, SettingsError
 from corral.process.log_file import rotate
@@ -47,7 +47,7 @@ def spin(child: Child) -> None:
 
 
 def test_delay_grows_with_every_death_in_a_row(tmp_path: Path) -> None:
-    child = Child(Plan("it", lambda deaths: python("exit(7)")), tmp_path / "log")
+    child = Child(ChildPlan("it", lambda deaths: python("exit(7)")), tmp_path / "log")
     child.start()
     delays = []
     for deaths in range(1, 4):
@@ -66,7 +66,7 @@ def test_start_that_cannot_be_prepared_counts_as_a_death(tmp_path: Path) -> None
             raise EmbeddedError(f"not yet, {deaths}")
         return python("import signal; signal.pause()")
 
-    child = Child(Plan("it", prepare), tmp_path / "log")
+    child = Child(ChildPlan("it", prepare), tmp_path / "log")
     child.start()
     assert child.last_words() == "not yet, 0"
     spin(child)
@@ -78,7 +78,7 @@ def test_start_that_cannot_be_prepared_counts_as_a_death(tmp_path: Path) -> None
 
 def test_child_that_would_rather_finish_is_asked_twice(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    plan = Plan("it", lambda deaths: python(BUSY), hurry_s=0.1, stop_s=10)
+    plan = ChildPlan("it", lambda deaths: python(BUSY), hurry_s=0.1, stop_s=10)
     child = Child(plan, log)
     child.start()
     assert child.process is not None
@@ -92,7 +92,7 @@ def test_child_that_would_rather_finish_is_asked_twice(tmp_path: Path) -> None:
 def test_tail_gives_whole_lines_and_survives_rotation(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("old\n")
-    tail = Tail(log)
+    tail = LogTail(log)
     with log.open("a") as file:
         file.write("one\ntwo\nhal")
     assert tail.read() == ["one", "two"]

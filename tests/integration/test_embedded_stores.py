@@ -23,7 +23,7 @@ from corral.embedded.folder import Folder
 from corral.embedded.postgres import Postgres, open_postgres
 from corral.embedded.process import Process, launch, stop
 from corral.embedded.redis import Redis, open_redis
-from corral.embedded.server import Server, running
+from corral.embedded.server import StoreServer, running
 from corral.errors import EmbeddedError
 
 
@@ -65,11 +65,11 @@ def client(server: Redis, **login: Any) -> redis.Redis:
     return redis.Redis(retry=Retry(NoBackoff(), 0), **place, **login)
 
 
-def log_of(server: Server, folder: Folder) -> Path:
+def log_of(server: StoreServer, folder: Folder) -> Path:
     return folder.logs / f"{server.name}.log"
 
 
-def start(server: Server, folder: Folder) -> Process:
+def start(server: StoreServer, folder: Folder) -> Process:
     """Start without the manners of `running`, to be killed."""
     process = launch(server.prepare(0), log_of(server, folder))
     while not server.is_ready():
@@ -97,7 +97,7 @@ def test_committed_rows_outlive_a_killed_postgres(folder: Folder) -> None:
         assert query(again.url, "select count(*) from kept") == 1
 
 
-def restart(server: Server, folder: Folder) -> Process:
+def restart(server: StoreServer, folder: Folder) -> Process:
     """Start after a kill; backends of the killed one may need a moment to go."""
     for deaths in range(1, 50):
         process = launch(server.prepare(deaths), log_of(server, folder))

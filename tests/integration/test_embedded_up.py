@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from corral.embedded.folder import Folder, State, load_state
+from corral.embedded.folder import Folder, FolderState, load_state
 from corral.embedded.process import is_alive
 from tests.acceptance.cluster import free_port
 
@@ -42,7 +42,7 @@ class Parent:
             )
 
     @property
-    def state(self) -> State:
+    def state(self) -> FolderState:
         state = load_state(self.folder)
         assert state is not None
         return state

@@ -17,7 +17,7 @@ from corral.core.tasks.environment import ArchiveEnvironment, GitEnvironment
 from corral.errors import EnvironmentFailed
 from corral.files.archive import pack
 from corral.worker.environments.cache import Cache
-from corral.worker.environments.policy import Policy
+from corral.worker.environments.policy import EnvironmentPolicy
 from corral.worker.environments.prepare import Prepared, prepare
 from tests.acceptance.cluster import until
 from tests.unit.worker.environments.repository import (
@@ -224,7 +224,7 @@ def test_an_archive_is_fetched_once_and_never_believed(
         return data if len(asked) > 1 else data + b"\0"
 
     def again() -> Prepared:
-        return prepare(wanted, cache=cache, fetch=fetch, policy=Policy())
+        return prepare(wanted, cache=cache, fetch=fetch, policy=EnvironmentPolicy())
 
     assert "not those of archive" in failure(again, cache).message
     for _ in range(2):

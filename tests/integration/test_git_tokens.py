@@ -9,7 +9,7 @@ import pytest
 
 from corral.core.tasks.environment import GitEnvironment
 from corral.worker.environments.cache import Cache
-from corral.worker.environments.policy import Policy
+from corral.worker.environments.policy import EnvironmentPolicy
 from tests.integration.git_server import Seen, make_certificate, serve
 from tests.unit.worker.environments.repository import (
     LARGE,
@@ -48,13 +48,13 @@ def test_a_token_reaches_its_host_and_shows_nowhere_else(
     repository.commit({"one": ""})
     with serve(repository.folder.parent, certificate, key, seen) as host:
         wanted = GitEnvironment(f"https://{host}/repository/.git")
-        policy = Policy(git_tokens={host: "t0ps3cret"})
+        policy = EnvironmentPolicy(git_tokens={host: "t0ps3cret"})
         with make(cache, wanted, policy) as made:
             assert (made.root / "one").exists()
             assert "t0ps3cret" not in repr(made)
         bare = Cache(cache.folder.with_name("other"), LARGE)
-        refused = failure(lambda: make(bare, wanted, Policy()), bare)
-        wrong = Policy(git_tokens={host: "user:wr0ng"})
+        refused = failure(lambda: make(bare, wanted, EnvironmentPolicy()), bare)
+        wrong = EnvironmentPolicy(git_tokens={host: "user:wr0ng"})
         mistaken = failure(lambda: make(bare, wanted, wrong), bare)
     assert seen.wanted in seen.authorizations
     assert any("git-remote-https" in word for word in seen.arguments)
@@ -80,7 +80,7 @@ def test_a_token_does_not_follow_a_redirect_to_another_host(
     ):
         first.send_to = f"https://{other}"
         wanted = GitEnvironment(f"https://{host}/repository/.git")
-        policy = Policy(git_tokens={host: "t0ps3cret"})
+        policy = EnvironmentPolicy(git_tokens={host: "t0ps3cret"})
         failure(lambda: make(cache, wanted, policy), cache)
     assert second.authorizations
     assert set(second.authorizations) == {None}

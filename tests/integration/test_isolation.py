@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from corral.errors import WorkerError
-from corral.worker.isolation import Level, Limits, best_level, cgroup, start
+from corral.worker.isolation import Level, SandboxLimits, best_level, cgroup, start
 from tests.unit.worker.isolation.scene import (
     PYTHON,
     Heard,
@@ -96,7 +96,7 @@ def test_a_job_cannot_read_the_agents_environment(
 @pytest.mark.spec("D22", "D16")
 def test_a_job_cannot_use_more_memory_than_its_limit(tmp_path: Path) -> None:
     eat = "kept = bytearray(400 << 20); print(len(kept))"
-    greedy = job(tmp_path, PYTHON, "-c", eat, limits=Limits(memory_mb=100))
+    greedy = job(tmp_path, PYTHON, "-c", eat, limits=SandboxLimits(memory_mb=100))
     code, heard, running = run(greedy, SANDBOX)
     assert code != 0
     assert heard.text == ""
@@ -112,7 +112,9 @@ def test_many_small_processes_share_one_memory_limit(tmp_path: Path) -> None:
     script = (
         f"mkfifo gate; for i in 1 2 3 4; do {eat} < gate & done; sleep 3 > gate; wait"
     )
-    _, _, running = run(shell(tmp_path, script, limits=Limits(memory_mb=150)), SANDBOX)
+    _, _, running = run(
+        shell(tmp_path, script, limits=SandboxLimits(memory_mb=150)), SANDBOX
+    )
     assert running.oom_killed
 
 
@@ -193,7 +195,7 @@ def test_processor_time_is_limited(tmp_path: Path) -> None:
         "while time.process_time() < used + 0.2: pass\n"
         "print(time.monotonic() - began)\n"
     )
-    here = job(tmp_path, PYTHON, "-c", burn, limits=Limits(cpus=0.2))
+    here = job(tmp_path, PYTHON, "-c", burn, limits=SandboxLimits(cpus=0.2))
     assert float(run(here, SANDBOX)[1].text) > 0.5
 
 

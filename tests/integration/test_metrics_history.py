@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from corral.core.insight.metric import GPU_METRICS, HOURS_S, MINUTES_S, NODE_METRICS
-from corral.core.insight.series import Kept, plan
+from corral.core.insight.series import ReadingRetention, plan
 from corral.store.base import Retention
 from corral.store.postgres.store import PostgresStore
 from tests.contract.conftest import PostgresServer
@@ -96,7 +96,7 @@ async def test_thirty_days_are_thinned_to_their_size_and_drawn_whole(
             size = f"select pg_total_relation_size('{table}')"
             assert await database.fetchval(size) / found < ROW_BYTES[kind], table
     begin = datetime.fromtimestamp(END - DAYS * DAY_S, UTC)
-    span = plan(begin, NOW, None, NOW, Kept(DAY_S, 7 * DAY_S))
+    span = plan(begin, NOW, None, NOW, ReadingRetention(DAY_S, 7 * DAY_S))
     whole = DAYS * DAY_S // SAMPLE_S
     buckets = await store.node_history("n2", span)
     assert len(buckets) == len(span.times) == 240

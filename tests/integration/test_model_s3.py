@@ -11,8 +11,8 @@ import pytest
 from corral.core.models.catalogue import CatalogueModel
 from corral.errors import NotFound, StoreUnavailable
 from corral.manager.models.sources import SourceConfig, Sources
-from corral.worker.depot.download import HttpWay, Transfer
-from corral.worker.depot.manifest import BillFile
+from corral.worker.depot.download import HttpSource, Transfer
+from corral.worker.depot.manifest import ManifestFile
 from tests.contract.test_objects import BUCKET, S3Server
 
 WEIGHTS = bytes(range(256)) * 50_000
@@ -49,8 +49,8 @@ async def test_a_bucket_is_read_and_its_files_fetched_under_signed_addresses(
     urls = await sources.urls(model)
     transfer = Transfer("tiny", tmp_path)
     for file in found.files:
-        wanted = BillFile(file.name, file.size, file.sha256)
-        transfer.fetch(wanted, [HttpWay(urls[file.name])])
+        wanted = ManifestFile(file.name, file.size, file.sha256)
+        transfer.fetch(wanted, [HttpSource(urls[file.name])])
         assert (tmp_path / file.name).read_bytes() == FILES[file.name]
     rest = [p async for p in await sources.open_file(model, found.files[1], 100)]
     assert b"".join(rest) == WEIGHTS[100:]
@@ -60,7 +60,7 @@ async def test_an_address_is_good_for_a_part_of_a_file(s3: S3Server) -> None:
     sources = Sources(SourceConfig(s3=s3.access))
     found = await sources.survey(MODEL, lambda done, total: None)
     model = CatalogueModel("tiny", source=MODEL.source, files=found.files)
-    way = HttpWay((await sources.urls(model))["deep/model.safetensors"])
+    way = HttpSource((await sources.urls(model))["deep/model.safetensors"])
     assert b"".join(way.read(5_000_000)) == WEIGHTS[5_000_000:]
 
 

@@ -17,8 +17,8 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from corral.core.nodes.node import Node
-from corral.core.nodes.worker import Worker, WorkerSpec
+from corral.core.nodes.node import NodeRecord
+from corral.core.nodes.worker import WorkerRecord, WorkerSpec
 from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.task import State
 from corral.errors import NotLeader, StoreUnavailable
@@ -387,8 +387,8 @@ async def test_beats_do_not_wait_for_a_worker_that_is_being_written(
     store: PostgresStore, url: str
 ) -> None:
     spec = WorkerSpec("one", "corral:EchoWorker", ("echo",))
-    await store.save_node(Node("n1", "box"))
-    await store.save_workers([Worker(id_, "n1", spec) for id_ in ("w2", "w1")])
+    await store.save_node(NodeRecord("n1", "box"))
+    await store.save_workers([WorkerRecord(id_, "n1", spec) for id_ in ("w2", "w1")])
     other = await asyncpg.connect(url)
     async with asyncio.timeout(10), other.transaction():
         await other.execute("update workers set pid = 1 where id = 'w1'")

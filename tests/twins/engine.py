@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from corral.engine.dispatch import Address
+from corral.engine.dispatch import RedisAddress
 from corral.errors import EngineUnavailable
 
 
@@ -13,7 +13,7 @@ class InlineDispatcher:
     """Keeps what was sent, by queue; `is_down` makes every call fail."""
 
     def __init__(self) -> None:
-        self.address = Address("127.0.0.1", 0, None, 0, None, None, False)
+        self.address = RedisAddress("127.0.0.1", 0, None, 0, None, None, False)
         self.sent: dict[str, list[Mapping[str, str]]] = defaultdict(list)
         self.rung: list[str] = []
         self.is_down = False

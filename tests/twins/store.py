@@ -13,11 +13,11 @@ from typing import Any
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.task import Task
 from corral.store.base import AuditRow, Retention
-from corral.store.events import ALERT, OF_TASKS, Event, EventFilter, EventPage
+from corral.store.events import ALERT, OF_TASKS, Event, EventPage, EventQuery
 from corral.store.postgres.audit import Chain, Verifier, link
 from corral.store.postgres.rows import audit_of, audit_row, event_of, event_row
 from corral.store.text import clean
-from tests.twins.store_metrics import MemoryMetrics, MemoryUsage
+from tests.twins.store_metrics import MemoryMetrics, MemoryUsageRows
 from tests.twins.store_registry import (
     MemoryCatalogue,
     MemoryLearned,
@@ -26,13 +26,13 @@ from tests.twins.store_registry import (
     MemoryResults,
     MemoryShares,
 )
-from tests.twins.store_state import MemoryShelf
-from tests.twins.store_tasks import MemoryKept, MemoryRead, MemoryWrite
+from tests.twins.store_state import MemoryTables
+from tests.twins.store_tasks import MemoryArtifacts, MemoryRead, MemoryWrite
 
 # Events and the audit log in memory.
 
 
-class MemoryHistory(MemoryShelf):
+class MemoryEvents(MemoryTables):
     async def add_events(self, events: Sequence[Event]) -> None:
         for event in events:
             # Through the row and back, as a database would give it.
@@ -44,7 +44,7 @@ class MemoryHistory(MemoryShelf):
         return found[:limit] if after_seq > 0 else found[-limit:]
 
     async def event_page(
-        self, where: EventFilter, after_seq: int = 0, limit: int = 100
+        self, where: EventQuery, after_seq: int = 0, limit: int = 100
     ) -> EventPage:
         end = max(after_seq, self._events[-1].seq if self._events else 0)
         if where.task_id is not None and where.task_id not in self._tasks:
@@ -54,7 +54,7 @@ class MemoryHistory(MemoryShelf):
         is_cut = after_seq > 0 and len(events) == limit
         return EventPage(events, events[-1].seq if is_cut else end)
 
-    async def alerts(self, where: EventFilter, limit: int = 1000) -> Sequence[Event]:
+    async def alerts(self, where: EventQuery, limit: int = 1000) -> Sequence[Event]:
         found = (e for e in self._events[::-1] if e.event_type == ALERT)
         return [event for event in found if _is_chosen(event, where)][:limit]
 
@@ -115,7 +115,7 @@ class MemoryHistory(MemoryShelf):
         return all(map(verifier.accepts, self._audit)) and verifier.is_complete()
 
 
-def _is_chosen(event: Event, where: EventFilter) -> bool:
+def _is_chosen(event: Event, where: EventQuery) -> bool:
     return (
         (where.task_id is None or where.task_id in event.task_ids)
         and (not where.event_types or event.event_type in where.event_types)
@@ -129,7 +129,7 @@ def _is_chosen(event: Event, where: EventFilter) -> bool:
 class MemoryStore(
     MemoryWrite,
     MemoryRead,
-    MemoryKept,
+    MemoryArtifacts,
     MemoryRegistry,
     MemoryModels,
     MemoryCatalogue,
@@ -137,8 +137,8 @@ class MemoryStore(
     MemoryLearned,
     MemoryResults,
     MemoryMetrics,
-    MemoryUsage,
-    MemoryHistory,
+    MemoryUsageRows,
+    MemoryEvents,
 ):
     async def open(self) -> None: ...
 

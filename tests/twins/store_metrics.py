@@ -10,9 +10,9 @@ from corral.core.insight.metric import (
     HOURS_S,
     MINUTES_S,
     SLACK_S,
-    Bucket,
     GpuSample,
-    Span,
+    MetricSpan,
+    MetricStep,
     TaskStep,
     TaskTotals,
     across,
@@ -20,14 +20,14 @@ from corral.core.insight.metric import (
     gpu_bucket,
     node_bucket,
 )
-from corral.core.insight.usage import Usage, UsageBy, UsageSpan, cards_of
+from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep, cards_of
 from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.node import Sample
 from corral.core.tasks.job_type import OWN_TYPES
 from corral.core.tasks.task import State, Task
 from corral.store.base import Retention
 from corral.store.text import clean, clean_or_none
-from tests.twins.store_state import MemoryShelf
+from tests.twins.store_state import MemoryTables
 
 _STEPS = (MINUTES_S, HOURS_S)
 _FAILED = (State.FAILED, State.ERROR, State.TIMED_OUT)
@@ -35,13 +35,13 @@ _FAILED = (State.FAILED, State.ERROR, State.TIMED_OUT)
 Key = tuple[str, str | None]
 
 
-class MemoryMetrics(MemoryShelf):
+class MemoryMetrics(MemoryTables):
     def __init__(self) -> None:
         super().__init__()
         self._samples: dict[tuple[str, datetime], Sample] = {}
         self._cards: dict[tuple[str, str, datetime], GpuSample] = {}
         self._gpus: dict[tuple[str, str], Gpu] = {}
-        self._thinned: dict[int, dict[tuple[Key, int], Bucket]] = {
+        self._thinned: dict[int, dict[tuple[Key, int], MetricStep]] = {
             step_s: {} for step_s in _STEPS
         }
         self._marks = dict.fromkeys(_STEPS, 0)
@@ -96,8 +96,10 @@ class MemoryMetrics(MemoryShelf):
         thinned = (key for rows in self._thinned.values() for key, _ in rows)
         return {(n, None) for n, _ in self._samples} | set(self._gpus) | set(thinned)
 
-    def _rows(self, key: Key, step_s: int, begin: int, end: int) -> Iterable[Bucket]:
-        rows: Iterable[Bucket]
+    def _rows(
+        self, key: Key, step_s: int, begin: int, end: int
+    ) -> Iterable[MetricStep]:
+        rows: Iterable[MetricStep]
         if step_s:
             rows = (b for (k, _), b in self._thinned[step_s].items() if k == key)
         elif key[1] is None:
@@ -146,18 +148,20 @@ class MemoryMetrics(MemoryShelf):
             known.response_s + (took_s if is_completed else 0.0),
         )
 
-    async def node_history(self, node_id: str, span: Span) -> Sequence[Bucket]:
+    async def node_history(
+        self, node_id: str, span: MetricSpan
+    ) -> Sequence[MetricStep]:
         return self._chart((node_id, None), span)
 
     async def gpu_history(
-        self, node_id: str, span: Span
-    ) -> Sequence[tuple[Gpu, Sequence[Bucket]]]:
+        self, node_id: str, span: MetricSpan
+    ) -> Sequence[tuple[Gpu, Sequence[MetricStep]]]:
         cards = [gpu for (node, _), gpu in self._gpus.items() if node == node_id]
         cards.sort(key=lambda gpu: gpu.index)
         found = [(gpu, self._chart((node_id, gpu.id), span)) for gpu in cards]
         return [(gpu, buckets) for gpu, buckets in found if buckets]
 
-    async def cluster_history(self, span: Span) -> Sequence[Bucket]:
+    async def cluster_history(self, span: MetricSpan) -> Sequence[MetricStep]:
         nodes = [key for key in self._measured() if key[1] is None]
         return across(self._chart(key, span) for key in nodes)
 
@@ -171,7 +175,7 @@ class MemoryMetrics(MemoryShelf):
             max((row.ended for row in rows), default=0),
         )
 
-    async def task_history(self, span: Span) -> Sequence[TaskStep]:
+    async def task_history(self, span: MetricSpan) -> Sequence[TaskStep]:
         steps: dict[int, TaskStep] = {}
         for at in sorted(self._counts.keys() | self._waiting.keys()):
             if not span.begin <= at < span.end:
@@ -196,8 +200,8 @@ class MemoryMetrics(MemoryShelf):
         )
         self._waiting[step] = max(waiting, self._waiting.get(step, 0))
 
-    def _chart(self, key: Key, span: Span) -> list[Bucket]:
-        rows: list[Bucket] = []
+    def _chart(self, key: Key, span: MetricSpan) -> list[MetricStep]:
+        rows: list[MetricStep] = []
         at = span.begin
         for step_s in (HOURS_S, MINUTES_S, 0):
             if step_s <= span.source_s:
@@ -253,10 +257,12 @@ def _facts(gpu: Gpu) -> Gpu:
 _Run = tuple[Task, str | None, datetime | None, datetime | None]
 
 
-class MemoryUsage(MemoryShelf):
-    async def usage(self, by: UsageBy, label: str, span: UsageSpan) -> Sequence[Usage]:
+class MemoryUsageRows(MemoryTables):
+    async def usage(
+        self, by: UsageBy, label: str, span: UsageSpan
+    ) -> Sequence[UsageStep]:
         now = span.now.timestamp()
-        found: dict[tuple[str, int], Usage] = {}
+        found: dict[tuple[str, int], UsageStep] = {}
         for task, worker_id, started_at, finished_at in self._runs():
             if task.spec.job_type in OWN_TYPES or started_at is None:
                 continue
@@ -271,9 +277,9 @@ class MemoryUsage(MemoryShelf):
                 after = at + span.step_s
                 run_s = min(end, span.end, after) - max(begin, span.begin, at)
                 ended = finished_at is not None and at <= end < after
-                old = found.get((name, at), Usage(name, at, 0.0, 0.0, 0))
+                old = found.get((name, at), UsageStep(name, at, 0.0, 0.0, 0))
                 run_s = max(run_s, 0.0)
-                found[name, at] = Usage(
+                found[name, at] = UsageStep(
                     name,
                     at,
                     old.gpu_s + run_s * cards,

@@ -13,8 +13,8 @@ from corral.core.insight.learned import Learned
 from corral.core.models.catalogue import CatalogueModel
 from corral.core.models.model import KnownModel, Pin
 from corral.core.nodes.app import App
-from corral.core.nodes.node import Node
-from corral.core.nodes.worker import Worker
+from corral.core.nodes.node import NodeRecord
+from corral.core.nodes.worker import WorkerRecord
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.result_cache import KeptResult, KeptTotal
@@ -25,10 +25,10 @@ from corral.core.tasks.webhook import Notice, urls_of
 from corral.store.postgres.registry import subject_of
 from corral.store.postgres.schedules import schedule_of, schedule_row
 from corral.store.text import clean_or_none
-from tests.twins.store_state import MemoryShelf
+from tests.twins.store_state import MemoryTables
 
 
-class MemoryRegistry(MemoryShelf):
+class MemoryRegistry(MemoryTables):
     async def save_job_type(self, job_type: JobType) -> None:
         self._job_types[job_type.name] = job_type
 
@@ -47,19 +47,19 @@ class MemoryRegistry(MemoryShelf):
     async def delete_app(self, name: str) -> None:
         self._apps.pop(name, None)
 
-    async def save_node(self, node: Node) -> None:
+    async def save_node(self, node: NodeRecord) -> None:
         self._nodes[node.id] = node
 
     async def delete_node(self, node_id: str) -> None:
         self._nodes.pop(node_id, None)
 
-    async def nodes(self) -> Sequence[Node]:
+    async def nodes(self) -> Sequence[NodeRecord]:
         return [self._nodes[id_] for id_ in sorted(self._nodes)]
 
-    async def save_worker(self, worker: Worker) -> None:
+    async def save_worker(self, worker: WorkerRecord) -> None:
         self._workers[worker.id] = replace(worker, error=clean_or_none(worker.error))
 
-    async def save_workers(self, several: Sequence[Worker]) -> None:
+    async def save_workers(self, several: Sequence[WorkerRecord]) -> None:
         for worker in several:
             await self.save_worker(worker)
 
@@ -68,7 +68,7 @@ class MemoryRegistry(MemoryShelf):
         if worker is not None and worker.spec.gpus not in ("", "0"):
             self._gone_workers[worker_id] = worker.spec.gpus
 
-    async def workers(self) -> Sequence[Worker]:
+    async def workers(self) -> Sequence[WorkerRecord]:
         return [self._workers[id_] for id_ in sorted(self._workers)]
 
     async def save_worker_type(self, worker_type: WorkerType) -> None:
@@ -112,7 +112,7 @@ class MemoryRegistry(MemoryShelf):
 # Schedules and notices in memory.
 
 
-class MemorySchedules(MemoryShelf):
+class MemorySchedules(MemoryTables):
     async def save_schedule(self, schedule: Schedule) -> None:
         # Through the row and back, as a database would give it.
         self._schedules[schedule.name] = schedule_of(schedule_row(schedule))
@@ -169,7 +169,7 @@ class MemorySchedules(MemoryShelf):
 # Shares and their use in memory.
 
 
-class MemoryShares(MemoryShelf):
+class MemoryShares(MemoryTables):
     async def save_share(self, share: Share) -> None:
         self._shares[share.name] = share
 
@@ -189,7 +189,7 @@ class MemoryShares(MemoryShelf):
 # What was learned of tasks and workers, in memory.
 
 
-class MemoryLearned(MemoryShelf):
+class MemoryLearned(MemoryTables):
     async def save_learned(self, rows: Sequence[Learned], at: datetime) -> None:
         self._learned |= {subject_of(row): (at, row) for row in rows}
 
@@ -208,7 +208,7 @@ class MemoryLearned(MemoryShelf):
 # Models and pins in memory.
 
 
-class MemoryModels(MemoryShelf):
+class MemoryModels(MemoryTables):
     async def save_models(self, several: Sequence[KnownModel]) -> None:
         self._models |= {model.name: model for model in several}
 
@@ -228,7 +228,7 @@ class MemoryModels(MemoryShelf):
 # The catalogue of models in memory.
 
 
-class MemoryCatalogue(MemoryShelf):
+class MemoryCatalogue(MemoryTables):
     async def save_catalogue_model(self, model: CatalogueModel) -> None:
         known = self._catalogue.get(model.name)
         self._catalogue[model.name] = _with_figures(model, known) if known else model
@@ -257,7 +257,7 @@ def _with_figures(model: CatalogueModel, seen: CatalogueModel) -> CatalogueModel
 # Results kept to answer the same question again, in memory.
 
 
-class MemoryResults(MemoryShelf):
+class MemoryResults(MemoryTables):
     async def save_results(
         self, rows: Sequence[KeptResult], now: datetime
     ) -> Mapping[str, int]:

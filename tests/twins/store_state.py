@@ -13,8 +13,8 @@ from corral.core.insight.learned import Learned
 from corral.core.models.catalogue import CatalogueModel
 from corral.core.models.model import KnownModel, Pin
 from corral.core.nodes.app import App
-from corral.core.nodes.node import Node
-from corral.core.nodes.worker import Worker
+from corral.core.nodes.node import NodeRecord
+from corral.core.nodes.worker import WorkerRecord
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.result_cache import KeptResult
@@ -28,7 +28,7 @@ from corral.store.postgres.audit import Chain
 from corral.store.postgres.registry import Subject
 
 
-class MemoryShelf:
+class MemoryTables:
     def __init__(self) -> None:
         self._term = 0
         self._seq = 0
@@ -39,8 +39,8 @@ class MemoryShelf:
         self._trees: dict[tuple[str, str, int], KeptTree] = {}
         self._job_types: dict[str, JobType] = {}
         self._apps: dict[str, App] = {}
-        self._nodes: dict[str, Node] = {}
-        self._workers: dict[str, Worker] = {}
+        self._nodes: dict[str, NodeRecord] = {}
+        self._workers: dict[str, WorkerRecord] = {}
         self._gone_workers: dict[str, str] = {}
         self._worker_types: dict[str, WorkerType] = {}
         self._keys: dict[str, Key] = {}

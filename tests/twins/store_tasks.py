@@ -24,7 +24,7 @@ from corral.store.postgres.tasks.arrays import clean_error, unstorable
 from corral.store.postgres.tasks.read import read_cursor, write_cursor
 from corral.store.text import clean, is_storable
 from tests.twins.store_registry import MemorySchedules
-from tests.twins.store_state import MemoryShelf
+from tests.twins.store_state import MemoryTables
 
 _INTEGER = range(-(2**31), 2**31)
 
@@ -263,7 +263,7 @@ def _complaint(task: Task) -> str | None:
 # Reads of tasks and their logs in memory.
 
 
-class MemoryRead(MemoryShelf):
+class MemoryRead(MemoryTables):
     async def get_task(self, task_id: str) -> Task | None:
         return self._tasks.get(task_id)
 
@@ -363,7 +363,7 @@ def _has(task: Task, text: str) -> bool:
 _DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 
 
-class MemoryKept(MemoryShelf):
+class MemoryArtifacts(MemoryTables):
     async def save_tree(self, tree: KeptTree) -> None:
         tree = replace(tree, left_out=clean(tree.left_out))
         self._trees[tree.task_id, tree.kind, tree.attempt] = tree

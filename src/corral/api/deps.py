@@ -13,7 +13,7 @@ from fastapi import Request, Response
 
 from corral.core.access.key import Key, Scope
 from corral.errors import AuthError, Forbidden, InvalidField, InvalidJson, RateLimited
-from corral.manager.access.rate_limit import Bucket
+from corral.manager.access.rate_limit import TokenBucket
 from corral.manager.app import Manager
 
 T = TypeVar("T")
@@ -125,7 +125,7 @@ def note_denial(
     )
 
 
-def rate_headers(bucket: Bucket) -> list[tuple[bytes, bytes]]:
+def rate_headers(bucket: TokenBucket) -> list[tuple[bytes, bytes]]:
     return [
         (b"x-ratelimit-limit", b"%d" % bucket.burst),
         (b"x-ratelimit-remaining", b"%d" % bucket.left),

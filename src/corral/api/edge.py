@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from corral.core.tasks.options import Trace, read_trace
 from corral.errors import TooLarge
 from corral.log_line import bound
-from corral.manager.insight.prometheus import Counter, Family, Histogram
+from corral.manager.insight.prometheus import Counter, Histogram, MetricFamily
 
 # Counts requests and their times, by route and never by path.
 
@@ -56,7 +56,7 @@ class HttpMeter:
         self._requests.add(endpoint, method, str(status))
         self._seconds.add(took_s, endpoint, method)
 
-    def families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[MetricFamily]:
         yield self._requests
         yield self._seconds
 

@@ -16,7 +16,7 @@ from typer.main import get_command, get_group
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandEntry:
     """A command by import path (`module:name`), with its line in the help."""
 
     target: str
@@ -51,7 +51,7 @@ def load_command(name: str, target: str) -> Any:
 class LazyGroup(TyperGroup):
     """Subclasses name their commands in `table`."""
 
-    table: Mapping[str, Entry] = {}
+    table: Mapping[str, CommandEntry] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.table)

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 from typer.main import get_command
 
-from corral.cli.lazy import Entry, LazyGroup
-from corral.cli.options.connect import Reach
+from corral.cli.lazy import CommandEntry, LazyGroup
+from corral.cli.options.connect import ConnectOptions
 from corral.cli.terminal import errors
 from corral.errors import CorralError
 
@@ -24,158 +24,188 @@ class Root(LazyGroup):
     """The `corral` command itself."""
 
     table = {
-        "up": Entry(
+        "up": CommandEntry(
             "corral.cli.up.command:up", "Start a cluster on this machine.", _CLUSTER
         ),
-        "down": Entry("corral.cli.up.down:down", "Stop it.", _CLUSTER),
-        "join": Entry(
+        "down": CommandEntry("corral.cli.up.down:down", "Stop it.", _CLUSTER),
+        "join": CommandEntry(
             "corral.cli.nodes.join:join",
             "Make this machine a node of a cluster.",
             _CLUSTER,
         ),
-        "status": Entry(
+        "status": CommandEntry(
             "corral.cli.cluster.status:status", "How the cluster does.", _CLUSTER
         ),
-        "top": Entry("corral.cli.top.command:top", "The same, live.", _CLUSTER),
-        "dashboard": Entry(
+        "top": CommandEntry("corral.cli.top.command:top", "The same, live.", _CLUSTER),
+        "dashboard": CommandEntry(
             "corral.cli.cluster.dashboard:dashboard", "Open the web pages.", _CLUSTER
         ),
-        "doctor": Entry(
+        "doctor": CommandEntry(
             "corral.cli.cluster.doctor:doctor", "Say what to fix.", _CLUSTER
         ),
-        "validate": Entry(
+        "validate": CommandEntry(
             "corral.cli.cluster.validate:validate", "Try every worker.", _CLUSTER
         ),
-        "alerts": Entry(
+        "alerts": CommandEntry(
             "corral.cli.cluster.events:alerts_app", "What is wrong.", _CLUSTER
         ),
-        "events": Entry("corral.cli.cluster.events:events", "What happened.", _CLUSTER),
-        "nodes": Entry("corral.cli.nodes.list:nodes", "List machines.", _CLUSTER),
-        "cordon": Entry(
+        "events": CommandEntry(
+            "corral.cli.cluster.events:events", "What happened.", _CLUSTER
+        ),
+        "nodes": CommandEntry(
+            "corral.cli.nodes.list:nodes", "List machines.", _CLUSTER
+        ),
+        "cordon": CommandEntry(
             "corral.cli.nodes.hold:cordon", "Give a node nothing new.", _CLUSTER
         ),
-        "drain": Entry("corral.cli.nodes.hold:drain", "Empty a node.", _CLUSTER),
-        "uncordon": Entry("corral.cli.nodes.hold:uncordon", "Open it again.", _CLUSTER),
-        "label": Entry(
+        "drain": CommandEntry("corral.cli.nodes.hold:drain", "Empty a node.", _CLUSTER),
+        "uncordon": CommandEntry(
+            "corral.cli.nodes.hold:uncordon", "Open it again.", _CLUSTER
+        ),
+        "label": CommandEntry(
             "corral.cli.nodes.hold:label", "Set labels of a node.", _CLUSTER
         ),
-        "taint": Entry(
+        "taint": CommandEntry(
             "corral.cli.nodes.hold:taint", "Keep tasks off a node.", _CLUSTER
         ),
-        "window": Entry(
+        "window": CommandEntry(
             "corral.cli.nodes.hold:window_app", "Plan maintenance.", _CLUSTER
         ),
-        "leave": Entry("corral.cli.nodes.leave:leave", "Be a node no more.", _CLUSTER),
-        "gpu": Entry(
+        "leave": CommandEntry(
+            "corral.cli.nodes.leave:leave", "Be a node no more.", _CLUSTER
+        ),
+        "gpu": CommandEntry(
             "corral.cli.nodes.list:gpu_app", "List GPUs, lift a quarantine.", _CLUSTER
         ),
-        "metrics": Entry(
+        "metrics": CommandEntry(
             "corral.cli.cluster.metrics:metrics",
             "Figures over time, as plots.",
             _CLUSTER,
         ),
-        "workers": Entry(
+        "workers": CommandEntry(
             "corral.cli.workers.manage:workers", "List workers.", _CLUSTER
         ),
-        "worker": Entry(
+        "worker": CommandEntry(
             "corral.cli.workers.manage:app",
             "Launch, restart or stop workers.",
             _CLUSTER,
         ),
-        "breaker": Entry(
+        "breaker": CommandEntry(
             "corral.cli.nodes.list:breaker_app",
             "Workers that keep failing.",
             _CLUSTER,
         ),
-        "models": Entry(
+        "models": CommandEntry(
             "corral.cli.models.models:app",
             "Add, fetch, load, pin, list models.",
             _CLUSTER,
         ),
-        "model": Entry("corral.cli.models.models:app", "The same.", is_hidden=True),
-        "rebalance": Entry(
+        "model": CommandEntry(
+            "corral.cli.models.models:app", "The same.", is_hidden=True
+        ),
+        "rebalance": CommandEntry(
             "corral.cli.models.rebalance:rebalance", "Spread models better.", _CLUSTER
         ),
-        "run": Entry(
+        "run": CommandEntry(
             "corral.cli.tasks.run:run", "Run a task, print its result.", _WORK
         ),
-        "generate": Entry(
+        "generate": CommandEntry(
             "corral.cli.models.generate:generate", "Have a model write.", _WORK
         ),
-        "chat": Entry("corral.cli.models.chat:chat", "Talk with a model.", _WORK),
-        "embed": Entry("corral.cli.models.generate:embed", "Texts as vectors.", _WORK),
-        "submit": Entry(
+        "chat": CommandEntry(
+            "corral.cli.models.chat:chat", "Talk with a model.", _WORK
+        ),
+        "embed": CommandEntry(
+            "corral.cli.models.generate:embed", "Texts as vectors.", _WORK
+        ),
+        "submit": CommandEntry(
             "corral.cli.tasks.submit:submit", "Submit one or many tasks.", _WORK
         ),
-        "tasks": Entry("corral.cli.tasks.list:tasks", "List tasks.", _WORK),
-        "task": Entry("corral.cli.tasks.list:task", "Show all about one task.", _WORK),
-        "explain": Entry(
+        "tasks": CommandEntry("corral.cli.tasks.list:tasks", "List tasks.", _WORK),
+        "task": CommandEntry(
+            "corral.cli.tasks.list:task", "Show all about one task.", _WORK
+        ),
+        "explain": CommandEntry(
             "corral.cli.tasks.explain:explain", "Say why a task waits.", _WORK
         ),
-        "logs": Entry("corral.cli.tasks.logs:logs", "Show what a task printed.", _WORK),
-        "artifacts": Entry(
+        "logs": CommandEntry(
+            "corral.cli.tasks.logs:logs", "Show what a task printed.", _WORK
+        ),
+        "artifacts": CommandEntry(
             "corral.cli.tasks.logs:artifacts_app",
             "List and fetch files of tasks.",
             _WORK,
         ),
-        "profile": Entry(
+        "profile": CommandEntry(
             "corral.cli.tasks.profile:profile", "See what a task spends time on.", _WORK
         ),
-        "wait": Entry(
+        "wait": CommandEntry(
             "corral.cli.tasks.act:wait", "Wait until tasks have ended.", _WORK
         ),
-        "exec": Entry(
+        "exec": CommandEntry(
             "corral.cli.tasks.exec:run_beside", "Run a command beside a script.", _WORK
         ),
-        "cancel": Entry("corral.cli.tasks.act:cancel", "Stop tasks.", _WORK),
-        "requeue": Entry(
+        "cancel": CommandEntry("corral.cli.tasks.act:cancel", "Stop tasks.", _WORK),
+        "requeue": CommandEntry(
             "corral.cli.tasks.act:requeue", "Run ended tasks again.", _WORK
         ),
-        "dlq": Entry("corral.cli.tasks.dlq:app", "Tasks that failed for good.", _WORK),
-        "schedule": Entry(
+        "dlq": CommandEntry(
+            "corral.cli.tasks.dlq:app", "Tasks that failed for good.", _WORK
+        ),
+        "schedule": CommandEntry(
             "corral.cli.tasks.schedule:app", "Submit tasks by the clock.", _WORK
         ),
-        "job": Entry(
+        "job": CommandEntry(
             "corral.cli.tasks.job:app", "Tasks, as the job API has them.", _WORK
         ),
-        "job-type": Entry("corral.cli.admin.job_types:app", "Kinds of work.", _MORE),
-        "share": Entry("corral.cli.admin.shares:app", "Who may have how much.", _MORE),
-        "worker-type": Entry(
+        "job-type": CommandEntry(
+            "corral.cli.admin.job_types:app", "Kinds of work.", _MORE
+        ),
+        "share": CommandEntry(
+            "corral.cli.admin.shares:app", "Who may have how much.", _MORE
+        ),
+        "worker-type": CommandEntry(
             "corral.cli.workers.types:app", "Name classes to launch.", _MORE
         ),
-        "scaling": Entry(
+        "scaling": CommandEntry(
             "corral.cli.workers.types:scaling", "Workers by demand.", _MORE
         ),
-        "secret": Entry(
+        "secret": CommandEntry(
             "corral.cli.admin.secrets:app", "Values for jobs, encrypted.", _MORE
         ),
-        "route": Entry(
+        "route": CommandEntry(
             "corral.cli.admin.routes:app", "Forward to HTTP services.", _MORE
         ),
-        "ingress": Entry(
+        "ingress": CommandEntry(
             "corral.cli.serve.ingress:ingress",
             "Take tasks of plain Celery clients.",
             _MORE,
         ),
-        "mcp": Entry("corral.cli.admin.mcp:mcp", "Tools for a coding agent.", _MORE),
-        "key": Entry("corral.cli.admin.keys:key_app", "Keys for people.", _MORE),
-        "token": Entry(
+        "mcp": CommandEntry(
+            "corral.cli.admin.mcp:mcp", "Tools for a coding agent.", _MORE
+        ),
+        "key": CommandEntry("corral.cli.admin.keys:key_app", "Keys for people.", _MORE),
+        "token": CommandEntry(
             "corral.cli.admin.keys:token_app", "Make join tokens for nodes.", _MORE
         ),
-        "record": Entry(
+        "record": CommandEntry(
             "corral.cli.cluster.simulate:record", "Write down what was decided.", _MORE
         ),
-        "simulate": Entry(
+        "simulate": CommandEntry(
             "corral.cli.cluster.simulate:simulate",
             "What would be, in virtual time.",
             _MORE,
         ),
-        "config": Entry("corral.cli.admin.config:config", "Show every setting.", _MORE),
-        "version": Entry("corral.cli.admin.config:version", "Show the version.", _MORE),
-        "manager": Entry(
+        "config": CommandEntry(
+            "corral.cli.admin.config:config", "Show every setting.", _MORE
+        ),
+        "version": CommandEntry(
+            "corral.cli.admin.config:version", "Show the version.", _MORE
+        ),
+        "manager": CommandEntry(
             "corral.cli.serve.manager:manager", "The manager process.", is_hidden=True
         ),
-        "agent": Entry(
+        "agent": CommandEntry(
             "corral.cli.serve.agent:agent", "The agent process.", is_hidden=True
         ),
     }
@@ -238,7 +268,7 @@ def corral(
     ] = False,
 ) -> None:
     """Run work on a cluster of GPU machines."""
-    ctx.obj = Reach(url, home)
+    ctx.obj = ConnectOptions(url, home)
 
 
 def main() -> None:

@@ -46,7 +46,7 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ArrayRow:
     """What one task of an array has of its own."""
 
     index: int
@@ -74,7 +74,7 @@ def read_limit(text: str) -> tuple[str, int | None]:
     return numbers, int(limit)
 
 
-def read_range(text: str) -> list[Row]:
+def read_range(text: str) -> list[ArrayRow]:
     """The rows of `0-99`, `0-99:10` or `1,4,7-9`; each has its `index`.
 
     Raises:
@@ -96,10 +96,10 @@ def read_range(text: str) -> list[Row]:
         numbers += chosen
     if len(set(numbers)) < len(numbers):
         raise InvalidField(f"{text!r} names a number twice", field="array")
-    return [Row(n, {"index": Cell(n, str(n))}) for n in numbers]
+    return [ArrayRow(n, {"index": Cell(n, str(n))}) for n in numbers]
 
 
-def read_sweep(path: Path) -> list[Row]:
+def read_sweep(path: Path) -> list[ArrayRow]:
     """The rows of a CSV file, or of a YAML file.
 
     In YAML a list of maps is one row each; of one map every list makes the grid one
@@ -117,7 +117,7 @@ def read_sweep(path: Path) -> list[Row]:
         raise _bad(path, "it has no rows")
     _check_count(len(rows))
     return [
-        Row(number, {**row, "index": Cell(number, str(number))})
+        ArrayRow(number, {**row, "index": Cell(number, str(number))})
         for number, row in enumerate(rows)
     ]
 
@@ -234,7 +234,7 @@ def make_tasks(
     array_id: str,
     task_type: str,
     parameters: Any,
-    rows: Sequence[Row],
+    rows: Sequence[ArrayRow],
     options: Mapping[str, Any],
     *,
     is_sweep: bool = False,
@@ -268,7 +268,7 @@ def _parameters(
     array_id: str,
     task_type: str,
     parameters: Any,
-    row: Row,
+    row: ArrayRow,
     count: int,
     is_sweep: bool,
 ) -> Any:

@@ -14,7 +14,7 @@ from corral.client.calls import output as output_calls
 from corral.client.calls import queues as queue_calls
 from corral.client.calls import tasks as task_calls
 from corral.client.calls import workers as worker_calls
-from corral.client.http.driver import AwaitingDriver, BlockingDriver
+from corral.client.http.driver import AsyncDriver, SyncDriver
 from corral.client.http.endpoint import Endpoint, StreamEndpoint
 
 
@@ -140,7 +140,7 @@ class Calls:
     scaling = Endpoint(worker_calls.scaling)
 
 
-class Client(Calls, BlockingDriver):
+class Client(Calls, SyncDriver):
     """Talks to a manager; calls return when they are done. Safe to share by threads.
 
     Args:
@@ -154,5 +154,5 @@ class Client(Calls, BlockingDriver):
     """
 
 
-class AsyncClient(Calls, AwaitingDriver):
+class AsyncClient(Calls, AsyncDriver):
     """The same calls, awaited; one event loop per client. Arguments as for Client."""

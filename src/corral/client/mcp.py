@@ -41,14 +41,14 @@ class _Tools(msgspec.Struct):
     tools: list[Tool]
 
 
-class _Fault(msgspec.Struct):
+class _RpcError(msgspec.Struct):
     code: int
     message: str
 
 
-class _Answer(msgspec.Struct):
+class _RpcAnswer(msgspec.Struct):
     result: dict[str, Any] | None = None
-    error: _Fault | None = None
+    error: _RpcError | None = None
 
 
 class McpClient:
@@ -105,7 +105,7 @@ def _flow(number: int, method: str, params: dict[str, Any]) -> Flow[dict[str, An
     except (TypeError, ValueError) as error:
         raise CorralError(f"{method}: JSON has no form for this: {error}") from error
     response = yield Request("POST", PATH, body=body, wait_s=_WAIT_S)
-    told = decode(response, _Answer)
+    told = decode(response, _RpcAnswer)
     if told.error is not None:
         raise BadRequest(told.error.message, rpc_code=told.error.code)
     return told.result or {}

@@ -24,7 +24,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
         return plain
 
 
-class Health(Value, frozen=True, kw_only=True):
+class HealthInfo(Value, frozen=True, kw_only=True):
     status: str
     version: str = ""
     timestamp: datetime | None = None
@@ -98,7 +98,7 @@ class Bulk(Value, frozen=True, kw_only=True):
     errors: list[BulkError] = []
 
 
-class TaskError(Value, frozen=True, kw_only=True):
+class TaskErrorInfo(Value, frozen=True, kw_only=True):
     kind: str
     message: str = ""
     traceback: str | None = None
@@ -118,7 +118,7 @@ class TaskInfo(Value, frozen=True, kw_only=True):
     completed_at: datetime | None = None
     duration: float | None = None
     result: Any = None
-    error: TaskError | None = None
+    error: TaskErrorInfo | None = None
     labels: dict[str, str] = {}
 
     @property
@@ -135,7 +135,7 @@ class Progress(Value, frozen=True, kw_only=True):
     message: str | None = None
 
 
-class Waiting(Value, frozen=True, kw_only=True):
+class WaitReason(Value, frozen=True, kw_only=True):
     """Why a task is not running yet: a stable word, and the same in words."""
 
     reason: str
@@ -155,7 +155,7 @@ class AttemptInfo(Value, frozen=True, kw_only=True):
     node_id: str | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
-    error: TaskError | None = None
+    error: TaskErrorInfo | None = None
 
 
 class TaskDetail(TaskInfo, frozen=True, kw_only=True):
@@ -187,7 +187,7 @@ class TaskDetail(TaskInfo, frozen=True, kw_only=True):
     node_id: str | None = None
     assigned_worker: str | None = None
     progress: Progress | None = None
-    waiting: Waiting | None = None
+    waiting: WaitReason | None = None
     owner: str = ""
     estimated_duration: float | None = None
     estimate: Estimate | None = None

@@ -48,7 +48,7 @@ def _plain_url(url: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RefusalAnswer:
     """Why a message was refused, for the one who waits for its result."""
 
     task_id: str
@@ -57,12 +57,12 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class MessageOutcome:
     """What became of one message: to be mirrored, refused, or simply stored."""
 
     raw: bytes
     task_id: str | None = None
-    answer: Answer | None = None
+    answer: RefusalAnswer | None = None
     is_refused: bool = False
 
 
@@ -73,7 +73,7 @@ def lists_of(queues: Iterable[str]) -> Iterator[str]:
             yield f"{queue}{Channel.sep}{step}" if step else queue
 
 
-class Inbox:
+class QueueList:
     """One list of a queue, and what was taken from it and is not yet stored."""
 
     def __init__(self, redis: Redis, source: str) -> None:
@@ -107,7 +107,7 @@ class Inbox:
             held, waiting = await pipe.execute()
         return held[::-1], waiting
 
-    async def settle(self, verdicts: Sequence[Verdict]) -> None:
+    async def settle(self, verdicts: Sequence[MessageOutcome]) -> None:
         """Let go of messages that are stored or refused, all in one step."""
         owed = [v.task_id for v in verdicts if v.task_id is not None]
         refused = [v.raw for v in verdicts if v.is_refused]
@@ -126,7 +126,7 @@ class Inbox:
             await pipe.execute()
 
 
-class Ledger:
+class OwedResults:
     """Which results are still owed to clients; the manager knows them as well.
 
     Where Redis was emptied the mark is gone, and the ledger is written anew.
@@ -153,11 +153,11 @@ class Ledger:
         if task_ids:
             await self._redis.srem(PENDING, *task_ids)
 
-    async def unanswered(self) -> list[Answer]:
+    async def unanswered(self) -> list[RefusalAnswer]:
         found = await self._redis.lrange(UNANSWERED, -BATCH, -1)
-        return [Answer(*json.loads(text)) for text in found]
+        return [RefusalAnswer(*json.loads(text)) for text in found]
 
-    async def answered(self, answers: Sequence[Answer]) -> None:
+    async def answered(self, answers: Sequence[RefusalAnswer]) -> None:
         async with self._redis.pipeline(transaction=True) as pipe:
             for answer in answers:
                 pipe.lrem(UNANSWERED, -1, _write(answer))
@@ -168,5 +168,5 @@ def _bytes(value: bytes | str) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-def _write(answer: Answer) -> str:
+def _write(answer: RefusalAnswer) -> str:
     return json.dumps([answer.task_id, answer.code, answer.reason])

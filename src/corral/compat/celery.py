@@ -53,7 +53,7 @@ def adopt(app: T, client: Client | None = None) -> T:
         app: The Celery app.
         client: What to send with; without one, a `Client()` made at the first call.
     """
-    door = _Door.of(app)
+    door = _SendTask.of(app)
     door.names = None
     door.client = client or door.client
     app.AsyncResult = door.result  # type: ignore[attr-defined]
@@ -72,7 +72,7 @@ def task(celery_task: Any = None, *, client: Client | None = None) -> Any:
     """
     if celery_task is None:
         return lambda below: task(below, client=client)
-    door = _Door.of(celery_task.app)
+    door = _SendTask.of(celery_task.app)
     if door.names is not None:
         door.names.add(celery_task.name)
     door.client = client or door.client
@@ -112,7 +112,7 @@ def launch(
         )
 
 
-class _Door:
+class _SendTask:
     """Stands in for `send_task` of one app; `names` is None when all tasks are ours."""
 
     def __init__(self, app: Any) -> None:
@@ -124,7 +124,7 @@ class _Door:
         self._lock = threading.Lock()
 
     @classmethod
-    def of(cls, app: Any) -> _Door:
+    def of(cls, app: Any) -> _SendTask:
         """The door of an app, put in place when it has none."""
         door = getattr(app.send_task, "__self__", None)
         if not isinstance(door, cls):

@@ -19,10 +19,17 @@ from urllib.parse import urlsplit
 from redis.asyncio import Redis
 
 from corral.client import AsyncClient
-from corral.compat.broker import Answer, Inbox, Ledger, Verdict, connect, lists_of
+from corral.compat.broker import (
+    MessageOutcome,
+    OwedResults,
+    QueueList,
+    RefusalAnswer,
+    connect,
+    lists_of,
+)
 from corral.compat.call import job_type
-from corral.compat.message import Call, read, task_id_of
-from corral.compat.result_backend import Mirror
+from corral.compat.message import CeleryCall, read, task_id_of
+from corral.compat.result_backend import ResultWriter
 from corral.compat.retry import insist, persist
 from corral.errors import BadRequest, InvalidField, UnknownTaskType
 
@@ -60,7 +67,7 @@ async def serve(config: IngressConfig, client: AsyncClient) -> None:
         mirror = None
         if config.result_url is not None:
             backend = await stack.enter_async_context(connect(config.result_url))
-            mirror = Mirror(client, backend, Ledger(broker), mark_of(config))
+            mirror = ResultWriter(client, backend, OwedResults(broker), mark_of(config))
         await make_known(client, config.tasks)
         await Ingress(config, client, broker, mirror).run()
 
@@ -90,12 +97,12 @@ class Ingress:
         config: IngressConfig,
         client: AsyncClient,
         broker: Redis,
-        mirror: Mirror | None,
+        mirror: ResultWriter | None,
     ) -> None:
         self._config = config
         self._client = client
         self._mirror = mirror
-        self._inboxes = [Inbox(broker, name) for name in lists_of(config.queues)]
+        self._inboxes = [QueueList(broker, name) for name in lists_of(config.queues)]
 
     async def run(self) -> None:
         if self._mirror is not None:
@@ -108,7 +115,7 @@ class Ingress:
                 group.create_task(self._mirror.run(tracks_started=tracks))
             _log.info("taking messages from %s", ", ".join(self._config.queues))
 
-    async def turn(self, inbox: Inbox) -> None:
+    async def turn(self, inbox: QueueList) -> None:
         """Hand in what waits in one list, or wait for something."""
         raws = await inbox.take()
         if not raws:
@@ -122,9 +129,9 @@ class Ingress:
             if any(v.is_refused for v in verdicts):
                 self._mirror.announce()
 
-    async def _judge(self, raws: Sequence[bytes], source: str) -> list[Verdict]:
-        verdicts: list[Verdict] = []
-        calls: list[tuple[bytes, Call, dict[str, Any]]] = []
+    async def _judge(self, raws: Sequence[bytes], source: str) -> list[MessageOutcome]:
+        verdicts: list[MessageOutcome] = []
+        calls: list[tuple[bytes, CeleryCall, dict[str, Any]]] = []
         for raw in raws:
             try:
                 call = read(raw)
@@ -138,10 +145,10 @@ class Ingress:
                 verdicts.append(self._refuse(raw, call.task_id, reason))
             else:
                 is_owed = self._mirror is not None and call.wants_result
-                verdicts.append(Verdict(raw, call.task_id if is_owed else None))
+                verdicts.append(MessageOutcome(raw, call.task_id if is_owed else None))
         return verdicts
 
-    def _task(self, call: Call, source: str) -> dict[str, Any]:
+    def _task(self, call: CeleryCall, source: str) -> dict[str, Any]:
         kind = self._config.tasks.get(call.name)
         labels = {"celery-queue": source.partition("\x06")[0]}
         if self._mirror is not None and call.wants_result:
@@ -168,20 +175,22 @@ class Ingress:
         right = await self._submit(tasks[middle:])
         return left | {middle + place: error for place, error in right.items()}
 
-    def _refuse(self, raw: bytes, task_id: str | None, error: BadRequest) -> Verdict:
+    def _refuse(
+        self, raw: bytes, task_id: str | None, error: BadRequest
+    ) -> MessageOutcome:
         reason = " ".join(error.message.split())[:500]
         _log.warning("refused message %s: %s", task_id or "without id", reason)
         is_told = self._mirror is not None and task_id is not None
-        answer = Answer(task_id or "", error.code, reason) if is_told else None
-        return Verdict(raw, answer=answer, is_refused=True)
+        answer = RefusalAnswer(task_id or "", error.code, reason) if is_told else None
+        return MessageOutcome(raw, answer=answer, is_refused=True)
 
 
-def _celery_payload(call: Call) -> dict[str, Any]:
+def _celery_payload(call: CeleryCall) -> dict[str, Any]:
     """As `corral.compat.celery` sends it; a CeleryWorker runs it."""
     return {"task": call.name, "args": call.args, "kwargs": call.kwargs}
 
 
-def _own_payload(call: Call) -> dict[str, Any]:
+def _own_payload(call: CeleryCall) -> dict[str, Any]:
     """For a worker that knows nothing of Celery: the keyword arguments."""
     if not call.args:
         return call.kwargs

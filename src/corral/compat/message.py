@@ -31,7 +31,7 @@ class NotCarriedOut(BadRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class CeleryCall:
     """What a client asked for."""
 
     task_id: str
@@ -54,7 +54,7 @@ def task_id_of(raw: bytes) -> str | None:
     return None
 
 
-def read(raw: bytes) -> Call:
+def read(raw: bytes) -> CeleryCall:
     """The call in a message, as kombu writes it into a Redis list.
 
     Raises:
@@ -76,13 +76,13 @@ def read(raw: bytes) -> Call:
 
 def _call(
     facts: Mapping[str, Any], properties: Mapping[str, Any], args: Any, kwargs: Any
-) -> Call:
+) -> CeleryCall:
     task_id, name = facts.get("id"), facts.get("task")
     if not isinstance(task_id, str) or not isinstance(name, str):
         raise InvalidField("the message has no task name or no id", field="task")
     if not isinstance(args, list) or not isinstance(kwargs, dict):
         raise InvalidField("args must be a list and kwargs a mapping", field="args")
-    return Call(
+    return CeleryCall(
         task_id,
         name,
         args,

@@ -19,7 +19,7 @@ from celery import states
 from redis.asyncio import Redis
 
 from corral.client import AsyncClient, Collected, TaskInfo
-from corral.compat.broker import Answer, Ledger
+from corral.compat.broker import OwedResults, RefusalAnswer
 from corral.compat.result import (
     RemoteError,
     TaskRevoked,
@@ -65,7 +65,7 @@ def started(task: TaskInfo) -> str:
     return _meta(task.task_id, states.STARTED, {"hostname": task.worker_id})
 
 
-def refused(answer: Answer) -> str:
+def refused(answer: RefusalAnswer) -> str:
     """The meta of a message that was not taken."""
     name, module = _REFUSALS.get(answer.code, ("ValueError", "builtins"))
     error = _error(name, module, answer.reason)
@@ -126,7 +126,7 @@ WATCHERS = 8
 LABEL = "celery-results"
 
 
-class Mirror:
+class ResultWriter:
     """Watches tasks in long polls and writes how they ended.
 
     New tasks are waited for by themselves, so that a client which sends one task and
@@ -134,7 +134,7 @@ class Mirror:
     """
 
     def __init__(
-        self, client: AsyncClient, backend: Redis, ledger: Ledger, mark: str
+        self, client: AsyncClient, backend: Redis, ledger: OwedResults, mark: str
     ) -> None:
         self._client = client
         self._backend = backend
@@ -246,7 +246,7 @@ class Mirror:
         if task.labels.get(LABEL) == self._mark:
             return ended(task)
         reason = "the id belongs to a task that did not come from this ingress"
-        return refused(Answer(task.task_id, "conflict", reason))
+        return refused(RefusalAnswer(task.task_id, "conflict", reason))
 
     async def _write(self, metas: Mapping[str, str]) -> None:
         async with self._backend.pipeline(transaction=False) as pipe:
@@ -284,5 +284,7 @@ class Mirror:
             self._told |= new.keys()
 
 
-def _unknown(task_id: str) -> Answer:
-    return Answer(task_id, "task_not_found", "the cluster no longer knows this task")
+def _unknown(task_id: str) -> RefusalAnswer:
+    return RefusalAnswer(
+        task_id, "task_not_found", "the cluster no longer knows this task"
+    )

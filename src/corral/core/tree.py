@@ -25,7 +25,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
-class File:
+class TreeFile:
     """`digest` is the SHA-256 of all of it; a small file is its own one chunk."""
 
     name: str
@@ -44,15 +44,15 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class TreeLink:
     name: str
     target: str
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    files: tuple[File, ...] = ()
-    links: tuple[Link, ...] = ()
+    files: tuple[TreeFile, ...] = ()
+    links: tuple[TreeLink, ...] = ()
 
     @property
     def size(self) -> int:
@@ -112,11 +112,11 @@ def decode(data: bytes, pieces: Iterable[bytes] = ()) -> Tree:
     rows = _parse(body) if body else _load(data).get("rows")
     if not isinstance(rows, list) or len(rows) > TREE_FILES:
         raise _refusal(f"it lists no files, or more than {TREE_FILES}")
-    files: list[File] = []
-    links: list[Link] = []
+    files: list[TreeFile] = []
+    links: list[TreeLink] = []
     for row in rows:
         made = _read_row(row)
-        if isinstance(made, File):
+        if isinstance(made, TreeFile):
             files.append(made)
         else:
             links.append(made)
@@ -142,21 +142,21 @@ def _load(data: bytes) -> dict[str, Any]:
     return told
 
 
-def _read_row(row: Any) -> File | Link:
+def _read_row(row: Any) -> TreeFile | TreeLink:
     match row:
         case ["l", str(name), str(target)]:
             if why := fault_of(name):
                 raise _refusal(f"{name!r} {why}")
             if not stays(name, target) or "\0" in target:
                 raise _refusal(f"{name!r} is a link that leads out of the folder")
-            return Link(name, target)
+            return TreeLink(name, target)
         case ["f", str(name), int(size), str(digest), int(x), *parts] if size >= 0:
             if why := fault_of(name):
                 raise _refusal(f"{name!r} {why}")
             wanted = -(-size // CHUNK_BYTES) if size > CHUNK_BYTES else 0
             if len(parts) != wanted or not all(map(_is_digest, (digest, *parts))):
                 raise _refusal(f"the parts of {name!r} are not those of its size")
-            return File(name, size, digest, bool(x), tuple(parts))
+            return TreeFile(name, size, digest, bool(x), tuple(parts))
     raise _refusal("a row of it is neither file nor link")
 
 

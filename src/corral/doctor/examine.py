@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
-from corral.doctor.result import Line, problem
+from corral.doctor.result import CheckResult, problem
 
 LOG = logging.getLogger("corral.doctor")
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class Check:
     """One part's look and judgement."""
 
     name: str
-    run: Callable[[], Sequence[Line]]
+    run: Callable[[], Sequence[CheckResult]]
     timeout_s: float = 10.0
 
 
@@ -43,7 +43,7 @@ def begin(job: Callable[[], T], name: str) -> Future[T]:
     return future
 
 
-def examine(checks: Sequence[Check]) -> Iterator[Sequence[Line]]:
+def examine(checks: Sequence[Check]) -> Iterator[Sequence[CheckResult]]:
     """The lines of each check, in the order of the checks, as they are there."""
     began = time.monotonic()
     running = [(check, begin(check.run, check.name)) for check in checks]
@@ -53,8 +53,8 @@ def examine(checks: Sequence[Check]) -> Iterator[Sequence[Line]]:
 
 
 def _outcome(
-    check: Check, future: Future[Sequence[Line]], left_s: float
-) -> Sequence[Line]:
+    check: Check, future: Future[Sequence[CheckResult]], left_s: float
+) -> Sequence[CheckResult]:
     try:
         error = future.exception(left_s)
     except TimeoutError:

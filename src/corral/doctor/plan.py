@@ -17,14 +17,14 @@ from corral import __version__
 from corral.doctor.examine import Check
 from corral.doctor.judge import machine as judge_machine
 from corral.doctor.judge import version as judge_version
-from corral.doctor.result import Line, ok, problem, warn
+from corral.doctor.result import CheckResult, ok, problem, warn
 from corral.errors import SettingsError
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
 
     from corral.doctor.look.role import Role
-    from corral.doctor.store import Given
+    from corral.doctor.store import StoreUrl
     from corral.settings import Settings
 
 _PROBE_S = 5.0
@@ -92,11 +92,11 @@ def _machine_checks(container_host: str = "") -> list[Check]:
     ]
 
 
-def _version() -> Line:
+def _version() -> CheckResult:
     return judge_version.here(__version__, platform.python_version())
 
 
-def _settings(config: Settings, *, is_node: bool) -> Iterator[Line]:
+def _settings(config: Settings, *, is_node: bool) -> Iterator[CheckResult]:
     given = [row.name for row in config.rows() if row.origin != "default"]
     yield ok("settings", f"{len(given)} given, the others have their defaults")
     for stranger in config.unknown:
@@ -109,15 +109,15 @@ def _settings(config: Settings, *, is_node: bool) -> Iterator[Line]:
             yield problem("settings", found, fix)
 
 
-def _given(config: Settings, name: str, url: SecretStr | None) -> Given | None:
-    from corral.doctor.store import Given
+def _given(config: Settings, name: str, url: SecretStr | None) -> StoreUrl | None:
+    from corral.doctor.store import StoreUrl
 
     if url is None:
         return None
-    return Given(url.get_secret_value(), config.variable(name))
+    return StoreUrl(url.get_secret_value(), config.variable(name))
 
 
-def _home(role: Role) -> Line:
+def _home(role: Role) -> CheckResult:
     from corral.doctor.judge import embedded
     from corral.doctor.look import role as look_role
 
@@ -126,7 +126,7 @@ def _home(role: Role) -> Line:
 
 def _manager(
     config: Settings, role: Role, url: str | None, home: Path | None
-) -> Iterator[Line]:
+) -> Iterator[CheckResult]:
     from corral.doctor.judge import manager as judge
     from corral.doctor.look import manager
 
@@ -135,7 +135,7 @@ def _manager(
     return judge.judge(told, __version__)
 
 
-def _as_nodes(role: Role) -> Iterator[Line]:
+def _as_nodes(role: Role) -> Iterator[CheckResult]:
     from corral.doctor.judge import manager as judge
     from corral.doctor.look import manager
 
@@ -143,7 +143,7 @@ def _as_nodes(role: Role) -> Iterator[Line]:
         yield from judge.judge(manager.look_as_node(node.identity), __version__)
 
 
-def _ports(config: Settings, role: Role) -> Iterator[Line]:
+def _ports(config: Settings, role: Role) -> Iterator[CheckResult]:
     from corral.doctor.look import machine
 
     children = role.state.children.values() if role.state else ()
@@ -177,7 +177,7 @@ def _gpu_check(config: Settings, role: Role) -> Check:
     state = role.state
     has_agent = state is None or not state.is_running or "agent" in state.children
 
-    def run() -> list[Line]:
+    def run() -> list[CheckResult]:
         from corral.process.spawn import child_environment
 
         ledger = role.folder.agents / name / "simulated"
@@ -188,7 +188,7 @@ def _gpu_check(config: Settings, role: Role) -> Check:
     return Check("gpu", run, gpu.timeout_s(policy) + 5.0)
 
 
-def _disks(config: Settings, role: Role) -> Iterator[Line]:
+def _disks(config: Settings, role: Role) -> Iterator[CheckResult]:
     from corral.doctor.look import machine
 
     folder = role.folder

@@ -8,34 +8,34 @@ from enum import StrEnum
 from typing import Any
 
 
-class Verdict(StrEnum):
+class CheckStatus(StrEnum):
     OK = "ok"
     WARN = "warn"
     PROBLEM = "problem"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CheckResult:
     """`fix` is what to do, empty for what is well; `facts` are figures for programs."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckStatus
     found: str
     fix: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-def ok(name: str, found: str, /, **facts: Any) -> Line:
-    return Line(name, Verdict.OK, found, facts=facts)
+def ok(name: str, found: str, /, **facts: Any) -> CheckResult:
+    return CheckResult(name, CheckStatus.OK, found, facts=facts)
 
 
-def warn(name: str, found: str, fix: str, /, **facts: Any) -> Line:
-    return Line(name, Verdict.WARN, found, fix, facts)
+def warn(name: str, found: str, fix: str, /, **facts: Any) -> CheckResult:
+    return CheckResult(name, CheckStatus.WARN, found, fix, facts)
 
 
-def problem(name: str, found: str, fix: str, /, **facts: Any) -> Line:
-    return Line(name, Verdict.PROBLEM, found, fix, facts)
+def problem(name: str, found: str, fix: str, /, **facts: Any) -> CheckResult:
+    return CheckResult(name, CheckStatus.PROBLEM, found, fix, facts)
 
 
-def count(lines: Iterable[Line], verdict: Verdict) -> int:
+def count(lines: Iterable[CheckResult], verdict: CheckStatus) -> int:
     return sum(line.verdict is verdict for line in lines)

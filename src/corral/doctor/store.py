@@ -10,32 +10,35 @@ from corral.core.silence import Silence
 from corral.doctor.judge import embedded as judge_embedded
 from corral.doctor.judge import store as judge
 from corral.doctor.judge.manager import clock
-from corral.doctor.judge.store import DATABASE, REDIS, Place
+from corral.doctor.judge.store import DATABASE, REDIS, StoreAddress
 from corral.doctor.look import embedded
 from corral.doctor.look.role import Role
-from corral.doctor.result import Line
+from corral.doctor.result import CheckResult
 from corral.errors import EngineUnavailable, StoreUnavailable
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class StoreUrl:
     """A store's URL and the variable it came from."""
 
     url: str
     setting: str
 
 
-def database(given: Given | None, role: Role) -> list[Line]:
+def database(given: StoreUrl | None, role: Role) -> list[CheckResult]:
     """The database that the settings name, else the one in the data folder."""
     from corral.store.postgres.checkup import examine, place_of
 
     if given is not None:
-        url, place = given.url, Place(DATABASE, place_of(given.url), given.setting)
+        url, place = (
+            given.url,
+            StoreAddress(DATABASE, place_of(given.url), given.setting),
+        )
     elif not role.is_running:
         return [judge_embedded.at_rest(embedded.postgres_at_rest(role.folder))]
     else:
         log = role.folder.logs / "postgres.log"
-        place = Place(DATABASE, str(role.folder.postgres), log=str(log))
+        place = StoreAddress(DATABASE, str(role.folder.postgres), log=str(log))
         running = embedded.postgres_url(role.folder)
         if running is None:
             said = embedded.last_fatal(log) or "it does not run"
@@ -55,17 +58,17 @@ def database(given: Given | None, role: Role) -> list[Line]:
     return [*lines, clock("the database", ahead_s, (ended - began) / 2)]
 
 
-def redis(given: Given | None, role: Role) -> list[Line]:
+def redis(given: StoreUrl | None, role: Role) -> list[CheckResult]:
     """The Redis that the settings name, else the one in the data folder."""
     from corral.engine.checkup import examine, place_of
     from corral.engine.factory import URL_FILE
 
     if given is not None:
-        url, place = given.url, Place(REDIS, place_of(given.url), given.setting)
+        url, place = given.url, StoreAddress(REDIS, place_of(given.url), given.setting)
     elif not role.is_running:
         return [judge_embedded.at_rest(embedded.redis_at_rest(role.folder))]
     else:
-        place = Place(
+        place = StoreAddress(
             REDIS, str(role.folder.redis), log=str(role.folder.logs / "redis.log")
         )
         try:

@@ -36,7 +36,7 @@ class GuardedServer(TcpFakeServer):
         self.daemon_threads = True
         self.fake_server.config[b"requirepass"] = self.password
         theirs = cast(type, self.RequestHandlerClass)
-        self.RequestHandlerClass = type("GuardedHandler", (Guard, theirs), {})
+        self.RequestHandlerClass = type("GuardedHandler", (PasswordHandler, theirs), {})
 
     def admits(self, user: bytes, password: bytes) -> bool:
         if user == b"default":
@@ -46,7 +46,7 @@ class GuardedServer(TcpFakeServer):
         return known and bool(rights.get_user_acl(user).check_password(password))
 
 
-class Guard(BaseRequestHandler):
+class PasswordHandler(BaseRequestHandler):
     """Goes before the library's own handler of a connection."""
 
     server: GuardedServer

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corral.embedded.process import Mark, is_alive
+from corral.embedded.process import ProcessIdentity, is_alive
 from corral.errors import AlreadyRunning, EmbeddedError
 
 LOCK, STATE = "lock", "state.json"
@@ -175,7 +175,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 @dataclass(slots=True)
-class Lock:
+class FolderLock:
     """Exclusive use of a folder. The system drops it when the holder dies."""
 
     folder: Folder
@@ -224,18 +224,18 @@ def _lock(fd: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class FolderState:
     """What runs on a folder, for `corral down`, `status` and the next start.
 
     `parent` is the `corral up` process; `url` is the manager's, `certificate` the
     file with what it shows there when that is https.
     """
 
-    parent: Mark
+    parent: ProcessIdentity
     url: str
     version: str
     ready: bool = False
-    children: Mapping[str, Mark] = field(default_factory=dict)
+    children: Mapping[str, ProcessIdentity] = field(default_factory=dict)
     certificate: str | None = None
 
     @property
@@ -243,17 +243,19 @@ class State:
         return is_alive(self.parent)
 
 
-def save_state(folder: Folder, state: State) -> None:
+def save_state(folder: Folder, state: FolderState) -> None:
     write_private(folder.home / STATE, json.dumps(asdict(state), indent=1))
 
 
-def load_state(folder: Folder) -> State | None:
+def load_state(folder: Folder) -> FolderState | None:
     """The state left by the last parent, running or not; None when there is none."""
     try:
         told: dict[str, Any] = json.loads((folder.home / STATE).read_text("utf-8"))
-        children = {name: Mark(**mark) for name, mark in told["children"].items()}
-        return State(
-            Mark(**told["parent"]),
+        children = {
+            name: ProcessIdentity(**mark) for name, mark in told["children"].items()
+        }
+        return FolderState(
+            ProcessIdentity(**told["parent"]),
             str(told["url"]),
             str(told["version"]),
             bool(told["ready"]),

@@ -19,7 +19,13 @@ from corral.embedded import probe
 from corral.embedded.binaries import PostgresBinaries, find_postgres
 from corral.embedded.folder import Folder, write_private
 from corral.embedded.privilege import drop_root
-from corral.embedded.process import Command, Mark, bare_environment, end, mark
+from corral.embedded.process import (
+    Command,
+    ProcessIdentity,
+    bare_environment,
+    end,
+    mark,
+)
 from corral.errors import EmbeddedError
 
 USER = DATABASE = "corral"
@@ -250,7 +256,7 @@ def _clear_remains(data: Path, sockets: Path | None) -> None:
             left.unlink(missing_ok=True)
 
 
-def _server_on(pid: int, data: Path) -> Mark | None:
+def _server_on(pid: int, data: Path) -> ProcessIdentity | None:
     """The process `pid`, when it is a PostgreSQL that works in `data`."""
     try:
         process = psutil.Process(pid)

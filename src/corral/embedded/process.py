@@ -41,7 +41,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ProcessIdentity:
     """One process, for all time: its pid and when it started (epoch seconds)."""
 
     pid: int
@@ -55,7 +55,7 @@ class Process:
     popen: subprocess.Popen[bytes]
     log: Path
     log_from: int
-    mark: Mark | None = field(default=None)
+    mark: ProcessIdentity | None = field(default=None)
 
 
 def launch(command: Command, log: Path) -> Process:
@@ -126,14 +126,14 @@ def kill_group(popen: subprocess.Popen[bytes]) -> None:
         popen.kill()
 
 
-def mark(pid: int) -> Mark | None:
+def mark(pid: int) -> ProcessIdentity | None:
     try:
-        return Mark(pid, psutil.Process(pid).create_time())
+        return ProcessIdentity(pid, psutil.Process(pid).create_time())
     except psutil.Error:
         return None
 
 
-def is_alive(known: Mark) -> bool:
+def is_alive(known: ProcessIdentity) -> bool:
     """Does exactly this process still run? A zombie does not."""
     try:
         process = psutil.Process(known.pid)
@@ -144,7 +144,7 @@ def is_alive(known: Mark) -> bool:
         return False
 
 
-def end(known: Mark, number: int, timeout_s: float) -> bool:
+def end(known: ProcessIdentity, number: int, timeout_s: float) -> bool:
     """Stop a process that is not our child; true when it is gone."""
     if not is_alive(known):
         return True

@@ -14,7 +14,7 @@ from corral.errors import EmbeddedError
 STOP_S = 10.0
 
 
-class Server(Protocol):
+class StoreServer(Protocol):
     """A store that runs as a child process of the parent."""
 
     @property
@@ -39,7 +39,7 @@ class Server(Protocol):
 
 
 @contextmanager
-def running(server: Server, log: Path, timeout_s: float = 30.0) -> Iterator[None]:
+def running(server: StoreServer, log: Path, timeout_s: float = 30.0) -> Iterator[None]:
     """Run `server` for the length of a block, without supervision.
 
     Raises:

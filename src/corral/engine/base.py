@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from corral.engine.dispatch import Address
+from corral.engine.dispatch import RedisAddress
 
 
 class Engine(Protocol):
     """Carries orders to workers' queues. Every call may raise EngineUnavailable."""
 
-    address: Address
+    address: RedisAddress
 
     async def send(
         self, queue: str, order_id: str, signed: Mapping[str, str]

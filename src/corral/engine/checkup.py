@@ -26,14 +26,14 @@ from redis.exceptions import TimeoutError as Late
 from redis.retry import Retry
 
 from corral.core.silence import Silence, silence_of
-from corral.engine.dispatch import Address, parse_address
+from corral.engine.dispatch import RedisAddress, parse_address
 from corral.errors import EngineUnavailable
 
 _MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Checkup:
+class RedisCheckup:
     """What was found; `version` is empty where it does not tell.
 
     `refusal` is why nothing can be written, if so; `memory_mb` is what it may use, 0
@@ -59,7 +59,7 @@ def place_of(url: str) -> str:
     return where.path or f"{where.host}:{where.port}/{where.database}"
 
 
-def examine(url: str, timeout_s: float = 3.0) -> Checkup:
+def examine(url: str, timeout_s: float = 3.0) -> RedisCheckup:
     """Connect, look, write and remove it again.
 
     Raises:
@@ -77,7 +77,7 @@ def examine(url: str, timeout_s: float = 3.0) -> Checkup:
         raise EngineUnavailable(message, silence=_silence(error)) from error
 
 
-def _connect(where: Address, timeout_s: float) -> redis.Redis:
+def _connect(where: RedisAddress, timeout_s: float) -> redis.Redis:
     place: dict[str, Any] = {"host": where.host, "port": where.port, "ssl": where.tls}
     if where.path:
         place = {"unix_socket_path": where.path}
@@ -93,14 +93,14 @@ def _connect(where: Address, timeout_s: float) -> redis.Redis:
     )
 
 
-def _look(link: redis.Redis) -> Checkup:
+def _look(link: redis.Redis) -> RedisCheckup:
     try:
         told = link.info()
     except ResponseError:
         # Not every user may ask, and the stand-in has nothing to say.
-        return Checkup(refusal=_refusal(link))
+        return RedisCheckup(refusal=_refusal(link))
     valkey = told.get("valkey_version")
-    return Checkup(
+    return RedisCheckup(
         "Valkey" if valkey else "Redis",
         str(valkey or told.get("redis_version", "")),
         float(told.get("used_memory", 0)) / _MIB,

@@ -26,7 +26,7 @@ _SERVER = "corral.server"
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class RedisAddress:
     """Where Redis is, without its credentials."""
 
     host: str | None
@@ -46,7 +46,7 @@ class Address:
         return f"{scheme}://{self.host}:{self.port}/{self.database}"
 
 
-def parse_address(url: str) -> Address:
+def parse_address(url: str) -> RedisAddress:
     """Read a Redis URL in kombu's or redis-py's spelling."""
     parts = urlsplit(url)
     query = {k: v[-1] for k, v in parse_qs(parts.query).items()}
@@ -54,7 +54,7 @@ def parse_address(url: str) -> Address:
     number = query.get("virtual_host") or query.get("db") or ""
     if not is_socket and not number:
         number = parts.path.strip("/")
-    return Address(
+    return RedisAddress(
         host=None if is_socket else (parts.hostname or "127.0.0.1"),
         port=parts.port or 6379,
         path=parts.path if is_socket else None,

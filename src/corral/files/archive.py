@@ -45,7 +45,7 @@ def pack(folder: str | os.PathLike[str], *, limit_bytes: int = PACKED_LIMIT) -> 
     root = Path(folder)
     if not root.is_dir():
         raise InvalidField(f"{root} is not a folder", field="folder")
-    packed = _Bounded(limit_bytes)
+    packed = _BoundedBuffer(limit_bytes)
     try:
         with (
             gzip.GzipFile("", "wb", 6, packed, mtime=0) as stream,
@@ -58,7 +58,7 @@ def pack(folder: str | os.PathLike[str], *, limit_bytes: int = PACKED_LIMIT) -> 
     return packed.getvalue()
 
 
-class _Bounded(io.BytesIO):
+class _BoundedBuffer(io.BytesIO):
     """Stops a large folder before it is in memory whole."""
 
     def __init__(self, limit_bytes: int) -> None:

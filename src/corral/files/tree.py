@@ -14,13 +14,20 @@ from pathlib import Path
 from typing import BinaryIO
 
 from corral.core import tree as trees
-from corral.core.tree import CHUNK_BYTES, TREE_BYTES, TREE_FILES, File, Link, Tree
+from corral.core.tree import (
+    CHUNK_BYTES,
+    TREE_BYTES,
+    TREE_FILES,
+    Tree,
+    TreeFile,
+    TreeLink,
+)
 from corral.errors import BadRequest, CorralError, InvalidField, TooLarge
 from corral.files.walk import is_within, link_target, open_inside, source_files
 
 Get = Callable[[str], bytes]
 """Gives the bytes of an object by its digest, checked."""
-Make = Callable[[File, Path], object]
+Make = Callable[[TreeFile, Path], object]
 _PIECE = 1 << 20
 
 
@@ -31,13 +38,13 @@ class Changed(CorralError):
 
 
 @dataclass(slots=True)
-class Reader:
+class TreeReader:
     """Reads one folder, any number of times; what has not changed is hashed once."""
 
     root: Path
-    _known: dict[str, tuple[tuple[int, ...], File]] = field(default_factory=dict)
+    _known: dict[str, tuple[tuple[int, ...], TreeFile]] = field(default_factory=dict)
 
-    def file(self, name: str) -> File:
+    def file(self, name: str) -> TreeFile:
         """A file by its content.
 
         Raises:
@@ -58,7 +65,7 @@ class Reader:
                 known = self._known[name] = (mark, made)
             return known[1]
 
-    def chunk(self, file: File, index: int) -> bytes:
+    def chunk(self, file: TreeFile, index: int) -> bytes:
         """The bytes of one chunk.
 
         Raises:
@@ -73,7 +80,7 @@ class Reader:
         return data
 
 
-def _hash(name: str, stream: BinaryIO, size: int, is_executable: bool) -> File:
+def _hash(name: str, stream: BinaryIO, size: int, is_executable: bool) -> TreeFile:
     whole = hashlib.sha256()
     parts: list[str] = []
     left = size
@@ -91,10 +98,10 @@ def _hash(name: str, stream: BinaryIO, size: int, is_executable: bool) -> File:
                 part.update(piece)
         if part is not None:
             parts.append(part.hexdigest())
-    return File(name, size, whole.hexdigest(), is_executable, tuple(parts))
+    return TreeFile(name, size, whole.hexdigest(), is_executable, tuple(parts))
 
 
-def read_source(root: Path) -> tuple[Tree, Reader]:
+def read_source(root: Path) -> tuple[Tree, TreeReader]:
     """The tree of a folder without what its .gitignore files exclude.
 
     Raises:
@@ -103,9 +110,9 @@ def read_source(root: Path) -> tuple[Tree, Reader]:
     """
     if not root.is_dir():
         raise InvalidField(f"{root} is not a folder", field="folder")
-    reader = Reader(root)
-    files: list[File] = []
-    links: list[Link] = []
+    reader = TreeReader(root)
+    files: list[TreeFile] = []
+    links: list[TreeLink] = []
     size = 0
     try:
         for name, path in source_files(root):
@@ -113,7 +120,7 @@ def read_source(root: Path) -> tuple[Tree, Reader]:
             size += facts.st_size
             _check_total(size, len(files) + len(links) + 1)
             if stat.S_ISLNK(facts.st_mode):
-                links.append(Link(name, link_target(root, name)))
+                links.append(TreeLink(name, link_target(root, name)))
             else:
                 files.append(reader.file(name))
     except OSError as error:
@@ -148,7 +155,7 @@ def write_tree(
     tree: Tree,
     folder: Path,
     make: Make,
-    each: Callable[[Make, Iterable[File], Iterable[Path]], Iterable[object]] = map,
+    each: Callable[[Make, Iterable[TreeFile], Iterable[Path]], Iterable[object]] = map,
 ) -> None:
     """Write a tree into an empty folder of one's own.
 
@@ -177,7 +184,7 @@ def write_tree(
             raise BadRequest(f"{link.name!r} is a link that leads out of the folder")
 
 
-def write_file(file: File, path: Path, get: Get) -> None:
+def write_file(file: TreeFile, path: Path, get: Get) -> None:
     """Write one file of a tree, chunk by chunk; `path` must not be there.
 
     Raises:

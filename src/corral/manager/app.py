@@ -11,58 +11,58 @@ from corral.engine.base import Engine
 from corral.errors import TaskNotFound
 from corral.manager.access.derived_keys import webhook_secret
 from corral.manager.access.keys import Access
-from corral.manager.access.secrets import Vault
+from corral.manager.access.secrets import NamedSecrets
 from corral.manager.access.sessions import Sessions
-from corral.manager.alerts.alarm import Alarm
-from corral.manager.alerts.snapshot import Picture
+from corral.manager.alerts.alarm import Alerts
+from corral.manager.alerts.snapshot import HealthSnapshot
 from corral.manager.clock import Clock, new_id
 from corral.manager.cluster.state import Cluster, NodeLink
-from corral.manager.cluster.waiters import Bells
+from corral.manager.cluster.waiters import TaskFollowers
 from corral.manager.config import ManagerConfig
-from corral.manager.events.history import Feed
-from corral.manager.events.live import Live
+from corral.manager.events.history import EventHistory
+from corral.manager.events.live import LiveEvents
 from corral.manager.feature import Loop
 from corral.manager.gateway.apps import Gateway, OwnWorkers
-from corral.manager.gateway.calls import Calling
-from corral.manager.insight.charts import THIN_PERIOD_S, History
+from corral.manager.gateway.calls import AppCalls
+from corral.manager.insight.charts import THIN_PERIOD_S, MetricCharts
 from corral.manager.insight.journal import scheduler_of
 from corral.manager.models.catalogue import Catalogue
-from corral.manager.models.memory import Models
-from corral.manager.models.placement import Prefetching, Rebalancing
-from corral.manager.nodes.holds import Holding
-from corral.manager.nodes.labels import Marking
-from corral.manager.nodes.leave import Leaving
+from corral.manager.models.memory import ModelMemory
+from corral.manager.models.placement import Prefetcher, Rebalancer
+from corral.manager.nodes.holds import NodeHolds
+from corral.manager.nodes.labels import NodeLabels
+from corral.manager.nodes.leave import NodeLeave
 from corral.manager.nodes.liveness import WATCH_S, NodeWatch
 from corral.manager.nodes.master import STEP_S, Master
-from corral.manager.nodes.readings import Monitor, Prune
-from corral.manager.outbound.task_service import PERIOD_S, Neighbour
-from corral.manager.outbound.task_webhooks import Notifying
+from corral.manager.nodes.readings import NodeReadings, Prune
+from corral.manager.outbound.task_service import PERIOD_S, TaskService
+from corral.manager.outbound.task_webhooks import TaskWebhooks
 from corral.manager.outbound.webhook import NotifyConfig
-from corral.manager.output.artifacts import Keeping
+from corral.manager.output.artifacts import Artifacts
 from corral.manager.output.exec import Execs
-from corral.manager.output.logs import Following
-from corral.manager.output.stream import SWEEP_S, Streaming
+from corral.manager.output.logs import TaskLogs
+from corral.manager.output.stream import SWEEP_S, TaskOutput
 from corral.manager.queues.job_types import JobTypes
 from corral.manager.queues.schedules import Schedules
-from corral.manager.queues.shares import Sharing
+from corral.manager.queues.shares import ClusterShares
 from corral.manager.tasks.cancel import cancel, drop
-from corral.manager.tasks.dispatch import Dispatching
+from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.explain import ENGINE_DOWN
 from corral.manager.tasks.gangs import Gangs
-from corral.manager.tasks.learned import Learning
-from corral.manager.tasks.report import Reporting
-from corral.manager.tasks.requeue import Requeuing
-from corral.manager.tasks.result_cache import Caching
-from corral.manager.tasks.settle import Settling
-from corral.manager.tasks.submit import Submitting
+from corral.manager.tasks.learned import LearnedFigures
+from corral.manager.tasks.report import TaskReports
+from corral.manager.tasks.requeue import Requeue
+from corral.manager.tasks.result_cache import ResultCache
+from corral.manager.tasks.settle import Settle
+from corral.manager.tasks.submit import Submit
 from corral.manager.tracing import Tracing
-from corral.manager.upkeep.clear import Clearing
-from corral.manager.upkeep.objects import Garbage
+from corral.manager.upkeep.clear import Clear
+from corral.manager.upkeep.objects import ObjectCleanup
 from corral.manager.upkeep.rescue import Rescue
-from corral.manager.workers.lifecycle import Restarting, Stopping
+from corral.manager.workers.lifecycle import WorkerRestarts, WorkerStops
 from corral.manager.workers.registry import Registry
-from corral.manager.workers.scaling import Autoscaling
-from corral.manager.workers.types import WorkerTypes
+from corral.manager.workers.scaling import Autoscaler
+from corral.manager.workers.types import WorkerTypeRegistry
 from corral.scheduler.events import Paused
 from corral.scheduler.plan import Reason
 from corral.store.base import Store
@@ -113,9 +113,9 @@ class Manager:
         clock: Clock | None = None,
         objects: ObjectStore | None = None,
     ) -> None:
-        bells = Bells()
+        bells = TaskFollowers()
         self.clock = clock or Clock()
-        self.live = Live(config.live, self.clock)
+        self.live = LiveEvents(config.live, self.clock)
         self.store = store = self.live.around(store, bells)
         self.objects = objects or in_memory()
         self.engine = engine
@@ -127,16 +127,16 @@ class Manager:
         secret = config.cluster_secret
         self.sessions = Sessions(self.access, self.clock, secret)
         self.live.attach(self.cluster, self.access)
-        self.settling = Settling(self.cluster, store, self.clock, config.retry)
-        self.dispatching = Dispatching(
+        self.settling = Settle(self.cluster, store, self.clock, config.retry)
+        self.dispatching = Dispatch(
             self.cluster, store, engine, self.settling, self.clock, secret
         )
         self.gangs = Gangs(self.cluster, self.settling, engine, self.dispatching)
-        self.vault = Vault(self.cluster, store, self.clock, secret)
+        self.vault = NamedSecrets(self.cluster, store, self.clock, secret)
         limit_bytes = config.result_cache_bytes
-        self.caching = Caching(self.cluster, store, self.clock, limit_bytes)
+        self.caching = ResultCache(self.cluster, store, self.clock, limit_bytes)
         self.settling.on_result = self.caching.keep
-        self.submitting = Submitting(
+        self.submitting = Submit(
             self.cluster,
             store,
             self.dispatching,
@@ -145,7 +145,7 @@ class Manager:
             self.vault,
             self.caching,
         )
-        self.reporting = Reporting(
+        self.reporting = TaskReports(
             self.cluster, store, self.settling, self.dispatching, self.clock
         )
         self.execs = Execs(self.cluster, store, engine, self.clock)
@@ -160,15 +160,15 @@ class Manager:
         self.deposed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _add_keeping(self, bells: Bells) -> None:
-        self.keeping = Keeping(
+    def _add_keeping(self, bells: TaskFollowers) -> None:
+        self.keeping = Artifacts(
             self.cluster,
             self.store,
             self.objects,
             self.clock,
             self.config.artifact_limit_bytes,
         )
-        self.requeue = Requeuing(
+        self.requeue = Requeue(
             self.cluster,
             self.store,
             self.settling,
@@ -176,8 +176,8 @@ class Manager:
             self.keeping,
             self.clock,
         ).requeue
-        self.following = Following(self.store, bells, self.cluster.progress)
-        self.streaming = Streaming(
+        self.following = TaskLogs(self.store, bells, self.cluster.progress)
+        self.streaming = TaskOutput(
             self.store,
             bells,
             self.cluster.streams,
@@ -185,10 +185,10 @@ class Manager:
             self.clock,
             self.cancel,
         )
-        self.feed = Feed(self.store, bells)
+        self.feed = EventHistory(self.store, bells)
 
     def _add_workers(self) -> None:
-        self.worker_types = WorkerTypes(
+        self.worker_types = WorkerTypeRegistry(
             self.cluster,
             self.store,
             self.registry,
@@ -196,16 +196,16 @@ class Manager:
             self.objects,
             self.config.worker_ports,
         )
-        self.stopping = Stopping(self.cluster, self.registry, self.worker_types)
-        self.restarting = Restarting(
+        self.stopping = WorkerStops(self.cluster, self.registry, self.worker_types)
+        self.restarting = WorkerRestarts(
             self.cluster, self.store, self.registry, self.dispatching
         )
         parts = (self.cluster, self.store, self.registry, self.dispatching, self.clock)
-        self.holding, self.marking = Holding(*parts), Marking(*parts)
-        self.autoscaling = Autoscaling(*parts, self.worker_types, self.config.scaling)
-        self.sharing = Sharing(self.cluster, self.store, self.dispatching)
-        self.learning = Learning(self.cluster, self.store, self.clock)
-        self.models = Models(
+        self.holding, self.marking = NodeHolds(*parts), NodeLabels(*parts)
+        self.autoscaling = Autoscaler(*parts, self.worker_types, self.config.scaling)
+        self.sharing = ClusterShares(self.cluster, self.store, self.dispatching)
+        self.learning = LearnedFigures(self.cluster, self.store, self.clock)
+        self.models = ModelMemory(
             self.cluster,
             self.store,
             self.registry,
@@ -225,11 +225,9 @@ class Manager:
         )
         self.submitting.check_model = self.catalogue.check
         self.caching.models = lambda: self.catalogue.entries
-        self.rebalancing = Rebalancing(
-            self.cluster, self.store, self.models, self.clock
-        )
-        self.prefetching = Prefetching(self.cluster, self.models, self.clock)
-        self.leaving = Leaving(
+        self.rebalancing = Rebalancer(self.cluster, self.store, self.models, self.clock)
+        self.prefetching = Prefetcher(self.cluster, self.models, self.clock)
+        self.leaving = NodeLeave(
             self.cluster,
             self.store,
             self.registry,
@@ -252,7 +250,7 @@ class Manager:
             self.dispatching,
             self.caching,
         )
-        self.calling = Calling(
+        self.calling = AppCalls(
             self.cluster,
             self.gateway,
             self.settling,
@@ -289,7 +287,7 @@ class Manager:
             self.clock,
             self.config.liveness,
         )
-        self.clearing = Clearing(
+        self.clearing = Clear(
             self.cluster,
             self.store,
             self.settling,
@@ -299,12 +297,12 @@ class Manager:
             self.drop,
         )
         keep, sample_s = self.config.keep, self.config.sample_s
-        self.monitor = Monitor(
+        self.monitor = NodeReadings(
             self.cluster, self.store, self.access, self.clock, sample_s
         )
-        self.history = History(self.store, self.clock, keep, sample_s)
+        self.history = MetricCharts(self.store, self.clock, keep, sample_s)
         self.prune = Prune(self.store, self.clock, keep)
-        self.garbage = Garbage(
+        self.garbage = ObjectCleanup(
             self.cluster,
             self.store,
             self.objects,
@@ -316,17 +314,17 @@ class Manager:
         )
         secret = webhook_secret(self.config.cluster_secret)
         hooks = NotifyConfig(secret, self.config.gateway)
-        self.notifying = Notifying(self.cluster, self.store, self.clock, hooks)
-        picture = Picture(
+        self.notifying = TaskWebhooks(self.cluster, self.store, self.clock, hooks)
+        picture = HealthSnapshot(
             self.cluster,
             self.clock,
             lambda: self.node_watch.is_holding,
             lambda: self.dispatching.is_engine_up,
         )
-        self.alarm = Alarm(self.store, self.clock, picture, self.config.alerts, hooks)
-        self.neighbour: Neighbour | None = None
+        self.alarm = Alerts(self.store, self.clock, picture, self.config.alerts, hooks)
+        self.neighbour: TaskService | None = None
         if self.config.neighbour is not None:
-            self.neighbour = Neighbour(
+            self.neighbour = TaskService(
                 self.cluster, self.store, self.clock, self.config.neighbour
             )
 

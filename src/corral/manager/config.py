@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from corral.core.tasks.retry import RetryPolicy
-from corral.manager.access.rate_limit import Limits
+from corral.manager.access.rate_limit import RateLimits
 from corral.manager.alerts.alerts import AlertConfig
 from corral.manager.events.broadcast import LiveConfig
 from corral.manager.models.memory import ModelConfig
@@ -13,7 +13,7 @@ from corral.manager.models.sources import SourceConfig
 from corral.manager.nodes.liveness import Liveness
 from corral.manager.nodes.master import MasterConfig
 from corral.manager.outbound.address import GatewayConfig
-from corral.manager.outbound.task_service import NeighbourConfig
+from corral.manager.outbound.task_service import TaskServiceConfig
 from corral.manager.tracing import TraceConfig
 from corral.manager.workers.scaling import ScalingConfig
 from corral.scheduler.scheduler import Policy
@@ -29,7 +29,7 @@ class ManagerConfig:
     policy: Policy = field(default_factory=Policy)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     liveness: Liveness = field(default_factory=Liveness)
-    limits: Limits = field(default_factory=Limits)
+    limits: RateLimits = field(default_factory=RateLimits)
     keep: Retention = field(
         default_factory=lambda: Retention(30 * 86400, 30 * 86400, 86400, 365 * 86400)
     )
@@ -52,6 +52,6 @@ class ManagerConfig:
     models: ModelConfig = field(default_factory=ModelConfig)
     sources: SourceConfig = field(default_factory=SourceConfig)
     scaling: ScalingConfig = field(default_factory=ScalingConfig)
-    neighbour: NeighbourConfig | None = None
+    neighbour: TaskServiceConfig | None = None
     traces: TraceConfig | None = None
     master: MasterConfig | None = None

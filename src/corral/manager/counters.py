@@ -19,8 +19,8 @@ from corral.manager.insight.prometheus import (
     MICROSECONDS,
     STATEMENT,
     Counter,
-    Family,
     Histogram,
+    MetricFamily,
 )
 
 
@@ -37,7 +37,7 @@ def _loads() -> Counter:
 
 
 @dataclass(frozen=True, slots=True)
-class Meters:
+class Counters:
     """One for a manager; all of it begins at zero with every start."""
 
     ended: Counter = field(default_factory=_ended)
@@ -124,7 +124,7 @@ class Meters:
         )
     )
 
-    def families(self) -> Iterator[Family]:
+    def families(self) -> Iterator[MetricFamily]:
         for name in self.__slots__:
             yield getattr(self, name)
 

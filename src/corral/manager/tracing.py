@@ -23,11 +23,11 @@ import msgspec
 
 from corral import __version__
 from corral.core.insight.span import (
-    Ended,
+    AttemptHistory,
+    EndedAttempt,
     Facts,
-    Moment,
-    Past,
     Span,
+    SpanEvent,
     ended,
     gone_back,
     is_sampled,
@@ -77,7 +77,7 @@ class TraceConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExportResult:
     """What became of a batch; `trouble` is empty once the collector has it."""
 
     trouble: str = ""
@@ -101,17 +101,17 @@ class Collector:
         if self._http is not None:
             await self._http.aclose()
 
-    async def send(self, body: bytes) -> Answer:
+    async def send(self, body: bytes) -> ExportResult:
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 status = await self._post(body)
         except TimeoutError:
-            return Answer(f"no answer within {self._config.timeout_s:g} s", True)
+            return ExportResult(f"no answer within {self._config.timeout_s:g} s", True)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return Answer(str(error) or type(error).__name__, True)
+            return ExportResult(str(error) or type(error).__name__, True)
         if 200 <= status < 300:
-            return Answer()
-        return Answer(f"it answered {status}", status in _AGAIN)
+            return ExportResult()
+        return ExportResult(f"it answered {status}", status in _AGAIN)
 
     async def _post(self, body: bytes) -> int:
         request = httpx.Request("POST", self.url, headers=self._headers, content=body)
@@ -158,7 +158,7 @@ def _span(span: Span) -> dict[str, Any]:
     return row
 
 
-def _event(moment: Moment) -> dict[str, Any]:
+def _event(moment: SpanEvent) -> dict[str, Any]:
     return {
         "timeUnixNano": _nanos(moment.at),
         "name": moment.name,
@@ -210,9 +210,9 @@ class Tracing:
         self._is_on = config is not None
         self._collector = Collector(self._config)
         self._redaction = Redaction()
-        self._waiting: deque[Ended] = deque()
+        self._waiting: deque[EndedAttempt] = deque()
         self._unsent: tuple[int, bytes] | None = None
-        self._pasts: OrderedDict[str, Past] = OrderedDict()
+        self._pasts: OrderedDict[str, AttemptHistory] = OrderedDict()
         self._news = asyncio.Event()
         self._sending = asyncio.Lock()
         self._failures = 0
@@ -235,11 +235,11 @@ class Tracing:
         for task in tasks:
             if task.finished_at is not None and self._is_wanted(task):
                 done = (task.state, str(task.state), task.finished_at)
-                self._put(Ended(light(task), *done))
+                self._put(EndedAttempt(light(task), *done))
 
     def requeue(self, task_id: str, at: datetime) -> None:
         """An ended task begins a new run."""
-        self._keep(task_id, Past(at, at))
+        self._keep(task_id, AttemptHistory(at, at))
 
     def traceparent(self, task: Task) -> str:
         """What the worker of this attempt is told."""
@@ -250,22 +250,26 @@ class Tracing:
             task, self._config.ratio
         )
 
-    def _put(self, done: Ended) -> None:
+    def _put(self, done: EndedAttempt) -> None:
         if len(self._waiting) >= self._config.most:
             self._meters.traces_dropped.add("full")
             return
         self._waiting.append(done)
         self._news.set()
 
-    def _remember(self, task: Task, row: Settlement, past: Past | None) -> None:
+    def _remember(
+        self, task: Task, row: Settlement, past: AttemptHistory | None
+    ) -> None:
         if past is None and task.run > 1:
             # A former manager knew when this run began.
-            past = Past(task.assigned_at or row.finished_at, row.finished_at)
+            past = AttemptHistory(task.assigned_at or row.finished_at, row.finished_at)
         run_at = past.run_at if past else task.created_at
         moments = (*(past.moments if past else ()), gone_back(row))
-        self._keep(task.id, Past(run_at, row.finished_at, moments[-_MOMENTS:]))
+        self._keep(
+            task.id, AttemptHistory(run_at, row.finished_at, moments[-_MOMENTS:])
+        )
 
-    def _keep(self, task_id: str, past: Past) -> None:
+    def _keep(self, task_id: str, past: AttemptHistory) -> None:
         self._pasts[task_id] = past
         if len(self._pasts) > _PASTS:
             self._pasts.popitem(last=False)

@@ -29,7 +29,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PortRequest:
     """One request to the port; `key` is what stood in its Authorization header."""
 
     name: str
@@ -38,7 +38,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class PortAnswer:
     """An answer: ours, or one of the manager's to pass on as it is."""
 
     status: int
@@ -53,14 +53,14 @@ class Told:
         return msgspec.json.decode(self.body)
 
 
-Endpoint = Callable[[Call], Awaitable[Told]]
+Endpoint = Callable[[PortRequest], Awaitable[PortAnswer]]
 
 
-def told(value: Any) -> Told:
-    return Told(200, msgspec.json.encode(value))
+def told(value: Any) -> PortAnswer:
+    return PortAnswer(200, msgspec.json.encode(value))
 
 
-def problem(status: int, code: str, message: str) -> Told:
+def problem(status: int, code: str, message: str) -> PortAnswer:
     """Ours, in the one error shape."""
     error = {
         "code": code,
@@ -69,10 +69,10 @@ def problem(status: int, code: str, message: str) -> Told:
         "request_id": "",
         "timestamp": datetime.now(UTC),
     }
-    return Told(status, msgspec.json.encode({"error": error}))
+    return PortAnswer(status, msgspec.json.encode({"error": error}))
 
 
-class Manager:
+class RelayedManager:
     """The manager as a port reaches it: with the key of whoever called."""
 
     def __init__(self, url: str, ca_file: str | Path | None = None) -> None:
@@ -80,7 +80,7 @@ class Manager:
         self._ca_file = ca_file
         self._http: httpx.AsyncClient | None = None
 
-    async def post(self, path: str, body: Any, key: str | None) -> Told:
+    async def post(self, path: str, body: Any, key: str | None) -> PortAnswer:
         headers = {"Content-Type": "application/json"}
         if key is not None:
             headers["Authorization"] = key
@@ -93,7 +93,7 @@ class Manager:
             return problem(503, "unreachable", text)
         given = answer.headers
         kept = tuple((name, given[name]) for name in _PASSED if name in given)
-        return Told(answer.status_code, answer.content, kept)
+        return PortAnswer(answer.status_code, answer.content, kept)
 
     def _open(self) -> httpx.AsyncClient:
         """Made on the loop that uses it."""
@@ -119,7 +119,7 @@ class Relay:
 
     def __init__(
         self,
-        manager: Manager,
+        manager: RelayedManager,
         class_name: str,
         server_id: Callable[[], str],
         endpoints: dict[str, Endpoint],
@@ -153,17 +153,17 @@ class Relay:
     def _names(self) -> list[str]:
         return sorted(name for name in self._endpoints if "/" not in name)
 
-    async def _pass_on(self, call: Call) -> Told:
+    async def _pass_on(self, call: PortRequest) -> PortAnswer:
         return await self.manager.post(f"/{call.name}", call.body, call.key)
 
-    async def check(self, call: Call) -> Told:
+    async def check(self, call: PortRequest) -> PortAnswer:
         """Does the manager know whoever calls? Its answer, good or not."""
         return await self.manager.post("/status", {}, call.key)
 
     def _if_known(self, make: Callable[[], Any]) -> Endpoint:
         """An answer of our own, for whoever may read."""
 
-        async def endpoint(call: Call) -> Told:
+        async def endpoint(call: PortRequest) -> PortAnswer:
             answer = await self.check(call)
             return told(make()) if answer.is_good else answer
 
@@ -186,7 +186,7 @@ class Relay:
         """From another thread: let callers have their answers before the end."""
         self._is_idle.wait(timeout_s)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Told:
+    async def _answer(self, scope: Scope, receive: Receive) -> PortAnswer:
         name = str(scope["path"]).strip("/")
         if name == "health" and scope["method"] == "GET":
             # As the manager's own, for whoever looks for a port: it says nothing of
@@ -206,7 +206,9 @@ class Relay:
             return problem(400, "invalid_json", f"the body is no JSON object: {error}")
         headers = {key.lower(): value for key, value in scope["headers"]}
         key = headers.get(b"authorization")
-        return await endpoint(Call(name, said, key.decode("latin-1") if key else None))
+        return await endpoint(
+            PortRequest(name, said, key.decode("latin-1") if key else None)
+        )
 
 
 async def _body(receive: Receive) -> bytes | None:
@@ -224,7 +226,7 @@ async def _body(receive: Receive) -> bytes | None:
             return b"".join(parts)
 
 
-async def _say(send: Send, answer: Told, manager_url: str) -> None:
+async def _say(send: Send, answer: PortAnswer, manager_url: str) -> None:
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(answer.body)),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from corral.errors import SchedulingError
-from corral.scheduler.events import TasksQueued, Waiting, WorkerReady
+from corral.scheduler.events import TasksQueued, WaitingTask, WorkerReady
 from corral.scheduler.scheduler import Scheduler
 
 
-def schedule_task(task: Waiting, workers: Iterable[WorkerReady]) -> WorkerReady | None:
+def schedule_task(
+    task: WaitingTask, workers: Iterable[WorkerReady]
+) -> WorkerReady | None:
     """Schedule one task to the best of some workers.
 
     Args:

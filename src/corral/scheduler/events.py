@@ -55,7 +55,7 @@ def private_queue(worker_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingTask:
     """A queued attempt as the scheduler sees it.
 
     With a `worker_id` it waits for that worker alone, whatever types that one serves;
@@ -107,7 +107,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class TasksQueued:
-    tasks: tuple[Waiting, ...]
+    tasks: tuple[WaitingTask, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class DependencyMet:
 class HeldOrder:
     """Attempts a worker was given together before the scheduler knew of it."""
 
-    tasks: tuple[Waiting, ...]
+    tasks: tuple[WaitingTask, ...]
     since: float
 
 
@@ -313,7 +313,7 @@ class TasksTaken:
     """Attempts that are with a worker already, by other means than a plan."""
 
     worker_id: str
-    tasks: tuple[Waiting, ...]
+    tasks: tuple[WaitingTask, ...]
     gpus: float = 0.0
     node_id: str = ""
     cards: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,7 @@ class PlannedOrder:
     """
 
     worker_id: str
-    tasks: tuple[Waiting, ...]
+    tasks: tuple[WaitingTask, ...]
     load: str | None = None
     unload: tuple[str, ...] = ()
     cards: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Plan:
     """`next_wake` is when time alone will change the plan."""
 
     orders: tuple[PlannedOrder, ...] = ()
-    expired: tuple[Waiting, ...] = ()
+    expired: tuple[WaitingTask, ...] = ()
     next_wake: float | None = None
     preempt: tuple[Stop, ...] = ()
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections import Counter
 
 from corral.core.insight.learned import Figure, Learned
-from corral.scheduler.decide.cost import Smith
-from corral.scheduler.events import NodeOffers, Waiting
-from corral.scheduler.explain.explain import MOST_WORKERS, Explaining
+from corral.scheduler.decide.cost import CostModel
+from corral.scheduler.events import NodeOffers, WaitingTask
+from corral.scheduler.explain.explain import MOST_WORKERS, Explainer
 from corral.scheduler.explain.forecast import Forecasts
-from corral.scheduler.explain.values import Explanation, Start
+from corral.scheduler.explain.values import ExpectedStart, TaskExplanation
 from corral.scheduler.place.leases import Lease
 from corral.scheduler.plan import Reason
 from corral.scheduler.policy import AHEAD, Policy
 from corral.scheduler.scaling.demand import Demand, demands
-from corral.scheduler.world.fleet import Worker
+from corral.scheduler.world.fleet import FleetWorker
 from corral.scheduler.world.line_changes import raised
 from corral.scheduler.world.picture import Picture
-from corral.scheduler.world.share import Bucket
+from corral.scheduler.world.share import ShareHolder
 
 
-class Answers:
+class Queries:
     _policy: Policy
     _picture: Picture
-    _smith: Smith
-    _explaining: Explaining
+    _smith: CostModel
+    _explaining: Explainer
     forecasts: Forecasts
 
     def knows(self, task_id: str) -> bool:
@@ -120,7 +120,7 @@ class Answers:
         """What was learned since this was asked last, to be kept."""
         return self._picture.known.changed()
 
-    def expect(self, task_id: str, now: float) -> Start | None:
+    def expect(self, task_id: str, now: float) -> ExpectedStart | None:
         """When a task that only waits for its turn will start, if that is known."""
         family = self._picture.where.get(task_id)
         task = family.queue.get(task_id) if family is not None else None
@@ -134,7 +134,7 @@ class Answers:
 
     def explain(
         self, task_id: str, now: float, most: int = MOST_WORKERS
-    ) -> Explanation | None:
+    ) -> TaskExplanation | None:
         """Why this task waits and what would start it, or why it went where it did.
 
         Looks at `most` workers. None when nothing is known of it here.
@@ -150,17 +150,17 @@ class Answers:
         """What is known of a model: MB it takes, seconds its load takes."""
         return self._picture.known.model(model)
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[FleetWorker]:
         """Those that can take orders, to be read."""
         return list(self._picture.fleet.workers.values())
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[WaitingTask]:
         """Every task that waits, for whatever reason."""
         families = self._picture.families.values()
         queued = [task for family in families for task in family.queue.tasks()]
         return [*queued, *self._picture.delays.tasks()]
 
-    def buckets(self) -> list[Bucket]:
+    def buckets(self) -> list[ShareHolder]:
         """Who has a share or a limit, and how each stands; to be read."""
         return list(self._picture.gate.shares.buckets.values())
 
@@ -206,7 +206,7 @@ class Answers:
         yard = self._picture.stock.yard(node_id)
         return yard.told if yard is not None else None
 
-    def fits_somewhere(self, task: Waiting) -> bool:
+    def fits_somewhere(self, task: WaitingTask) -> bool:
         """Is there a worker with room for it, if nothing else ran?"""
         task = raised(self._picture.floors, task)
         if task.need is None:

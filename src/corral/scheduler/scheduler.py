@@ -12,36 +12,36 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from corral.core.tasks.needs import WHOLE
-from corral.scheduler.decide.cost import Cost, Smith, quick
-from corral.scheduler.decide.order import Ordering
+from corral.scheduler.decide.cost import Cost, CostModel, quick
+from corral.scheduler.decide.order import LineOrder
 from corral.scheduler.decide.preempt import Preemption
 from corral.scheduler.decide.strategies import STRATEGIES, bind
-from corral.scheduler.events import SchedulerEvent, Waiting
+from corral.scheduler.events import SchedulerEvent, WaitingTask
 from corral.scheduler.explain.decisions import Decisions
-from corral.scheduler.explain.explain import Explaining
+from corral.scheduler.explain.explain import Explainer
 from corral.scheduler.explain.forecast import Forecasts
-from corral.scheduler.models.prefetch import Prefetch, Prefetching
-from corral.scheduler.models.rebalance import Move, Rebalancing, Strategy
+from corral.scheduler.models.prefetch import Prefetch, PrefetchPlanner
+from corral.scheduler.models.rebalance import Move, RebalancePlanner, Strategy
 from corral.scheduler.plan import Plan, PlannedOrder, Stop
 from corral.scheduler.policy import AHEAD
 from corral.scheduler.policy import Policy as Policy
-from corral.scheduler.queries import Answers
-from corral.scheduler.world.fairness import Again
-from corral.scheduler.world.fleet import Worker
-from corral.scheduler.world.line import Family
+from corral.scheduler.queries import Queries
+from corral.scheduler.world.fairness import SkippedLines
+from corral.scheduler.world.fleet import FleetWorker
+from corral.scheduler.world.line import TaskLine
 from corral.scheduler.world.picture import Picture
 
 _LOOK_AGAIN_S = 1.0
 _LOOK_LATER_S = 10.0
 
 
-class Scheduler(Answers):
+class Scheduler(Queries):
     """Deterministic for the same events; the caller owns clock and I/O."""
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or Policy()
         self._picture = Picture()
-        self._smith = Smith(
+        self._smith = CostModel(
             self._picture.fleet,
             self._picture.known,
             self._policy.most_models,
@@ -50,7 +50,7 @@ class Scheduler(Answers):
             self._picture.needy,
         )
         self._grants = self._smith.grants
-        self._ordering = Ordering(
+        self._ordering = LineOrder(
             self._smith,
             self._picture.known,
             self._picture.gate.shares,
@@ -66,15 +66,15 @@ class Scheduler(Answers):
             self._picture.fleet, self._picture.known, self._smith
         )
         self._decisions = Decisions()
-        self._explaining = Explaining(
+        self._explaining = Explainer(
             self._picture, self._smith, self.forecasts, self._decisions
         )
         self._picture.follows_habits = self._policy.prefetch != "off"
-        self._prefetching = Prefetching(
+        self._prefetching = PrefetchPlanner(
             self._picture, self._smith, self._policy.prefetch
         )
         # Families left to workers that have their model, and when to look again.
-        self._again = Again()
+        self._again = SkippedLines()
 
     def apply(self, event: SchedulerEvent) -> None:
         """Take note of what happened."""
@@ -89,7 +89,7 @@ class Scheduler(Answers):
         self, now: float, strategy: Strategy, *, force: bool = False
     ) -> tuple[Move, ...]:
         """Models that should be elsewhere; nothing changes until that is done."""
-        rebalancing = Rebalancing(self._picture, self._policy.most_models, now)
+        rebalancing = RebalancePlanner(self._picture, self._policy.most_models, now)
         return rebalancing.moves(strategy, force=force)
 
     # decisions ---------------------------------------------------------------
@@ -158,7 +158,9 @@ class Scheduler(Answers):
                         self._again.set(key, now + _LOOK_AGAIN_S)
                     break
 
-    def _candidates(self, family: Family, ahead: int, now: float) -> Iterable[Worker]:
+    def _candidates(
+        self, family: TaskLine, ahead: int, now: float
+    ) -> Iterable[FleetWorker]:
         if self._smith.is_left_by_all(family, ahead, now):
             return ()
         if family.gang_size:
@@ -168,12 +170,12 @@ class Scheduler(Answers):
             return () if best is None else (best,)
         return self._smith.candidates(family, ahead)
 
-    def _ahead(self, family: Family) -> int:
+    def _ahead(self, family: TaskLine) -> int:
         return AHEAD if self._is_short(family) else 1
 
     def _serve(
         self,
-        worker: Worker,
+        worker: FleetWorker,
         now: float,
         orders: list[PlannedOrder],
         passed_over: Sequence[str] = (),
@@ -199,7 +201,7 @@ class Scheduler(Answers):
         orders.append(self._give(worker, family, cost, now, tuple(passed_over)))
         return True
 
-    def _give_all(self, family: Family, now: float) -> Iterator[PlannedOrder]:
+    def _give_all(self, family: TaskLine, now: float) -> Iterator[PlannedOrder]:
         """Give every member of a gang its place at once."""
         workers = self._grants.places(family, now)
         for worker, task in zip(workers, self._grants.members(family), strict=True):
@@ -211,8 +213,8 @@ class Scheduler(Answers):
 
     def _give(
         self,
-        worker: Worker,
-        family: Family,
+        worker: FleetWorker,
+        family: TaskLine,
         cost: Cost,
         now: float,
         passed_over: tuple[str, ...] = (),
@@ -237,14 +239,14 @@ class Scheduler(Answers):
             cards = self._picture.stock.take(tasks[0].task_id, *where, need)
         return PlannedOrder(worker.worker_id, tasks, load, cost.unload, cards)
 
-    def _leave(self, worker: Worker, now: float) -> None:
+    def _leave(self, worker: FleetWorker, now: float) -> None:
         """It has room, and what waits is left to others; they may not come to it."""
         if worker.has_room:
             self._again.add(worker.group.shared(), now + _LOOK_LATER_S)
 
     def _take(
-        self, worker: Worker, family: Family, cost: Cost, now: float
-    ) -> tuple[Waiting, ...]:
+        self, worker: FleetWorker, family: TaskLine, cost: Cost, now: float
+    ) -> tuple[WaitingTask, ...]:
         picture = self._picture
         if cost.is_late and cost.first is not None:
             better = self._ordering.better(worker, cost.first)
@@ -265,7 +267,7 @@ class Scheduler(Answers):
         return tasks
 
     def _load(
-        self, worker: Worker, model: str | None, cost: Cost, now: float
+        self, worker: FleetWorker, model: str | None, cost: Cost, now: float
     ) -> str | None:
         if model is None:
             return None
@@ -278,8 +280,8 @@ class Scheduler(Answers):
         held.in_use += 1
         return load
 
-    def _expire(self, now: float) -> tuple[Waiting, ...]:
-        gone: list[Waiting] = []
+    def _expire(self, now: float) -> tuple[WaitingTask, ...]:
+        gone: list[WaitingTask] = []
         for task_id, attempt in self._picture.delays.past(now):
             task = self._picture.find(task_id)
             if task is not None and task.attempt == attempt:
@@ -298,13 +300,13 @@ class Scheduler(Answers):
             times.append(next_at)
         return min(times, default=None)
 
-    def _is_short(self, family: Family) -> bool:
+    def _is_short(self, family: TaskLine) -> bool:
         if family.key in self._picture.needy:
             return False
         mean = self._picture.known.recent_s(family.job_type)
         return mean is not None and mean < self._policy.ahead_below_s
 
-    def _most(self, family: Family, cost: Cost, gpus: float) -> int:
+    def _most(self, family: TaskLine, cost: Cost, gpus: float) -> int:
         """How many tasks of a line may go in one order."""
         is_batched = family.job_type in self._picture.batches
         is_alone = family.only or family.need is not None or family.gang_size
@@ -315,7 +317,7 @@ class Scheduler(Answers):
             most = int(min(most, bucket.room(cost.run_s * gpus)))
         return most
 
-    def _order_size(self, family: Family) -> int:
+    def _order_size(self, family: TaskLine) -> int:
         most = self._picture.batches.get(family.job_type)
         if most is None:
             mean = self._picture.known.recent_s(family.job_type)
@@ -326,11 +328,11 @@ class Scheduler(Answers):
         share = -(-len(family) // max(1, self._slots(family)))
         return max(1, min(most, share))
 
-    def _slots(self, family: Family) -> int:
+    def _slots(self, family: TaskLine) -> int:
         return sum(len(group.workers) * group.slots for group in family.groups)
 
 
-def _more(family: Family, count: int, room: int) -> tuple[Waiting, ...]:
+def _more(family: TaskLine, count: int, room: int) -> tuple[WaitingTask, ...]:
     """The next of a line, to go along with one that goes out of its turn."""
     head = family.queue.head()
     if count < 1 or head is None or head.size > room:

@@ -19,6 +19,8 @@ from corral.scheduler.explain.decisions import Recent
 Line = list[Any]
 """A kind, and what it holds; another line is named by `[number]`."""
 
+FORMAT = 2
+"""Of journals: a state names its classes, so it rises when one moves."""
 _ROOMS = ("corral.scheduler.", "corral.core.")
 _PLAIN = frozenset([type(None), bool, int, float, str])
 # JSON has no word for them.
@@ -154,12 +156,12 @@ def restore(lines: Iterable[Line]) -> Any:
         InvalidField: these lines are none of a snapshot.
     """
     try:
-        return _Restoring(list(lines)).root()
+        return _Restore(list(lines)).root()
     except (LookupError, TypeError, ValueError, AttributeError, ImportError) as error:
         raise InvalidField(f"this is no snapshot: {error}", field="state") from error
 
 
-class _Restoring:
+class _Restore:
     def __init__(self, lines: list[Line]) -> None:
         self._lines = lines
         self._made: dict[int, Any] = {}

@@ -18,15 +18,15 @@ from corral.scheduler.events import (
     TasksGone,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerAway,
     WorkerBroken,
     WorkerGone,
     WorkerReady,
 )
 from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.world.fleet import Worker
-from corral.sim.journal import Journal, Planned, Step, plans
+from corral.scheduler.world.fleet import FleetWorker
+from corral.sim.journal import Planned, RecordedJournal, Step, plans
 from corral.sim.machine import Machine, Period
 from corral.sim.workload import Arrival, Model, Workload, workload
 
@@ -41,10 +41,10 @@ class _Past:
     """What was gathered so far; `now` is the time of the plan at hand."""
 
     now: float
-    tasks: dict[str, Waiting] = field(default_factory=dict)
+    tasks: dict[str, WaitingTask] = field(default_factory=dict)
     run_s: dict[str, float] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
-    given: dict[str, dict[str, Waiting]] = field(
+    given: dict[str, dict[str, WaitingTask]] = field(
         default_factory=lambda: defaultdict(dict)
     )
     """By worker, tasks it was given and nobody said yet how long they took."""
@@ -57,7 +57,7 @@ class _Past:
     models: dict[str, Model] = field(default_factory=dict)
 
 
-def from_journal(journal: Journal) -> tuple[Workload, list[Machine]]:
+def from_journal(journal: RecordedJournal) -> tuple[Workload, list[Machine]]:
     """The workload and the workers that a journal has seen.
 
     Raises:
@@ -101,7 +101,7 @@ def _begin(past: _Past, scheduler: Scheduler) -> None:
         past.tasks[task.task_id] = replace(task, arrived=past.now)
 
 
-def _machine(worker: Worker) -> Machine:
+def _machine(worker: FleetWorker) -> Machine:
     place = worker.group.place
     return Machine(
         worker.worker_id,
@@ -218,7 +218,7 @@ def _arrivals(past: _Past) -> list[Arrival]:
 
 
 def _means(
-    tasks: Mapping[str, Waiting], run_s: Mapping[str, float]
+    tasks: Mapping[str, WaitingTask], run_s: Mapping[str, float]
 ) -> dict[Kind, float]:
     sums: dict[Kind, tuple[int, float]] = {}
     for task_id, task in tasks.items():

@@ -13,9 +13,8 @@ from corral.scheduler.events import SchedulerEvent
 from corral.scheduler.plan import Plan
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.snapshot import Line, restore
+from corral.scheduler.snapshot import FORMAT, Line, restore
 
-FORMAT = 1
 _EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(SchedulerEvent)}
 
 
@@ -33,7 +32,7 @@ Step = SchedulerEvent | Planned
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class RecordedJournal:
     """`is_whole` says that its beginning is known: all of it can be decided again."""
 
     version: str
@@ -63,7 +62,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ReplayResult:
     """How many events, plans and orders were gone through, and where it ended."""
 
     events: int
@@ -72,7 +71,7 @@ class Check:
     difference: Difference | None = None
 
 
-def read_journal(lines: Iterable[bytes]) -> Journal:
+def read_journal(lines: Iterable[bytes]) -> RecordedJournal:
     """A journal from its lines of JSON.
 
     Raises:
@@ -92,17 +91,17 @@ def read_journal(lines: Iterable[bytes]) -> Journal:
     return journal
 
 
-def _begun(head: dict[str, Any]) -> Journal:
+def _begun(head: dict[str, Any]) -> RecordedJournal:
     if head.get("journal") != FORMAT:
         raise InvalidField(
             f"this is no journal of format {FORMAT}; 'corral record FILE' makes one",
             field="journal",
         )
     policy = msgspec.convert(head["policy"], Policy)
-    return Journal(head["version"], policy, head["is_whole"])
+    return RecordedJournal(head["version"], policy, head["is_whole"])
 
 
-def _add(journal: Journal, told: dict[str, Any], number: int) -> None:
+def _add(journal: RecordedJournal, told: dict[str, Any], number: int) -> None:
     if "plan" in told:
         plan = msgspec.convert(told["plan"], Plan)
         step = Planned(float(told["now"]), told["can_send"], plan, number)
@@ -115,7 +114,7 @@ def _add(journal: Journal, told: dict[str, Any], number: int) -> None:
         journal.steps.append(msgspec.convert(value, _EVENTS[name]))
 
 
-def check(journal: Journal) -> Check:
+def check(journal: RecordedJournal) -> ReplayResult:
     """Decide everything again, until something comes out otherwise.
 
     Raises:
@@ -139,9 +138,9 @@ def check(journal: Journal) -> Check:
         orders += len(made.orders)
         if made != step.plan:
             found = Difference(step.line, step.now, step.plan, made)
-            return Check(events, plans, orders, found)
-    return Check(events, plans, orders)
+            return ReplayResult(events, plans, orders, found)
+    return ReplayResult(events, plans, orders)
 
 
-def plans(journal: Journal) -> Iterator[Planned]:
+def plans(journal: RecordedJournal) -> Iterator[Planned]:
     return (step for step in journal.steps if isinstance(step, Planned))

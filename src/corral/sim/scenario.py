@@ -31,7 +31,7 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ScenarioOutcome:
     """What came of a scenario; `curve` is for plots."""
 
     scenario: Scenario
@@ -74,8 +74,10 @@ def policies_of(names: str, base: Policy) -> list[Policy]:
     return found
 
 
-def run(scenario: Scenario, on_progress: Advance = lambda done, total: None) -> Outcome:
+def run(
+    scenario: Scenario, on_progress: Advance = lambda done, total: None
+) -> ScenarioOutcome:
     record = Simulation(
         scenario.workload, scenario.machines, scenario.policy, on_progress
     ).run()
-    return Outcome(scenario, figures(record), curve(record))
+    return ScenarioOutcome(scenario, figures(record), curve(record))

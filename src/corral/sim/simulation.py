@@ -22,7 +22,7 @@ from corral.scheduler.events import (
     SchedulerEvent,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerGone,
     WorkerReady,
 )
@@ -30,7 +30,7 @@ from corral.scheduler.plan import Plan, Stop
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
 from corral.sim.machine import Machine
-from corral.sim.worker import Running, SimulatedWorker
+from corral.sim.worker import RunningOrder, SimulatedWorker
 from corral.sim.workload import Arrival, Workload
 
 Advance = Callable[[int, int], object]
@@ -165,7 +165,7 @@ class Simulation:
         self._tell(WorkerGone(worker.machine.name))
         self._do_again(lost)
 
-    def _do_again(self, tasks: Sequence[Waiting]) -> None:
+    def _do_again(self, tasks: Sequence[WaitingTask]) -> None:
         tasks = [task for task in tasks if task.job_type != MODEL_TASK]
         self.record.redone += len(tasks)
         # As they came, but for what they needed: they would not have begun.
@@ -208,7 +208,7 @@ class Simulation:
         self._tell(OrderClosed(worker.machine.name))
         self._begin_next(worker)
 
-    def _note_ends(self, worker: SimulatedWorker, running: Running) -> None:
+    def _note_ends(self, worker: SimulatedWorker, running: RunningOrder) -> None:
         record, begun = self.record, running.loaded_at
         for end, task in running.ends:
             if end <= self.now and task.job_type != MODEL_TASK:
@@ -240,7 +240,7 @@ class Simulation:
         found = self.scheduler.prefetch(self.now)
         for load in found.loads:
             number = next(self._numbers)
-            task = Waiting(
+            task = WaitingTask(
                 f"{MODEL_TASK} {number}",
                 1,
                 MODEL_TASK,
@@ -285,7 +285,7 @@ class Simulation:
             self._at(running.over_at, partial(self._close, worker, number, epoch))
 
 
-def _ran(running: Running) -> dict[tuple[str, str | None, int], tuple[int, float]]:
+def _ran(running: RunningOrder) -> dict[tuple[str, str | None, int], tuple[int, float]]:
     """How long which kinds of tasks took, as a worker reports it."""
     told: dict[tuple[str, str | None, int], tuple[int, float]] = {}
     begun = running.loaded_at

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from corral.errors import InvalidField
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 from corral.sim.workload import GENERATE, Arrival, Model, Workload, workload
 
 SLICE = "genai_requests.csv.gz"
@@ -64,7 +64,7 @@ def _open(path: Path) -> IO[str]:
 
 def _arrival(number: int, row: Row, step: int, path: Path) -> Arrival:
     try:
-        task = Waiting(
+        task = WaitingTask(
             task_id=f"t{number:06}",
             attempt=1,
             job_type=row.get("job_type") or GENERATE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 from corral.scheduler.plan import PlannedOrder
 from corral.sim.machine import Machine
 from corral.sim.workload import Arrival, Model
@@ -16,11 +16,11 @@ class BrokenPlan(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class RunningOrder:
     """An order under way: when each of its tasks ends, and when all have."""
 
     order: PlannedOrder
-    ends: tuple[tuple[float, Waiting], ...]
+    ends: tuple[tuple[float, WaitingTask], ...]
     loaded_at: float
     over_at: float
 
@@ -35,7 +35,7 @@ class SimulatedWorker:
     is_up: bool = False
     epoch: int = 0
     waiting: deque[PlannedOrder] = field(default_factory=deque)
-    running: dict[int, Running] = field(default_factory=dict)
+    running: dict[int, RunningOrder] = field(default_factory=dict)
     loaded: dict[str, float] = field(default_factory=dict)
     """Models in memory, and from when on they can be used."""
     loads: int = 0
@@ -46,7 +46,7 @@ class SimulatedWorker:
     def has_slot(self) -> bool:
         return self.is_up and len(self.running) < self.machine.slots
 
-    def begin(self, order: PlannedOrder, now: float) -> Running:
+    def begin(self, order: PlannedOrder, now: float) -> RunningOrder:
         """Start an order, as far as memory goes: drop, load, run one by one."""
         ready_at = now
         for model in order.unload:
@@ -59,7 +59,7 @@ class SimulatedWorker:
                 at = max(at, self._ready(task.model))
             at += self.arrivals[task.task_id].run_s / self.machine.speed
             ends.append((at, task))
-        return Running(order, tuple(ends), ready_at, at)
+        return RunningOrder(order, tuple(ends), ready_at, at)
 
     def _load(self, name: str, now: float) -> float:
         model = self.models[name]
@@ -80,7 +80,7 @@ class SimulatedWorker:
             raise BrokenPlan(f"{self.machine.name} runs {name} without having it")
         return self.loaded[name]
 
-    def fall(self, now: float) -> list[Waiting]:
+    def fall(self, now: float) -> list[WaitingTask]:
         """Go down; what it had not finished."""
         lost = [task for order in self.waiting for task in order.tasks]
         for running in self.running.values():

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from corral.errors import InvalidField
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 
 FIRST_S = 1e-6
 """When the first task comes; 0 would read as a time nobody knows."""
@@ -31,7 +31,7 @@ class Arrival:
     It comes when it has `arrived`.
     """
 
-    task: Waiting
+    task: WaitingTask
     run_s: float
 
     @property
@@ -141,7 +141,7 @@ def synthetic(seed: int, tasks: int = TASKS, models: int = MODELS) -> Workload:
         now += chance.gammavariate(BURST**-2, BURST**2)
         (which,) = chance.choices(range(models), wanted)
         units = min(8, 1 + int(chance.expovariate(0.8)))
-        task = Waiting(
+        task = WaitingTask(
             task_id=f"s{number:06}",
             attempt=1,
             job_type=GENERATE,

@@ -16,14 +16,20 @@ from typing import Any, Protocol
 from corral.core.access.key import Key
 from corral.core.access.secret import Secret
 from corral.core.insight.learned import Learned
-from corral.core.insight.metric import Bucket, GpuSample, Span, TaskStep, TaskTotals
-from corral.core.insight.usage import Usage, UsageBy, UsageSpan
+from corral.core.insight.metric import (
+    GpuSample,
+    MetricSpan,
+    MetricStep,
+    TaskStep,
+    TaskTotals,
+)
+from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep
 from corral.core.models.catalogue import CatalogueModel
 from corral.core.models.model import KnownModel, Pin
 from corral.core.nodes.app import App
 from corral.core.nodes.gpu import Gpu
-from corral.core.nodes.node import Node, Sample
-from corral.core.nodes.worker import Worker
+from corral.core.nodes.node import NodeRecord, Sample
+from corral.core.nodes.worker import WorkerRecord
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.result_cache import KeptResult, KeptTotal
@@ -348,19 +354,19 @@ class Store(
 
     async def apps(self) -> Sequence[App]: ...
 
-    async def save_node(self, node: Node) -> None: ...
+    async def save_node(self, node: NodeRecord) -> None: ...
 
     async def delete_node(self, node_id: str) -> None: ...
 
-    async def nodes(self) -> Sequence[Node]: ...
+    async def nodes(self) -> Sequence[NodeRecord]: ...
 
-    async def save_worker(self, worker: Worker) -> None: ...
+    async def save_worker(self, worker: WorkerRecord) -> None: ...
 
-    async def save_workers(self, several: Sequence[Worker]) -> None: ...
+    async def save_workers(self, several: Sequence[WorkerRecord]) -> None: ...
 
     async def delete_worker(self, worker_id: str) -> None: ...
 
-    async def workers(self) -> Sequence[Worker]: ...
+    async def workers(self) -> Sequence[WorkerRecord]: ...
 
     async def save_worker_type(self, worker_type: WorkerType) -> None: ...
 
@@ -389,24 +395,28 @@ class Store(
         May be called at any time and again: nothing is counted twice or left out.
         """
 
-    async def node_history(self, node_id: str, span: Span) -> Sequence[Bucket]:
+    async def node_history(
+        self, node_id: str, span: MetricSpan
+    ) -> Sequence[MetricStep]:
         """Readings of NODE_METRICS by step, the oldest first; no step without any."""
 
     async def gpu_history(
-        self, node_id: str, span: Span
-    ) -> Sequence[tuple[Gpu, Sequence[Bucket]]]:
+        self, node_id: str, span: MetricSpan
+    ) -> Sequence[tuple[Gpu, Sequence[MetricStep]]]:
         """The same of GPU_METRICS for each card with readings in that time."""
 
-    async def cluster_history(self, span: Span) -> Sequence[Bucket]:
+    async def cluster_history(self, span: MetricSpan) -> Sequence[MetricStep]:
         """CLUSTER_METRICS by step, as `core.metric.across` puts nodes together."""
 
     async def task_totals(self, begin: int, end: int) -> TaskTotals:
         """Tasks that ended from `begin` to `end` (epoch seconds, whole steps)."""
 
-    async def task_history(self, span: Span) -> Sequence[TaskStep]:
+    async def task_history(self, span: MetricSpan) -> Sequence[TaskStep]:
         """The same by step, the oldest first; steps are multiples of MINUTES_S."""
 
-    async def usage(self, by: UsageBy, label: str, span: UsageSpan) -> Sequence[Usage]:
+    async def usage(
+        self, by: UsageBy, label: str, span: UsageSpan
+    ) -> Sequence[UsageStep]:
         """What was used by name and step; of a label, its values (`` for none)."""
 
     # schedules and notices ------------------------------------------------

@@ -36,7 +36,7 @@ ALERT = "alert"
 
 
 @dataclass(frozen=True, slots=True)
-class EventFilter:
+class EventQuery:
     """Which events; empty for all. Those of a task are found while it is kept."""
 
     task_id: str | None = None
@@ -65,11 +65,11 @@ class EventStore(Protocol):
         """Oldest first when `after_seq` > 0, else the newest `limit`, oldest first."""
 
     async def event_page(
-        self, where: EventFilter, after_seq: int = 0, limit: int = 100
+        self, where: EventQuery, after_seq: int = 0, limit: int = 100
     ) -> EventPage:
         """The same of some events, with the place to go on from without a loss."""
 
-    async def alerts(self, where: EventFilter, limit: int = 1000) -> Sequence[Event]:
+    async def alerts(self, where: EventQuery, limit: int = 1000) -> Sequence[Event]:
         """Alerts, newest first."""
 
     async def acknowledge_alert(

@@ -9,13 +9,13 @@ import msgspec
 from corral.errors import WorkerError
 
 if TYPE_CHECKING:
-    from corral.worker.container.engine import Engine
+    from corral.worker.container.engine import ContainerEngine
 
 
 # What the administrator of a node allows the code that runs there.
 
 
-class Code(msgspec.Struct):
+class CodePolicy(msgspec.Struct):
     """Where code and models may come from, where they are kept, and what of work."""
 
     cache: str = ""
@@ -32,7 +32,7 @@ class Code(msgspec.Struct):
     model_shared: str | None = None
 
 
-class Limits(msgspec.Struct):
+class TimeLimits(msgspec.Struct):
     """The manager's word on time, told at the node's registration.
 
     Cut off for `no_overlap_kill_s`, a worker stops what must not run twice at a time.
@@ -54,7 +54,7 @@ class Containers(msgspec.Struct):
     may_use_network: bool = False
     may_pull: bool = True
 
-    def engine(self) -> Engine:
+    def engine(self) -> ContainerEngine:
         """Docker or Podman of this machine.
 
         Raises:
@@ -81,7 +81,7 @@ class Containers(msgspec.Struct):
         return found
 
 
-class Spec(msgspec.Struct):
+class AssignedSpec(msgspec.Struct):
     worker_class: str
     name: str = ""
     job_types: list[str] = msgspec.field(default_factory=list)
@@ -101,7 +101,7 @@ class Assignment(msgspec.Struct):
     key: str
     epoch: int
     redis_url: str
-    spec: Spec
+    spec: AssignedSpec
     ca_file: str | None = None
     log_level: str = "INFO"
     log_format: str = "text"
@@ -109,12 +109,12 @@ class Assignment(msgspec.Struct):
     """Where all workers of this machine say what they do, beside each one's own."""
     send_events: bool = False
     """Whether Celery's monitors, as Flower, are told of orders and of the worker."""
-    code: Code = msgspec.field(default_factory=Code)
+    code: CodePolicy = msgspec.field(default_factory=CodePolicy)
     containers: Containers = msgspec.field(default_factory=Containers)
-    limits: Limits = msgspec.field(default_factory=Limits)
+    limits: TimeLimits = msgspec.field(default_factory=TimeLimits)
 
 
-class Word(msgspec.Struct):
+class AgentMessage(msgspec.Struct):
     """Any later line of the agent."""
 
     drop: list[tuple[str, int]] = msgspec.field(default_factory=list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 
-class Gate:
+class Backpressure:
     """At most `limit` bytes are inside; who comes when it is full waits."""
 
     def __init__(self, limit: int) -> None:

@@ -34,7 +34,7 @@ class Fenced(CorralError):
     code = "conflict"
 
 
-class Refused(CorralError):
+class ReportRefused(CorralError):
     """The manager will never take this body."""
 
     code = "bad_request"
@@ -74,7 +74,7 @@ class ManagerLink:
             raise Fenced(message, status=status)
         if status in _RETRIABLE or status >= 500:
             raise Away(message, status=status)
-        raise Refused(message, status=status)
+        raise ReportRefused(message, status=status)
 
     def get(self, path: str) -> bytes | None:
         """The answer's body; None when there is no such thing.
@@ -90,7 +90,7 @@ class ManagerLink:
             return answer
         if status in _RETRIABLE or status >= 500:
             raise Away(_message(answer), status=status)
-        raise Refused(f"{status}: {_message(answer)}", status=status)
+        raise ReportRefused(f"{status}: {_message(answer)}", status=status)
 
     def get_object(self, digest: str) -> bytes:
         """The bytes of an object, found to be those of its digest.
@@ -103,7 +103,7 @@ class ManagerLink:
         if status in _RETRIABLE or status >= 500:
             raise Away(f"{status}: {_message(answer)}", status=status)
         if status != 200:
-            raise Refused(f"{status}: {_message(answer)}", status=status)
+            raise ReportRefused(f"{status}: {_message(answer)}", status=status)
         if hashlib.sha256(answer).hexdigest() != digest:
             raise Away(f"the bytes that came are not those of object {digest}")
         return answer

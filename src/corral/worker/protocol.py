@@ -37,7 +37,7 @@ class Item(Struct, omit_defaults=True):
         return (self.task_id, self.attempt)
 
 
-class Fault(Struct, omit_defaults=True):
+class AttemptError(Struct, omit_defaults=True):
     """Why an attempt did not complete; `kind` is a stable word.
 
     After a final one the task is not tried again.
@@ -49,7 +49,7 @@ class Fault(Struct, omit_defaults=True):
     is_final: bool = False
 
 
-class Outcome(Struct, omit_defaults=True):
+class AttemptOutcome(Struct, omit_defaults=True):
     """How an attempt ended, as it travels from the runner to the manager.
 
     `load_s` is what its model took to load; it is no part of `duration_s`.
@@ -60,14 +60,14 @@ class Outcome(Struct, omit_defaults=True):
     attempt: int
     kind: str
     result: Raw | UnsetType = UNSET
-    error: Fault | None = None
+    error: AttemptError | None = None
     started_at: float | None = None
     duration_s: float = 0.0
     load_s: float = 0.0
     memory_mb: float | None = None
 
 
-class Held(Struct, omit_defaults=True):
+class ModelInMemory(Struct, omit_defaults=True):
     """A model in memory; `loaded_at` is epoch seconds.
 
     The rest is what its class says of it, if it does: the kind of device and the
@@ -96,7 +96,7 @@ class Frame(Struct, tag_field="op", omit_defaults=True, kw_only=True):
     lane: int = 0
 
 
-class Init(Frame, tag="init"):
+class InitFrame(Frame, tag="init"):
     """`log_limit` is how many bytes of a task's output are kept, beside the last.
 
     `model_room` is how many models are held at most. `lanes` is how many orders it gets
@@ -110,7 +110,7 @@ class Init(Frame, tag="init"):
     lanes: int = 1
 
 
-class Run(Frame, tag="run"):
+class RunFrame(Frame, tag="run"):
     """`solo` keeps a class with run_batch from taking the items all at once.
 
     The models of `unload` are dropped first.
@@ -121,20 +121,20 @@ class Run(Frame, tag="run"):
     unload: list[str] = []
 
 
-class Unload(Frame, tag="unload"):
+class UnloadFrame(Frame, tag="unload"):
     """Drop these models, once what runs now is through."""
 
     models: list[str]
 
 
-class Cancel(Frame, tag="cancel"):
+class CancelFrame(Frame, tag="cancel"):
     """Asks a task to stop; `reason` is cancelled or timeout."""
 
     task_id: str
     reason: str = "cancelled"
 
 
-class Exec(Frame, tag="exec"):
+class ExecFrame(Frame, tag="exec"):
     """Asks for a command to be run beside an attempt, in its environment."""
 
     id: str
@@ -143,44 +143,44 @@ class Exec(Frame, tag="exec"):
     command: list[str]
 
 
-class Shape(Frame, tag="shape"):
+class ShapeFrame(Frame, tag="shape"):
     """How many orders this runner takes at a time; told before its class is started."""
 
     lanes: int
 
 
-class Ready(Frame, tag="ready"):
+class ReadyFrame(Frame, tag="ready"):
     """`sizes` are MB of models, as far as the class knows them before any load."""
 
     sizes: dict[str, float] = {}
 
 
-class Broken(Frame, tag="error"):
+class BrokenFrame(Frame, tag="error"):
     """The worker class cannot be imported or started."""
 
     message: str
     traceback: str | None = None
 
 
-class Done(Frame, tag="done"):
+class DoneFrame(Frame, tag="done"):
     """Outcomes; early ones are of a batch that goes on for others."""
 
-    outcomes: list[Outcome]
+    outcomes: list[AttemptOutcome]
     is_early: bool = False
 
 
-class End(Frame, tag="end"):
+class EndFrame(Frame, tag="end"):
     pass
 
 
-class Progress(Frame, tag="progress"):
+class ProgressFrame(Frame, tag="progress"):
     task_id: str
     attempt: int
     fraction: float
     message: str
 
 
-class Log(Frame, tag="log"):
+class LogFrame(Frame, tag="log"):
     """`lines` are (epoch seconds, stream, text); `count` is how many those texts have.
 
     A text may hold several lines, with line ends between them.
@@ -192,7 +192,7 @@ class Log(Frame, tag="log"):
     lines: Raw
 
 
-class Chunks(Frame, tag="chunks"):
+class ChunksFrame(Frame, tag="chunks"):
     """Pieces of a task's output; `first` is the number of the first of them.
 
     They are counted from 1 on; an attempt that goes on from the one before counts on.
@@ -212,7 +212,7 @@ class Chunks(Frame, tag="chunks"):
         return sum(len(memoryview(value)) for value in self.values)
 
 
-class Left(Frame, tag="left"):
+class LeftFilesFrame(Frame, tag="left"):
     """Files an attempt leaves beside its result, by name; told before its outcome."""
 
     task_id: str
@@ -224,7 +224,7 @@ class Left(Frame, tag="left"):
         return (self.task_id, self.attempt)
 
 
-class Patience(Frame, tag="patience"):
+class StopGraceFrame(Frame, tag="patience"):
     """How long this task may take to stop by itself once it is asked to."""
 
     task_id: str
@@ -232,19 +232,19 @@ class Patience(Frame, tag="patience"):
     seconds: float
 
 
-class Loading(Frame, tag="loading"):
-    """A model is being loaded, until `Models` tells of it or its task ends."""
+class ModelLoadFrame(Frame, tag="loading"):
+    """A model is being loaded, until `ModelsFrame` tells of it or its task ends."""
 
     model: str
 
 
-class Models(Frame, tag="models"):
+class ModelsFrame(Frame, tag="models"):
     """All models in this runner's memory."""
 
-    held: list[Held]
+    held: list[ModelInMemory]
 
 
-class Worn(Frame, tag="worn"):
+class MemoryLeakFrame(Frame, tag="worn"):
     """Memory of a model that went did not come back: start this runner anew.
 
     Of `size_mb` of it `left_mb` are left, with what others before it left.
@@ -255,24 +255,24 @@ class Worn(Frame, tag="worn"):
     size_mb: float
 
 
-ToRunner = Init | Run | Cancel | Exec | Unload
+ToRunner = InitFrame | RunFrame | CancelFrame | ExecFrame | UnloadFrame
 NO_LANE = -1
 """`lane` of a frame that is about no order."""
 
 FromRunner = (
-    Shape
-    | Ready
-    | Broken
-    | Done
-    | End
-    | Progress
-    | Log
-    | Chunks
-    | Left
-    | Patience
-    | Loading
-    | Models
-    | Worn
+    ShapeFrame
+    | ReadyFrame
+    | BrokenFrame
+    | DoneFrame
+    | EndFrame
+    | ProgressFrame
+    | LogFrame
+    | ChunksFrame
+    | LeftFilesFrame
+    | StopGraceFrame
+    | ModelLoadFrame
+    | ModelsFrame
+    | MemoryLeakFrame
 )
 
 _encoder = msgspec.json.Encoder()

@@ -27,7 +27,7 @@ SIZE = 16
 SETTLE_S = 0.001
 
 
-class Cells:
+class SharedCells:
     """The mapped file. `words` is what hot loops index directly."""
 
     def __init__(self, path: str) -> None:
@@ -37,14 +37,14 @@ class Cells:
         self._all = memoryview(self._map).cast("q")
         self.words = self._all[: SIZE // 8]
 
-    def of_lane(self, number: int) -> Cells:
+    def of_lane(self, number: int) -> SharedCells:
         """The numbers of another order, in the same file."""
         cells = copy.copy(self)
         cells.words = self._all[number * SIZE // 8 : (number + 1) * SIZE // 8]
         return cells
 
     @classmethod
-    def create(cls, lanes: int = 1) -> Cells:
+    def create(cls, lanes: int = 1) -> SharedCells:
         # Late: a runner imports this module, too, and has nothing but msgspec.
         from corral.worker import temporary
 

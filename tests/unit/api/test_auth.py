@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from corral.core.access.key import Scope
-from corral.manager.access.rate_limit import Limits
+from corral.manager.access.rate_limit import RateLimits
 from corral.manager.config import ManagerConfig
 from corral.store.base import AuditRow
 from tests.unit.api.routes_of import (
@@ -32,7 +32,7 @@ from tests.unit.api.world import (
     said,
 )
 
-FREE = replace(CONFIG, limits=Limits(failures_per_min=1000))
+FREE = replace(CONFIG, limits=RateLimits(failures_per_min=1000))
 
 
 async def audit(world: World) -> list[AuditRow]:
@@ -272,7 +272,7 @@ async def test_a_node_sees_neither_tasks_nor_other_nodes(world: World) -> None:
 
 
 def limited(**more: float) -> ManagerConfig:
-    return ManagerConfig(SECRET, limits=Limits(**more))
+    return ManagerConfig(SECRET, limits=RateLimits(**more))
 
 
 @pytest.mark.spec("D21")

@@ -128,7 +128,7 @@ def test_fault_nobody_foresaw_is_one_line_too() -> None:
     done = _python(
         "import sys; sys.argv = ['corral', 'version']\n"
         "from corral.cli import main\n"
-        "main.Root.table['version'] = main.Entry('no.such:thing', '')\n"
+        "main.Root.table['version'] = main.CommandEntry('no.such:thing', '')\n"
         "main.main()"
     )
     assert done.returncode == 1

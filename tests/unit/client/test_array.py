@@ -13,7 +13,7 @@ from corral.errors import InvalidField
 
 
 def tasks(
-    rows: list[array.Row],
+    rows: list[array.ArrayRow],
     parameters: Any = None,
     task_type: str = "echo",
     is_sweep: bool = False,

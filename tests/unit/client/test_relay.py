@@ -7,18 +7,26 @@ import pytest
 
 from corral.client.job_api.connection import Connection, Verb
 from corral.errors import AlreadyRunning, InvalidField
-from corral.relay.app import BODY_LIMIT, MANAGER, Call, Manager, Relay, Told, told
+from corral.relay.app import (
+    BODY_LIMIT,
+    MANAGER,
+    PortAnswer,
+    PortRequest,
+    Relay,
+    RelayedManager,
+    told,
+)
 from corral.relay.port import has_port, listen
 from tests.acceptance.cluster import free_port
 
 
-async def echo(call: Call) -> Told:
+async def echo(call: PortRequest) -> PortAnswer:
     return told({"body": call.body, "key": call.key})
 
 
 def caller() -> httpx.AsyncClient:
     """A client of a port whose manager is away."""
-    manager = Manager(f"http://127.0.0.1:{free_port()}")
+    manager = RelayedManager(f"http://127.0.0.1:{free_port()}")
     relay = Relay(manager, "Thing", lambda: "it", {"echo": echo})
     transport = httpx.ASGITransport(relay)
     return httpx.AsyncClient(transport=transport, base_url="http://port")

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from corral.client import Client
-from corral.core.tree import CHUNK_BYTES, File, Link, Tree
+from corral.core.tree import CHUNK_BYTES, Tree, TreeFile, TreeLink
 from corral.errors import BadRequest, CorralError, InvalidField, TooLarge
-from corral.files.tree import Changed, Reader, load_tree, write_file, write_tree
+from corral.files.tree import Changed, TreeReader, load_tree, write_file, write_tree
 from corral.files.walk import all_files, open_inside
 from tests.unit.client.stand_in import Answer, StandIn, fault
 
@@ -108,7 +108,7 @@ def test_a_broken_upload_goes_on_where_it_was(
 
 def test_a_file_that_changes_while_it_is_sent_is_noticed(tmp_path: Path) -> None:
     source = fill(tmp_path, a=b"one")
-    reader = Reader(source)
+    reader = TreeReader(source)
     file = reader.file("a")
     (source / "a").write_bytes(b"two")
     with pytest.raises(Changed):
@@ -117,7 +117,7 @@ def test_a_file_that_changes_while_it_is_sent_is_noticed(tmp_path: Path) -> None
 
 
 def test_an_unchanged_file_is_hashed_once(tmp_path: Path) -> None:
-    reader = Reader(fill(tmp_path, a=b"one"))
+    reader = TreeReader(fill(tmp_path, a=b"one"))
     assert reader.file("a") is reader.file("a")
     (tmp_path / "a").write_bytes(b"two")
     assert reader.file("a").digest == hashlib.sha256(b"two").hexdigest()
@@ -146,7 +146,7 @@ def test_too_large_a_folder_is_refused_before_it_is_read(
 def test_what_came_must_be_what_was_said(tmp_path: Path) -> None:
     good, other = b"good", b"evil"
     digest = hashlib.sha256(good).hexdigest()
-    for file in (File("a", 4, digest), File("a", 9, digest)):
+    for file in (TreeFile("a", 4, digest), TreeFile("a", 9, digest)):
         with pytest.raises(BadRequest):
             write_file(file, tmp_path / f"x{file.size}", lambda _: other)
 
@@ -154,7 +154,7 @@ def test_what_came_must_be_what_was_said(tmp_path: Path) -> None:
 def test_links_that_lead_out_together_are_refused(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    tree = Tree(links=(Link("a/b", ".."), Link("z", "a/b/../x")))
+    tree = Tree(links=(TreeLink("a/b", ".."), TreeLink("z", "a/b/../x")))
     with pytest.raises(BadRequest, match="leads out"):
         write_tree(tree, root, lambda file, path: None)
 

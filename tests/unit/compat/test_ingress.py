@@ -18,13 +18,13 @@ from corral.compat.broker import (
     MARK,
     PENDING,
     REFUSED,
-    Inbox,
-    Ledger,
+    OwedResults,
+    QueueList,
     connect,
     lists_of,
 )
 from corral.compat.ingress import Ingress, IngressConfig, make_known, mark_of
-from corral.compat.result_backend import LABEL, Mirror
+from corral.compat.result_backend import LABEL, ResultWriter
 from corral.compat.retry import insist, persist
 from corral.errors import SettingsError
 from tests.unit.client.stand_in import Answer, Seen, StandIn, fault, task_out
@@ -75,7 +75,7 @@ def accepting(seen: Seen) -> Answer:
 
 
 def make(redis: Redis, desk: AsyncClient, *, results: bool = True) -> Ingress:
-    mirror = Mirror(desk, redis, Ledger(redis), MARKED) if results else None
+    mirror = ResultWriter(desk, redis, OwedResults(redis), MARKED) if results else None
     return Ingress(IngressConfig("unused"), desk, redis, mirror)
 
 
@@ -88,18 +88,18 @@ async def test_message_is_let_go_only_after_it_is_stored(
     manager: StandIn, redis: Redis, desk: AsyncClient, plain: Celery
 ) -> None:
     ids = [plain.send_task("add", (n,)).id for n in range(3)]
-    inbox = Inbox(redis, "celery")
+    inbox = QueueList(redis, "celery")
     held = await inbox.take()
     # Dead here: a successor finds them in hand, in the same order.
     assert await redis.llen("celery") == 0
-    assert await Inbox(redis, "celery").take() == held
+    assert await QueueList(redis, "celery").take() == held
     manager.on("POST /tasks/batch", accepting)
     ingress = make(redis, desk)
     await ingress._judge(held, "celery")
     # Dead here: stored, and handed in once more under the same ids.
     await ingress.turn(inbox)
     assert submitted(manager) == [ids, ids]
-    assert await Ledger(redis).owed() == set(ids)
+    assert await OwedResults(redis).owed() == set(ids)
     assert await inbox.take() == []
 
 
@@ -109,7 +109,7 @@ async def test_manager_that_cannot_store_leaves_messages_in_hand(
     plain.send_task("add")
     away = fault("store_unavailable", 503, Retry_After="0")
     manager.on("POST /tasks/batch", away, away, accepting)
-    inbox = Inbox(redis, "celery")
+    inbox = QueueList(redis, "celery")
     await make(redis, desk).turn(inbox)
     assert len(submitted(manager)) == 3
     assert await inbox.take() == []
@@ -120,11 +120,11 @@ async def test_refused_message_is_kept_and_hinders_no_other(
 ) -> None:
     manager.on("POST /tasks/batch", accepting)
     nobody, good = plain.send_task("nobody"), plain.send_task("add")
-    await make(redis, desk).turn(Inbox(redis, "celery"))
-    assert await Ledger(redis).owed() == {good.id}
+    await make(redis, desk).turn(QueueList(redis, "celery"))
+    assert await OwedResults(redis).owed() == {good.id}
     (kept,) = await redis.lrange(REFUSED, 0, -1)
     assert json.loads(kept)["headers"]["id"] == nobody.id
-    (answer,) = await Ledger(redis).unanswered()
+    (answer,) = await OwedResults(redis).unanswered()
     assert (answer.task_id, answer.code) == (nobody.id, "unknown_task_type")
     assert "celery." not in answer.reason
 
@@ -139,8 +139,8 @@ async def test_batch_the_manager_refuses_whole_is_halved(
 
     manager.on("POST /tasks/batch", strict)
     sent = [plain.send_task("add", ("x" * n,)).id for n in (1, 2, 5000, 3)]
-    await make(redis, desk).turn(Inbox(redis, "celery"))
-    owed = await Ledger(redis).owed()
+    await make(redis, desk).turn(QueueList(redis, "celery"))
+    owed = await OwedResults(redis).owed()
     assert owed == {sent[0], sent[1], sent[3]}
     assert await redis.llen(REFUSED) == 1
 
@@ -150,9 +150,9 @@ async def test_without_result_backend_nothing_is_owed(
 ) -> None:
     manager.on("POST /tasks/batch", accepting)
     plain.send_task("add"), plain.send_task("nobody")
-    await make(redis, desk, results=False).turn(Inbox(redis, "celery"))
+    await make(redis, desk, results=False).turn(QueueList(redis, "celery"))
     assert not await redis.exists(PENDING)
-    assert await Ledger(redis).unanswered() == []
+    assert await OwedResults(redis).unanswered() == []
     task = manager.asked("POST /tasks/batch")[0].json["tasks"][0]
     assert task["labels"] == {"celery-queue": "celery"}
 
@@ -162,7 +162,7 @@ async def test_ignored_result_is_not_owed(
 ) -> None:
     manager.on("POST /tasks/batch", accepting)
     plain.send_task("add", ignore_result=True)
-    await make(redis, desk).turn(Inbox(redis, "celery"))
+    await make(redis, desk).turn(QueueList(redis, "celery"))
     assert not await redis.exists(PENDING)
 
 
@@ -174,7 +174,7 @@ async def test_every_list_of_a_queue_is_taken_from(
         plain.send_task("add", priority=level)
     lists = list(lists_of(["celery"]))
     for name in lists:
-        await make(redis, desk).turn(Inbox(redis, name))
+        await make(redis, desk).turn(QueueList(redis, name))
     tasks = [s.json["tasks"][0] for s in manager.asked("POST /tasks/batch")]
     assert [task["priority"] for task in tasks] == [0, -3, -6, -9]
     assert {task["labels"]["celery-queue"] for task in tasks} == {"celery"}
@@ -186,7 +186,9 @@ async def test_id_of_somebody_elses_task_gives_nothing_away(
     """A client may choose any id; it learns nothing about tasks not its own."""
     theirs = task_out("t1", result="secret", labels={LABEL: "another backend"})
     manager.on("POST /tasks/collect", {"tasks": [theirs]})
-    meta = await mirrored(Mirror(desk, redis, Ledger(redis), MARKED), redis, "t1")
+    meta = await mirrored(
+        ResultWriter(desk, redis, OwedResults(redis), MARKED), redis, "t1"
+    )
     assert meta["status"] == "FAILURE"
     assert "secret" not in json.dumps(meta)
 
@@ -195,11 +197,13 @@ async def test_task_the_cluster_has_forgotten_is_told_as_lost(
     manager: StandIn, redis: Redis, desk: AsyncClient
 ) -> None:
     manager.on("POST /tasks/collect", {"tasks": [], "unknown": ["t1"]})
-    meta = await mirrored(Mirror(desk, redis, Ledger(redis), MARKED), redis, "t1")
+    meta = await mirrored(
+        ResultWriter(desk, redis, OwedResults(redis), MARKED), redis, "t1"
+    )
     assert meta["result"]["exc_type"] == "LookupError"
 
 
-async def mirrored(mirror: Mirror, redis: Redis, task_id: str) -> Any:
+async def mirrored(mirror: ResultWriter, redis: Redis, task_id: str) -> Any:
     """What stands in the backend once a task was watched."""
     mirror.watch([task_id])
     await mirror._watch_fresh()
@@ -221,12 +225,12 @@ async def test_emptied_redis_is_filled_from_the_managers_word(
         return Answer({"tasks": [live] if "status" in seen.query else [fresh, old]})
 
     manager.on("GET /tasks", listed)
-    ledger = Ledger(redis)
-    await Mirror(desk, redis, ledger, MARKED).recover()
+    ledger = OwedResults(redis)
+    await ResultWriter(desk, redis, ledger, MARKED).recover()
     assert await ledger.owed() == {"live", "fresh"}
     assert await redis.exists(MARK)
     # Whole again: the manager is not asked a second time.
-    await Mirror(desk, redis, ledger, MARKED).recover()
+    await ResultWriter(desk, redis, ledger, MARKED).recover()
     assert len(manager.asked("GET /tasks")) == 2
 
 

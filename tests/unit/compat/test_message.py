@@ -12,7 +12,7 @@ from celery import Celery
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.compat.message import Call, NotCarriedOut, NotJson, read, task_id_of
+from corral.compat.message import CeleryCall, NotCarriedOut, NotJson, read, task_id_of
 from corral.errors import BadRequest, InvalidJson
 
 CLIENT = Celery("client", set_as_current=False)
@@ -143,7 +143,7 @@ def test_any_content_is_a_call_or_refused(body: Any, headers: Any) -> None:
     text = json.dumps(odd).encode()
     task_id_of(text)
     with contextlib.suppress(BadRequest):
-        assert isinstance(read(text), Call)
+        assert isinstance(read(text), CeleryCall)
 
 
 def test_id_is_found_in_a_message_that_cannot_be_used() -> None:

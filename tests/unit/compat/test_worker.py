@@ -11,8 +11,8 @@ import pytest
 from corral.compat.call import pack
 from corral.compat.celery import CeleryWorker
 from corral.errors import WorkerError
-from corral.worker.protocol import Outcome
-from corral.worker.supervisor.batch import Batch
+from corral.worker.protocol import AttemptOutcome
+from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.notes import Notes
 from tests.unit.worker.conftest import Bench, item, value
 
@@ -25,7 +25,7 @@ def worker(bench: MakeBench) -> Bench:
     return bench(app=f"{WHERE}:app")
 
 
-def call(worker: Bench, name: str, *args: Any, attempt: int = 1) -> Outcome:
+def call(worker: Bench, name: str, *args: Any, attempt: int = 1) -> AttemptOutcome:
     order = item(pack(f"{WHERE}.{name}", args, {}), task_id="t-1")
     order.attempt = attempt
     (outcome,) = worker.run(order)
@@ -44,7 +44,7 @@ def test_bound_task_sees_its_request(worker: Bench) -> None:
 
 def test_custom_state_shows_as_progress(worker: Bench) -> None:
     task = item(pack(f"{WHERE}.halfway", (), {}))
-    batch, seen = Batch([task]), Notes()
+    batch, seen = OrderBatch([task]), Notes()
 
     def look(notes: Notes) -> None:
         seen.merge(notes)

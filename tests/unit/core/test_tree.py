@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from corral.core.tree import (
     CHUNK_BYTES,
-    File,
-    Link,
     Tree,
+    TreeFile,
+    TreeLink,
     decode,
     encode,
     is_tree,
@@ -32,8 +32,8 @@ def told(*rows: Any) -> bytes:
 
 
 def test_a_tree_is_read_as_it_was_written() -> None:
-    large = File("b/large", 2 * CHUNK_BYTES + 1, D, True, ("b" * 64, "c" * 64, D))
-    tree = Tree((File("a", 0, D), large), (Link("l", "b/large"),))
+    large = TreeFile("b/large", 2 * CHUNK_BYTES + 1, D, True, ("b" * 64, "c" * 64, D))
+    tree = Tree((TreeFile("a", 0, D), large), (TreeLink("l", "b/large"),))
     (data,) = encode(tree)
     assert is_tree(data)
     assert pieces_of(data) == ()
@@ -43,12 +43,12 @@ def test_a_tree_is_read_as_it_was_written() -> None:
 
 
 def test_the_order_files_come_in_does_not_matter() -> None:
-    files = (File("b", 1, D), File("a", 1, D))
+    files = (TreeFile("b", 1, D), TreeFile("a", 1, D))
     assert encode(Tree(files)) == encode(Tree(files[::-1]))
 
 
 def test_a_long_list_is_cut_into_pieces() -> None:
-    files = tuple(File(f"folder/{n:0100d}", 1, D) for n in range(50_000))
+    files = tuple(TreeFile(f"folder/{n:0100d}", 1, D) for n in range(50_000))
     pieces = encode(Tree(files))
     assert len(pieces) > 1
     assert max(map(len, pieces)) <= CHUNK_BYTES

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from corral.doctor.judge import machine as judge
-from corral.doctor.judge.machine import Disk, Memory, Port, Tool
+from corral.doctor.judge.machine import Disk, MachineTool, Memory, Port
 from corral.doctor.judge.manager import clock
 from corral.doctor.judge.version import skew
 from corral.doctor.look import machine as look
-from corral.doctor.result import Verdict
+from corral.doctor.result import CheckStatus
 
 GB = 1e9
 
@@ -21,16 +21,18 @@ GB = 1e9
 @pytest.mark.parametrize(
     ("told", "verdict"),
     [
-        (Disk("/d", ("home",), 50 * GB, 100 * GB), Verdict.OK),
-        (Disk("/d", ("home",), 9 * GB, 100 * GB), Verdict.WARN),
-        (Disk("/d", ("home",), 4 * GB, 100 * GB), Verdict.PROBLEM),
-        (Disk("/d", ("home",), 0.9 * GB, 2 * GB), Verdict.PROBLEM),
-        (Disk("/d", ("home",), 0, 0), Verdict.PROBLEM),
-        (Disk("/d", ("temp",), 50 * GB, 100 * GB, "Read-only"), Verdict.PROBLEM),
-        (Disk("/d", (), 50 * GB, 100 * GB, free_inodes=0.01), Verdict.PROBLEM),
+        (Disk("/d", ("home",), 50 * GB, 100 * GB), CheckStatus.OK),
+        (Disk("/d", ("home",), 9 * GB, 100 * GB), CheckStatus.WARN),
+        (Disk("/d", ("home",), 4 * GB, 100 * GB), CheckStatus.PROBLEM),
+        (Disk("/d", ("home",), 0.9 * GB, 2 * GB), CheckStatus.PROBLEM),
+        (Disk("/d", ("home",), 0, 0), CheckStatus.PROBLEM),
+        (Disk("/d", ("temp",), 50 * GB, 100 * GB, "Read-only"), CheckStatus.PROBLEM),
+        (Disk("/d", (), 50 * GB, 100 * GB, free_inodes=0.01), CheckStatus.PROBLEM),
     ],
 )
-def test_a_disk_is_judged_by_share_and_by_size(told: Disk, verdict: Verdict) -> None:
+def test_a_disk_is_judged_by_share_and_by_size(
+    told: Disk, verdict: CheckStatus
+) -> None:
     assert judge.disk(told).verdict is verdict
 
 
@@ -45,18 +47,18 @@ def test_folders_on_one_disk_are_one_line(tmp_path: Path) -> None:
 def test_a_folder_that_takes_no_file_says_why() -> None:
     (found,) = look.disks({"home": Path("/proc")})
     assert found.refusal is not None
-    assert judge.disk(found).verdict is Verdict.PROBLEM
+    assert judge.disk(found).verdict is CheckStatus.PROBLEM
 
 
 def test_memory_that_runs_out_is_told() -> None:
-    def verdicts(available: float, shared: float | None) -> list[Verdict]:
+    def verdicts(available: float, shared: float | None) -> list[CheckStatus]:
         told = Memory(available * GB, 100 * GB, shared)
         return [line.verdict for line in judge.memory(told)]
 
-    assert verdicts(50, 8 * GB) == [Verdict.OK]
-    assert verdicts(8, None) == [Verdict.WARN]
-    assert verdicts(2, None) == [Verdict.PROBLEM]
-    assert verdicts(50, 1e6) == [Verdict.OK, Verdict.WARN]
+    assert verdicts(50, 8 * GB) == [CheckStatus.OK]
+    assert verdicts(8, None) == [CheckStatus.WARN]
+    assert verdicts(2, None) == [CheckStatus.PROBLEM]
+    assert verdicts(50, 1e6) == [CheckStatus.OK, CheckStatus.WARN]
 
 
 def test_whoever_has_a_port_is_named() -> None:
@@ -67,27 +69,30 @@ def test_whoever_has_a_port_is_named() -> None:
         held = look.port("127.0.0.1", number)
         ours = look.port("127.0.0.1", number, frozenset({os.getpid()}))
     assert f"pid {os.getpid()}" in str(held.holder)
-    assert judge.manager_port(ours).verdict is Verdict.OK
+    assert judge.manager_port(ours).verdict is CheckStatus.OK
     stranger = Port(80, "nginx, pid 7")
-    assert judge.manager_port(stranger).verdict is Verdict.PROBLEM
+    assert judge.manager_port(stranger).verdict is CheckStatus.PROBLEM
     assert "nginx, pid 7" in judge.manager_port(stranger).found
     assert look.port("127.0.0.1", number).holder is None
     nowhere = look.port("203.0.113.9", number)
-    assert judge.manager_port(nowhere).verdict is Verdict.PROBLEM
+    assert judge.manager_port(nowhere).verdict is CheckStatus.PROBLEM
 
 
 def test_ports_for_workers_are_enough_while_one_is_left() -> None:
     free, theirs, ours = Port(1), Port(2, "x"), Port(3, "python", is_ours=True)
-    assert judge.worker_ports([free, ours]).verdict is Verdict.OK
-    assert judge.worker_ports([free, theirs]).verdict is Verdict.WARN
-    assert judge.worker_ports([ours, theirs]).verdict is Verdict.PROBLEM
+    assert judge.worker_ports([free, ours]).verdict is CheckStatus.OK
+    assert judge.worker_ports([free, theirs]).verdict is CheckStatus.WARN
+    assert judge.worker_ports([ours, theirs]).verdict is CheckStatus.PROBLEM
 
 
 def test_programs_that_are_missing_are_a_warning() -> None:
-    assert judge.tool(Tool("git", "git 2")).verdict is Verdict.OK
+    assert judge.tool(MachineTool("git", "git 2")).verdict is CheckStatus.OK
     line = judge.tool(look.git())
-    assert line.verdict in (Verdict.OK, Verdict.WARN)
-    assert judge.tool(Tool("git", lack="none", fix="install git")).fix == "install git"
+    assert line.verdict in (CheckStatus.OK, CheckStatus.WARN)
+    assert (
+        judge.tool(MachineTool("git", lack="none", fix="install git")).fix
+        == "install git"
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,15 +100,15 @@ def test_programs_that_are_missing_are_a_warning() -> None:
     [
         ("1.4.0", None),
         (None, None),
-        ("1.4.2", Verdict.OK),
-        ("1.5.0", Verdict.WARN),
-        ("1.6.0", Verdict.PROBLEM),
-        ("2.4.0", Verdict.PROBLEM),
-        ("of our own", Verdict.PROBLEM),
+        ("1.4.2", CheckStatus.OK),
+        ("1.5.0", CheckStatus.WARN),
+        ("1.6.0", CheckStatus.PROBLEM),
+        ("2.4.0", CheckStatus.PROBLEM),
+        ("of our own", CheckStatus.PROBLEM),
     ],
 )
 def test_one_minor_version_apart_is_tolerated(
-    theirs: str | None, verdict: Verdict | None
+    theirs: str | None, verdict: CheckStatus | None
 ) -> None:
     line = skew("node a", theirs, "1.4.0")
     assert (line and line.verdict) is verdict
@@ -111,9 +116,9 @@ def test_one_minor_version_apart_is_tolerated(
 
 @pytest.mark.parametrize(
     ("ahead_s", "verdict"),
-    [(0.3, Verdict.OK), (-5.0, Verdict.WARN), (500.0, Verdict.PROBLEM)],
+    [(0.3, CheckStatus.OK), (-5.0, CheckStatus.WARN), (500.0, CheckStatus.PROBLEM)],
 )
-def test_clocks_that_differ_are_told(ahead_s: float, verdict: Verdict) -> None:
+def test_clocks_that_differ_are_told(ahead_s: float, verdict: CheckStatus) -> None:
     assert clock("the manager", ahead_s, 0.1).verdict is verdict
     # A slow answer is no proof.
-    assert clock("the manager", ahead_s, 600.0).verdict is Verdict.OK
+    assert clock("the manager", ahead_s, 600.0).verdict is CheckStatus.OK

@@ -11,23 +11,23 @@ import pytest
 
 from corral.core.silence import Silence
 from corral.doctor.judge import store as judge
-from corral.doctor.judge.store import DATABASE, REDIS, Place
+from corral.doctor.judge.store import DATABASE, REDIS, StoreAddress
 from corral.doctor.look import role as look_role
 from corral.doctor.look.embedded import last_fatal, postgres_url
-from corral.doctor.result import Verdict
-from corral.doctor.store import Given, database, redis
+from corral.doctor.result import CheckStatus
+from corral.doctor.store import StoreUrl, database, redis
 from corral.embedded.folder import Folder
 from corral.embedded.redis import open_redis
 from corral.embedded.server import running
-from corral.engine.checkup import Checkup as RedisCheckup
+from corral.engine.checkup import RedisCheckup as RedisCheckup
 from corral.engine.checkup import place_of as redis_place
-from corral.store.postgres.checkup import Checkup as DatabaseCheckup
+from corral.store.postgres.checkup import DatabaseCheckup as DatabaseCheckup
 from corral.store.postgres.checkup import place_of as database_place
 from tests.unit.client.stand_in import serve
 
 GOOD = DatabaseCheckup("18.1", 18, datetime(2026, 1, 1, tzinfo=UTC), 57, 8, None, None)
-OWN = Place(DATABASE, "/data/postgres", log="/data/logs/postgres.log")
-GIVEN = Place(REDIS, "box:6379/0", "REDIS_URL")
+OWN = StoreAddress(DATABASE, "/data/postgres", log="/data/logs/postgres.log")
+GIVEN = StoreAddress(REDIS, "box:6379/0", "REDIS_URL")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def closed() -> str:
 @pytest.mark.parametrize("why", list(Silence))
 def test_every_silence_is_one_line_that_names_the_setting(why: Silence) -> None:
     line = judge.unreachable(GIVEN, why, "it said\nsomething")
-    assert line.verdict is Verdict.PROBLEM
+    assert line.verdict is CheckStatus.PROBLEM
     assert "\n" not in line.found + line.fix
     assert "box:6379" in line.found
     assert "REDIS_URL" in line.fix
@@ -52,22 +52,22 @@ def test_every_silence_is_one_line_that_names_the_setting(why: Silence) -> None:
 
 def test_a_good_database_is_one_line() -> None:
     (line,) = judge.database(OWN, GOOD)
-    assert line.verdict is Verdict.OK
+    assert line.verdict is CheckStatus.OK
     assert "49 of 57 connections free" in line.found
 
 
 @pytest.mark.parametrize(
     ("change", "verdict", "words"),
     [
-        ({"schema": "0001"}, Verdict.WARN, "its schema is 0001"),
-        ({"schema": "9999"}, Verdict.PROBLEM, "newer Corral"),
-        ({"refusal": "read-only"}, Verdict.PROBLEM, "written: read-only"),
-        ({"used": 50}, Verdict.WARN, "only 7 of 57"),
-        ({"version": "9.6", "major": 9}, Verdict.PROBLEM, "too old"),
+        ({"schema": "0001"}, CheckStatus.WARN, "its schema is 0001"),
+        ({"schema": "9999"}, CheckStatus.PROBLEM, "newer Corral"),
+        ({"refusal": "read-only"}, CheckStatus.PROBLEM, "written: read-only"),
+        ({"used": 50}, CheckStatus.WARN, "only 7 of 57"),
+        ({"version": "9.6", "major": 9}, CheckStatus.PROBLEM, "too old"),
     ],
 )
 def test_a_database_that_will_not_do_says_why(
-    change: dict[str, object], verdict: Verdict, words: str
+    change: dict[str, object], verdict: CheckStatus, words: str
 ) -> None:
     (line,) = judge.database(OWN, replace(GOOD, **change))  # type: ignore[arg-type]
     assert line.verdict is verdict
@@ -78,19 +78,23 @@ def test_a_database_that_will_not_do_says_why(
 @pytest.mark.parametrize(
     ("told", "verdict", "words"),
     [
-        (RedisCheckup(version="7.2.0"), Verdict.OK, "Redis 7.2.0 at box:6379/0"),
-        (RedisCheckup("Valkey", "8.0.1"), Verdict.OK, "Valkey 8.0.1"),
-        (RedisCheckup(), Verdict.OK, "unknown version"),
-        (RedisCheckup(version="5.0.7"), Verdict.PROBLEM, "too old"),
-        (RedisCheckup(is_replica=True), Verdict.PROBLEM, "replica"),
-        (RedisCheckup(refusal="OOM"), Verdict.PROBLEM, "written: OOM"),
-        (RedisCheckup(used_mb=95, memory_mb=100), Verdict.WARN, "95 of 100 MB"),
-        (RedisCheckup(memory_mb=9, eviction="allkeys-lru"), Verdict.WARN, "allkeys"),
-        (RedisCheckup(eviction="allkeys-lru"), Verdict.OK, "writable"),
+        (RedisCheckup(version="7.2.0"), CheckStatus.OK, "Redis 7.2.0 at box:6379/0"),
+        (RedisCheckup("Valkey", "8.0.1"), CheckStatus.OK, "Valkey 8.0.1"),
+        (RedisCheckup(), CheckStatus.OK, "unknown version"),
+        (RedisCheckup(version="5.0.7"), CheckStatus.PROBLEM, "too old"),
+        (RedisCheckup(is_replica=True), CheckStatus.PROBLEM, "replica"),
+        (RedisCheckup(refusal="OOM"), CheckStatus.PROBLEM, "written: OOM"),
+        (RedisCheckup(used_mb=95, memory_mb=100), CheckStatus.WARN, "95 of 100 MB"),
+        (
+            RedisCheckup(memory_mb=9, eviction="allkeys-lru"),
+            CheckStatus.WARN,
+            "allkeys",
+        ),
+        (RedisCheckup(eviction="allkeys-lru"), CheckStatus.OK, "writable"),
     ],
 )
 def test_redis_is_judged_by_what_it_tells(
-    told: RedisCheckup, verdict: Verdict, words: str
+    told: RedisCheckup, verdict: CheckStatus, words: str
 ) -> None:
     (line,) = judge.redis(GIVEN, told)
     assert line.verdict is verdict
@@ -101,18 +105,20 @@ def test_closed_port_and_unknown_host_are_told_apart(
     closed: str, tmp_path: Path
 ) -> None:
     role = look_role.look(tmp_path)
-    (line,) = database(Given(f"postgresql://u:geheim@{closed}/x", "CLUSTER_DB"), role)
+    (line,) = database(
+        StoreUrl(f"postgresql://u:geheim@{closed}/x", "CLUSTER_DB"), role
+    )
     assert f"nothing listens at {closed}/x" in line.found
-    (line,) = redis(Given(f"redis://:geheim@{closed}/0", "REDIS_URL"), role)
+    (line,) = redis(StoreUrl(f"redis://:geheim@{closed}/0", "REDIS_URL"), role)
     assert f"nothing listens at {closed}/0" in line.found
-    (line,) = redis(Given("redis://nowhere.invalid/0", "REDIS_URL"), role)
+    (line,) = redis(StoreUrl("redis://nowhere.invalid/0", "REDIS_URL"), role)
     assert line.found == "no such host: nowhere.invalid:6379/0"
 
 
 def test_a_port_that_speaks_http_is_not_redis(tmp_path: Path) -> None:
     with serve() as web:
         place = web.url.removeprefix("http://")
-        (line,) = redis(Given(f"redis://{place}/0", "X"), look_role.look(tmp_path))
+        (line,) = redis(StoreUrl(f"redis://{place}/0", "X"), look_role.look(tmp_path))
     assert line.found == f"what answers at {place}/0 is not Redis"
 
 
@@ -121,10 +127,10 @@ def test_wrong_and_right_password_of_a_real_redis(tmp_path: Path) -> None:
     folder.make()
     server = open_redis(folder, tcp=True)
     with running(server, tmp_path / "redis.log"):
-        (line,) = redis(Given(server.url, "REDIS_URL"), role)
-        assert line.verdict is Verdict.OK
+        (line,) = redis(StoreUrl(server.url, "REDIS_URL"), role)
+        assert line.verdict is CheckStatus.OK
         for wrong in (server.url.replace(server.password, "guess"), _bare(server.url)):
-            (line,) = redis(Given(wrong, "REDIS_URL"), role)
+            (line,) = redis(StoreUrl(wrong, "REDIS_URL"), role)
             assert "refuses the user or the password" in line.found
             assert "guess" not in f"{line}"
 

@@ -15,21 +15,21 @@ import pytest
 import corral
 from corral.embedded.folder import (
     Folder,
-    Lock,
-    State,
+    FolderLock,
+    FolderState,
     clear_state,
     load_state,
     save_state,
 )
-from corral.embedded.process import Mark, mark
+from corral.embedded.process import ProcessIdentity, mark
 from corral.errors import AlreadyRunning, EmbeddedError
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(corral.__file__).parent.parent)}
 HOLD = """
 import sys
 from pathlib import Path
-from corral.embedded.folder import Folder, Lock
-Lock(Folder(Path(sys.argv[1]))).take()
+from corral.embedded.folder import Folder, FolderLock
+FolderLock(Folder(Path(sys.argv[1]))).take()
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -74,7 +74,7 @@ def test_secret_is_made_once_and_readable_by_its_user_alone(folder: Folder) -> N
 
 
 def test_own_folder_with_a_lax_mode_is_closed_again(folder: Folder) -> None:
-    Lock(folder).take()
+    FolderLock(folder).take()
     folder.home.chmod(0o777)
     folder.make()
     assert mode(folder.home) == 0o700
@@ -100,7 +100,7 @@ def test_home_that_is_a_file_is_one_clear_error(tmp_path: Path) -> None:
 def test_second_start_is_refused_and_told_folder_and_pid(folder: Folder) -> None:
     with holder_of(folder) as holder:
         with pytest.raises(AlreadyRunning) as caught:
-            Lock(folder).take()
+            FolderLock(folder).take()
         assert str(folder.home) in caught.value.message
         assert f"pid {holder.pid}" in caught.value.message
         assert "\n" not in caught.value.message
@@ -111,15 +111,15 @@ def test_lock_of_a_killed_holder_does_not_block(folder: Folder) -> None:
     with holder_of(folder) as holder:
         holder.kill()
         holder.wait()
-        Lock(folder).take()
+        FolderLock(folder).take()
     assert (folder.home / "lock").read_text() == str(os.getpid())
 
 
 def test_released_lock_can_be_taken_again(folder: Folder) -> None:
-    lock = Lock(folder)
+    lock = FolderLock(folder)
     lock.take()
     lock.release()
-    Lock(folder).take()
+    FolderLock(folder).take()
 
 
 @pytest.mark.parametrize("name", ["x" * 90, "with a space", "ünicode"])
@@ -150,7 +150,9 @@ def test_sockets_of_a_plain_home_stay_inside(tmp_path: Path) -> None:
 def test_state_is_read_back_as_it_was_saved(folder: Folder) -> None:
     parent = mark(os.getpid())
     assert parent is not None
-    state = State(parent, "http://h:1", "1", True, {"redis": Mark(7, 8.5)}, "/c.pem")
+    state = FolderState(
+        parent, "http://h:1", "1", True, {"redis": ProcessIdentity(7, 8.5)}, "/c.pem"
+    )
     save_state(folder, state)
     assert load_state(folder) == state
     assert state.is_running
@@ -160,7 +162,7 @@ def test_state_is_read_back_as_it_was_saved(folder: Folder) -> None:
 
 
 def test_state_of_a_parent_whose_pid_was_used_again_is_not_running() -> None:
-    assert not State(Mark(os.getpid(), 1000.0), "", "").is_running
+    assert not FolderState(ProcessIdentity(os.getpid(), 1000.0), "", "").is_running
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"parent": 1}', "\x00"])

@@ -16,7 +16,7 @@ import pytest
 import corral
 from corral.embedded.process import (
     Command,
-    Mark,
+    ProcessIdentity,
     end,
     is_alive,
     last_line,
@@ -79,7 +79,7 @@ def test_child_that_ignores_the_signal_is_killed(tmp_path: Path) -> None:
 def test_orphan_is_ended_by_its_mark_and_never_its_successor(tmp_path: Path) -> None:
     process = launch(python(WAIT), tmp_path / "log")
     assert process.mark is not None
-    stranger = Mark(process.mark.pid, process.mark.started - 60)
+    stranger = ProcessIdentity(process.mark.pid, process.mark.started - 60)
     assert not is_alive(stranger)
     assert end(stranger, signal.SIGTERM, 1)
     assert process.popen.poll() is None

@@ -7,9 +7,9 @@ from typing import Any
 from corral.scheduler.events import (
     SchedulerEvent,
     TasksQueued,
-    Waiting,
+    WaitingTask,
 )
-from corral.scheduler.explain.values import Change, Explanation
+from corral.scheduler.explain.values import Remedy, TaskExplanation
 from corral.scheduler.scheduler import Scheduler
 
 NOW = 1000.0
@@ -24,7 +24,7 @@ def scheduler(*events: SchedulerEvent) -> Scheduler:
 
 
 def queued(task_id: str = "t", seq: int = 9, **more: Any) -> TasksQueued:
-    return TasksQueued((Waiting(task_id, 1, "a", seq, arrived=NOW, **more),))
+    return TasksQueued((WaitingTask(task_id, 1, "a", seq, arrived=NOW, **more),))
 
 
 def starts(made: Scheduler, now: float = NOW, task_id: str = "t") -> str | None:
@@ -35,7 +35,7 @@ def starts(made: Scheduler, now: float = NOW, task_id: str = "t") -> str | None:
     return None
 
 
-def explained(made: Scheduler, now: float = NOW, task_id: str = "t") -> Explanation:
+def explained(made: Scheduler, now: float = NOW, task_id: str = "t") -> TaskExplanation:
     """What is said of it; the reason is the one of `why`."""
     found = made.explain(task_id, now)
     assert found is not None
@@ -46,7 +46,7 @@ def explained(made: Scheduler, now: float = NOW, task_id: str = "t") -> Explanat
 
 def waits(
     made: Scheduler, reason: str, change: str, now: float = NOW
-) -> tuple[Explanation, Change]:
+) -> tuple[TaskExplanation, Remedy]:
     """It does not start, for this reason; the smallest change that would start it."""
     assert starts(made, now) is None
     found = explained(made, now)
@@ -57,5 +57,5 @@ def waits(
     return found, found.changes[0]
 
 
-def verdicts(found: Explanation) -> dict[str, str]:
+def verdicts(found: TaskExplanation) -> dict[str, str]:
     return {c.worker_id: c.verdict for c in found.candidates}

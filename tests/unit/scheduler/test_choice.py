@@ -6,9 +6,9 @@ import pytest
 
 from corral.errors import SchedulingError
 from corral.scheduler.choice import schedule_task
-from corral.scheduler.events import Waiting, WorkerReady
+from corral.scheduler.events import WaitingTask, WorkerReady
 
-TASK = Waiting("t", 1, "echo", 1)
+TASK = WaitingTask("t", 1, "echo", 1)
 
 
 def worker(

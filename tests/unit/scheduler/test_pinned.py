@@ -8,7 +8,7 @@ from corral.scheduler.events import (
     TasksQueued,
     TypeOrdered,
     TypesServed,
-    Waiting,
+    WaitingTask,
     WorkerBroken,
     WorkerGone,
     WorkerReady,
@@ -19,8 +19,10 @@ from corral.scheduler.scheduler import Scheduler
 NOW = 1000.0
 
 
-def pinned(task_id: str, worker_id: str, job_type: str = "a", **more: float) -> Waiting:
-    return Waiting(task_id, 1, job_type, 1, worker_id=worker_id, **more)  # type: ignore[arg-type]
+def pinned(
+    task_id: str, worker_id: str, job_type: str = "a", **more: float
+) -> WaitingTask:
+    return WaitingTask(task_id, 1, job_type, 1, worker_id=worker_id, **more)  # type: ignore[arg-type]
 
 
 def two_workers() -> Scheduler:
@@ -71,7 +73,7 @@ def test_a_pinned_task_waits_while_its_worker_is_away_or_broken() -> None:
 def test_pinned_tasks_are_counted_and_listed_under_their_own_type() -> None:
     scheduler = Scheduler()
     scheduler.apply(TypeOrdered("a", QueueOrder.STACK))
-    scheduler.apply(TasksQueued((pinned("t", "w9"), Waiting("u", 1, "a", 2))))
+    scheduler.apply(TasksQueued((pinned("t", "w9"), WaitingTask("u", 1, "a", 2))))
     assert scheduler.waiting_by_type() == {"a": 2}
     assert sorted(scheduler.waiting_ids("a")) == ["t", "u"]
     assert scheduler.waiting_ids("@w9") == []

@@ -14,7 +14,7 @@ from corral.scheduler.events import (
     TasksQueued,
     TasksRan,
     TypeOrdered,
-    Waiting,
+    WaitingTask,
     WorkerAway,
     WorkerGone,
     WorkerReady,
@@ -27,7 +27,7 @@ A = frozenset({"a"})
 
 
 def task(task_id: str, seq: int = 1, job_type: str = "a", **more: Any) -> TasksQueued:
-    return TasksQueued((Waiting(task_id, 1, job_type, seq, **more),))
+    return TasksQueued((WaitingTask(task_id, 1, job_type, seq, **more),))
 
 
 def wants(*tolerates: str, **labels: str) -> Constraint:
@@ -82,7 +82,7 @@ def test_no_order_is_prepared_ahead_for_a_held_node() -> None:
     scheduler = Scheduler()
     scheduler.apply(WorkerReady("w1", "n1", A))
     scheduler.apply(TasksRan("a", "w1", 100, 0.1))
-    tasks = tuple(Waiting(f"t{n}", 1, "a", n) for n in range(300))
+    tasks = tuple(WaitingTask(f"t{n}", 1, "a", n) for n in range(300))
     scheduler.apply(TasksQueued(tasks))
     assert len(scheduler.plan(NOW).orders) == 2
     scheduler.apply(NodeHeld("n1", "cables"))
@@ -205,7 +205,7 @@ def test_strict_tasks_of_a_short_type_travel_together() -> None:
     scheduler.apply(mark("n1", rack="a"))
     scheduler.apply(TasksRan("a", "w1", 100, 0.1))
     strict = wants(rack="a")
-    tasks = tuple(Waiting(f"t{n}", 1, "a", n, constraint=strict) for n in range(40))
+    tasks = tuple(WaitingTask(f"t{n}", 1, "a", n, constraint=strict) for n in range(40))
     scheduler.apply(TasksQueued(tasks))
     assert [len(o.tasks) for o in scheduler.plan(NOW).orders] == [20, 20]
 

@@ -12,7 +12,7 @@ from corral.scheduler.events import (
     TasksGone,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.learn.estimate import Estimates
@@ -32,7 +32,7 @@ def serving(*workers: WorkerReady) -> Scheduler:
 
 def queued(count: int, job_type: str = "a", **more: object) -> TasksQueued:
     tasks = [
-        Waiting(f"{job_type}{n}", 1, job_type, n, **more)  # type: ignore[arg-type]
+        WaitingTask(f"{job_type}{n}", 1, job_type, n, **more)  # type: ignore[arg-type]
         for n in range(count)
     ]
     return TasksQueued(tuple(tasks))
@@ -105,7 +105,7 @@ def test_higher_priority_goes_first_and_then_who_came_first() -> None:
     scheduler = serving(WorkerReady("w1", "n1", frozenset({"a"}), slots=4))
     rows = [("low", -10, 1), ("first", 0, 2), ("second", 0, 3), ("urgent", 100, 4)]
     for name, priority, seq in rows:
-        scheduler.apply(TasksQueued((Waiting(name, 1, "a", seq, priority),)))
+        scheduler.apply(TasksQueued((WaitingTask(name, 1, "a", seq, priority),)))
     assert ids(scheduler.plan(NOW)) == [["urgent"], ["first"], ["second"], ["low"]]
 
 
@@ -114,7 +114,7 @@ def test_an_urgent_task_takes_the_next_free_worker_before_all_that_waited() -> N
     scheduler = serving(WorkerReady("w1", "n1", both))
     scheduler.apply(queued(50))
     scheduler.plan(NOW)
-    urgent = Waiting("urgent", 1, "b", 999, priority=100)
+    urgent = WaitingTask("urgent", 1, "b", 999, priority=100)
     scheduler.apply(TasksQueued((urgent,)))
     scheduler.apply(OrderClosed("w1"))
     assert ids(scheduler.plan(NOW)) == [["urgent"]]
@@ -122,8 +122,8 @@ def test_an_urgent_task_takes_the_next_free_worker_before_all_that_waited() -> N
 
 def test_a_type_without_a_worker_does_not_hold_up_another() -> None:
     scheduler = serving()
-    stuck = Waiting("stuck", 1, "nobody", 1, priority=100)
-    scheduler.apply(TasksQueued((stuck, Waiting("a0", 1, "a", 2))))
+    stuck = WaitingTask("stuck", 1, "nobody", 1, priority=100)
+    scheduler.apply(TasksQueued((stuck, WaitingTask("a0", 1, "a", 2))))
     assert ids(scheduler.plan(NOW)) == [["a0"]]
 
 
@@ -139,7 +139,7 @@ def test_the_worker_with_the_fewest_open_orders_for_its_slots_is_chosen() -> Non
 
 def test_a_task_waits_for_all_its_dependencies() -> None:
     scheduler = serving()
-    task = Waiting("t", 1, "a", 1, needs=frozenset({"x", "y"}))
+    task = WaitingTask("t", 1, "a", 1, needs=frozenset({"x", "y"}))
     scheduler.apply(TasksQueued((task,)))
     assert scheduler.dependents("x") == ("t",)
     scheduler.apply(DependencyMet("x"))
@@ -150,7 +150,7 @@ def test_a_task_waits_for_all_its_dependencies() -> None:
 
 def test_a_dependency_met_leaves_the_later_start_in_force() -> None:
     scheduler = serving()
-    task = Waiting("t", 1, "a", 1, run_after=NOW + 5, needs=frozenset({"x"}))
+    task = WaitingTask("t", 1, "a", 1, run_after=NOW + 5, needs=frozenset({"x"}))
     scheduler.apply(TasksQueued((task,)))
     scheduler.apply(DependencyMet("x"))
     plan = scheduler.plan(NOW)
@@ -160,7 +160,7 @@ def test_a_dependency_met_leaves_the_later_start_in_force() -> None:
 
 def test_a_cancelled_dependent_is_no_longer_waited_for() -> None:
     scheduler = serving()
-    task = Waiting("t", 1, "a", 1, needs=frozenset({"x"}))
+    task = WaitingTask("t", 1, "a", 1, needs=frozenset({"x"}))
     scheduler.apply(TasksQueued((task,)))
     scheduler.apply(TasksGone(("t",)))
     assert scheduler.dependents("x") == ()
@@ -170,8 +170,8 @@ def test_a_cancelled_dependent_is_no_longer_waited_for() -> None:
 
 def test_the_plan_says_when_time_alone_changes_it() -> None:
     scheduler = serving()
-    late = Waiting("late", 1, "a", 1, run_after=NOW + 9)
-    dies = Waiting("dies", 1, "z", 2, deadline=NOW + 4)
+    late = WaitingTask("late", 1, "a", 1, run_after=NOW + 9)
+    dies = WaitingTask("dies", 1, "z", 2, deadline=NOW + 4)
     scheduler.apply(TasksQueued((late, dies)))
     assert scheduler.plan(NOW).next_wake == NOW + 4
     plan = scheduler.plan(NOW + 4)

@@ -14,7 +14,7 @@ from corral.scheduler.events import (
     TasksGone,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerBroken,
     WorkerGone,
     WorkerReady,
@@ -36,8 +36,8 @@ class AnyHistory(RuleBasedStateMachine):
         self.one, self.two = Scheduler(POLICY), Scheduler(POLICY)
         self.now = 1000.0
         self.count = 0
-        self.waiting: dict[str, Waiting] = {}
-        self.out: dict[str, Waiting] = {}
+        self.waiting: dict[str, WaitingTask] = {}
+        self.out: dict[str, WaitingTask] = {}
         self.slots: dict[str, int] = {}
         self.serves: dict[str, frozenset[str]] = {}
         self.open: dict[str, int] = {}
@@ -67,7 +67,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.count += 1
         live = [*self.waiting, *self.out]
         needs = data.draw(st.sets(st.sampled_from(live), max_size=2)) if live else ()
-        task = Waiting(
+        task = WaitingTask(
             task_id=f"t{self.count}",
             attempt=1,
             job_type=job_type,
@@ -128,7 +128,7 @@ class AnyHistory(RuleBasedStateMachine):
             self.tell(DependencyMet(task.task_id))
             self.meet(task.task_id)
         else:
-            again = Waiting(
+            again = WaitingTask(
                 task.task_id, task.attempt + 1, task.job_type, task.seq, task.priority
             )
             self.waiting[task.task_id] = again
@@ -226,8 +226,8 @@ class AnyHistory(RuleBasedStateMachine):
             assert wait_s is None or wait_s >= 0.0
 
 
-def _without(task: Waiting, need: str) -> Waiting:
-    return Waiting(
+def _without(task: WaitingTask, need: str) -> WaitingTask:
+    return WaitingTask(
         task.task_id,
         task.attempt,
         task.job_type,

@@ -17,7 +17,7 @@ from corral.scheduler.events import (
     OrderClosed,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.scheduler import Policy, Scheduler
@@ -41,7 +41,7 @@ def busy(strategy: str = "smith") -> Scheduler:
         types = frozenset(["a", "b"])
         scheduler.apply(WorkerReady(name, node, types, speed=1.5, memory_mb=20_000.0))
     for number in range(40):
-        task = Waiting(
+        task = WaitingTask(
             f"t{number}",
             1,
             "ab"[number % 2],
@@ -126,11 +126,11 @@ def test_things_of_other_rooms_are_refused() -> None:
         [["corral.manager.app:Manager", {}]],
         [["corral.scheduler.snapshot:restore", {}]],
         [["corral.scheduler.snapshot:Counter", {}]],
-        [["method", [1], "__class__"], ["corral.scheduler.world.fleet:Place", {}]],
+        [["method", [1], "__class__"], ["corral.scheduler.world.fleet:FleetNode", {}]],
         [["enum", "corral.core.tasks.job_type:JobType", "x"]],
         [["list", [7]]],
         [["no such kind"]],
-        [["corral.scheduler.world.fleet:Place", {"no_such_field": 1}]],
+        [["corral.scheduler.world.fleet:FleetNode", {"no_such_field": 1}]],
         [[]],
         [],
     ],

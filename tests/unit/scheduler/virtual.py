@@ -18,7 +18,7 @@ from corral.scheduler.events import (
     ShareSet,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.scheduler import Policy, Scheduler
@@ -48,7 +48,7 @@ class Virtual:
     policy: Policy = POLICY
     now: float = START
     jobs: dict[str, Job] = field(default_factory=dict)
-    waiting: dict[str, Waiting] = field(default_factory=dict)
+    waiting: dict[str, WaitingTask] = field(default_factory=dict)
     running: dict[str, str] = field(default_factory=dict)
     """By task, its worker."""
     started: dict[str, float] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Virtual:
         task_id = f"t{len(self.jobs):04}"
         self.jobs[task_id] = job
         deadline = None if job.deadline_s is None else self.now + job.deadline_s
-        task = Waiting(
+        task = WaitingTask(
             task_id,
             1,
             job.job_type,
@@ -138,7 +138,7 @@ class Virtual:
         self._check_critical(given)
         self._check_limits()
 
-    def _start(self, worker: str, task: Waiting) -> None:
+    def _start(self, worker: str, task: WaitingTask) -> None:
         del self.waiting[task.task_id]
         assert task.job_type in self.workers[worker]
         for other in self.waiting.values():
@@ -163,7 +163,7 @@ class Virtual:
                     new = self.jobs[running[worker]]
                     assert new.priority >= CRITICAL, "a critical one waits for running"
 
-    def _check_use(self, task: Waiting) -> None:
+    def _check_use(self, task: WaitingTask) -> None:
         quota_s = self.gpu_s.get(f"owner={task.owner}", float("inf"))
         ended = (t for t in self.started if t not in self.running)
         used_s = sum(
@@ -171,7 +171,7 @@ class Virtual:
         )
         assert used_s < quota_s, "nothing starts once it is used up"
 
-    def _is_barred(self, task: Waiting) -> bool:
+    def _is_barred(self, task: WaitingTask) -> bool:
         why = self.one.why(task.task_id, self.now)
         return why is not None and why.reason == "quota"
 

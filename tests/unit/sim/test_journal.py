@@ -32,7 +32,7 @@ from corral.scheduler.events import (
     TypeBatched,
     TypeOrdered,
     TypesServed,
-    Waiting,
+    WaitingTask,
     WorkerBroken,
     WorkerGone,
     WorkerReady,
@@ -54,7 +54,7 @@ TIMES = st.floats(0.001, 100.0)
 SOME_TYPES = st.frozensets(TYPES, min_size=1)
 
 tasks = st.builds(
-    Waiting,
+    WaitingTask,
     task_id=IDS,
     attempt=st.integers(1, 2),
     job_type=TYPES,
@@ -189,11 +189,11 @@ def test_a_journal_without_its_beginning_is_not_checked() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"", "no journal of format 1"),
-        (b'{"journal": 2}', "no journal of format 1"),
+        (b"", "no journal of format 2"),
+        (b'{"journal": 1}', "no journal of format 2"),
         (b"[]", "line 1 is no line"),
         (b"no json", "line 1 is no line"),
-        (b'{"journal": 1, "version": "1", "policy": {}}', "line 1 is no line"),
+        (b'{"journal": 2, "version": "1", "policy": {}}', "line 1 is no line"),
     ],
 )
 def test_what_is_no_journal_is_refused(text: bytes, words: str) -> None:
@@ -269,7 +269,7 @@ def test_a_journal_of_nothing_has_no_history() -> None:
 
 def test_a_worker_that_came_later_was_not_there_before() -> None:
     scheduler = RecordedScheduler(Policy(), 100)
-    task = Waiting("t1", 1, "a", 1, arrived=1000.0)
+    task = WaitingTask("t1", 1, "a", 1, arrived=1000.0)
     scheduler.apply(WorkerReady("w1", "n", frozenset(["a"])))
     scheduler.apply(TasksQueued((task,)))
     scheduler.plan(1000.0)

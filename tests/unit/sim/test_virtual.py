@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.core.tasks.options import Constraint
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 from corral.scheduler.plan import Plan, PlannedOrder
 from corral.scheduler.scheduler import Policy, Scheduler
 from corral.sim.machine import Machine, failing, parse_fleet
@@ -29,7 +29,7 @@ def simulate(
 
 
 def arrival(number: int, at: float, run_s: float = 10.0, **more: object) -> Arrival:
-    task = Waiting(f"t{number}", 1, "generate", number, arrived=at)
+    task = WaitingTask(f"t{number}", 1, "generate", number, arrived=at)
     return Arrival(replace(task, **more), run_s)  # type: ignore[arg-type]
 
 

@@ -13,8 +13,8 @@ import pytest
 
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import RunnerSpec
-from corral.worker.protocol import Item, Outcome
-from corral.worker.supervisor.batch import Batch
+from corral.worker.protocol import AttemptOutcome, Item
+from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import Execution
 from corral.worker.supervisor.notes import Notes
 
@@ -28,7 +28,7 @@ def item(payload: Any, *, task_id: str | None = None, **more: Any) -> Item:
     return Item(task_id or f"t{next(_ids)}", 1, raw, "test", **more)
 
 
-def value(outcome: Outcome) -> Any:
+def value(outcome: AttemptOutcome) -> Any:
     """The decoded result of a completed attempt."""
     assert outcome.kind == "completed", outcome.error
     assert isinstance(outcome.result, msgspec.Raw)
@@ -51,10 +51,10 @@ class Bench:
         """Wait until the runner has started."""
         self.pool.release(self.pool.acquire())
 
-    def run(self, *items: Item) -> list[Outcome]:
-        return self.execute(Batch(items)).outcomes
+    def run(self, *items: Item) -> list[AttemptOutcome]:
+        return self.execute(OrderBatch(items)).outcomes
 
-    def execute(self, batch: Batch) -> Notes:
+    def execute(self, batch: OrderBatch) -> Notes:
         runner = self.pool.acquire()
         try:
             execution = Execution(batch, runner, self._tell, overrun_s=self.overrun_s)
@@ -68,7 +68,7 @@ class Bench:
         notes.deliver()
 
     @property
-    def handed_back(self) -> list[Outcome]:
+    def handed_back(self) -> list[AttemptOutcome]:
         return [o for notes in self.told for o in notes.outcomes]
 
 

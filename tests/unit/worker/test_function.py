@@ -14,7 +14,7 @@ import pytest
 from corral.core.tasks.order import OrderItem
 from corral.errors import BadRequest
 from corral.files.archive import pack, unpack
-from corral.worker.assignment import Limits
+from corral.worker.assignment import TimeLimits
 from corral.worker.manager_link import Away
 from corral.worker.pool.bundle import FUNCTION_WORKER, STANDARD_WORKER, Bundle
 from corral.worker.pool.bundle_pool import SPARE, BundlePool
@@ -83,7 +83,7 @@ class Shop(Office):
         self.depot = depot
         self._size = size
         self._orders = 0
-        super().__init__(STANDARD_WORKER, Limits())
+        super().__init__(STANDARD_WORKER, TimeLimits())
 
     def make_pool(self, spec: RunnerSpec) -> BundlePool:
         return BundlePool(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from corral.worker import temporary
-from corral.worker.shared_cell import Cells
+from corral.worker.shared_cell import SharedCells
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_what_the_dead_left_goes_and_what_the_living_have_stays(folder: Path) ->
 
 def test_cells_of_a_killed_supervisor_are_removed_by_the_next(folder: Path) -> None:
     (folder / f"corral-cell-{dead_pid()}-x").touch()
-    cells = Cells.create()
+    cells = SharedCells.create()
     assert [str(place) for place in folder.iterdir()] == [cells.path]
     cells.unlink()
 

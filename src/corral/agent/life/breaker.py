@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from corral.agent.link.status_line import Word
+from corral.agent.link.status_line import ObservedWorker
 from corral.core.nodes.breaker import (
     Breaker,
     BreakerPolicy,
@@ -134,7 +134,7 @@ def _generation(worker: Mapping[str, Any]) -> int:
     return int(worker.get("generation") or 0)
 
 
-class Turn:
+class WorkerBreaker:
     """One worker's part in the breaker of its kind.
 
     A start that fails counts, and a supervisor's death unless it had finished a task:
@@ -161,19 +161,19 @@ class Turn:
         self._is_failing, self._serving_since = False, None
         return may
 
-    def heard(self, before: Word, word: Word) -> None:
+    def heard(self, before: ObservedWorker, word: ObservedWorker) -> None:
         """Judge what its supervisor counted since its last word."""
         for _ in range(word.failures - before.failures):
             self._fail(word.fault or word.error or "it did not say why")
         if word.finished > before.finished:
             self._succeed()
 
-    def died(self, word: Word, fate: str) -> None:
+    def died(self, word: ObservedWorker, fate: str) -> None:
         """Its supervisor has ended, unasked."""
         if not word.finished:
             self._fail(f"the worker {fate}")
 
-    def tick(self, word: Word, now: float) -> None:
+    def tick(self, word: ObservedWorker, now: float) -> None:
         """A worker that stays ready for a while does well, even without a task."""
         if not word.is_serving:
             self._serving_since = None
@@ -182,14 +182,14 @@ class Turn:
         elif now - self._serving_since >= self._steady_s:
             self._succeed()
 
-    def must_halt(self, word: Word) -> bool:
+    def must_halt(self, word: ObservedWorker) -> bool:
         """Is it to be stopped until its next turn? What runs well stays."""
         breaker = self._breakers.get(self._key)
         if breaker.is_closed or breaker.probe == self._who:
             return False
         return self._is_failing or not word.is_serving
 
-    def report(self, word: Word) -> BreakerReport | None:
+    def report(self, word: ObservedWorker) -> BreakerReport | None:
         """The breaker, when it is why this worker does not serve."""
         breaker = self._breakers.get(self._key)
         if breaker.is_closed or word.is_serving:

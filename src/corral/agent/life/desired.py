@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from corral.agent.link.manager_link import Link
+from corral.agent.link.manager_link import AgentLink
 from corral.errors import CorralError
 from corral.process.backoff import Backoff
 
@@ -25,7 +25,7 @@ class Desired:
 
     def __init__(
         self,
-        link: Link,
+        link: AgentLink,
         node_id: str,
         converge: Converge,
         leave: Leave = lambda is_forgotten: None,

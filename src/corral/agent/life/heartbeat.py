@@ -12,9 +12,9 @@ from typing import Any
 
 from corral.agent.config import AgentConfig
 from corral.agent.life.desired import Desired
-from corral.agent.life.workers import Fleet
+from corral.agent.life.workers import NodeWorkers
 from corral.agent.link.identity import is_refusal
-from corral.agent.link.manager_link import Link
+from corral.agent.link.manager_link import AgentLink
 from corral.agent.watch.sample import Sampler
 from corral.errors import Conflict, CorralError
 from corral.process.backoff import Backoff
@@ -25,7 +25,7 @@ _GATHER_S = 0.02
 _SAY_EVERY_S = 30.0
 
 
-class End(StrEnum):
+class RegistrationEnd(StrEnum):
     """Why a registration is over."""
 
     STOPPED = "stopped"
@@ -35,13 +35,13 @@ class End(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class BeatIntervals:
     beat_s: float
     sample_s: float
     fence_after_s: float
 
     @classmethod
-    def of(cls, told: dict[str, Any], config: AgentConfig) -> Pace:
+    def of(cls, told: dict[str, Any], config: AgentConfig) -> BeatIntervals:
         """The manager's word, unless the configuration has one."""
         pace = cls(
             beat_s=float(told.get("beat_s") or 5.0),
@@ -57,15 +57,15 @@ class Pace:
         return pace
 
 
-class Heartbeat:
+class AgentHeartbeat:
     """The beats of one registration; `end` says why they are over, when they are."""
 
     def __init__(
         self,
-        link: Link,
+        link: AgentLink,
         node_id: str,
         epoch: int,
-        pace: Pace,
+        pace: BeatIntervals,
         sampler: Sampler,
         on_end: Callable[[], None],
     ) -> None:
@@ -85,9 +85,9 @@ class Heartbeat:
         self._failing_since: float | None = None
         # Counted from the sending: the manager's lease started no earlier.
         self._good_at = time.monotonic()
-        self.end: End | None = None
+        self.end: RegistrationEnd | None = None
 
-    def start(self, fleet: Fleet, desired: Desired) -> None:
+    def start(self, fleet: NodeWorkers, desired: Desired) -> None:
         self._fleet, self._desired = fleet, desired
         self._thread = threading.Thread(target=self._run, name="beats", daemon=True)
         self._thread.start()
@@ -194,9 +194,9 @@ class Heartbeat:
 
     def _is_over(self, error: CorralError) -> bool:
         if isinstance(error, Conflict):
-            self.end = End.CONFLICT
+            self.end = RegistrationEnd.CONFLICT
         elif is_refusal(error):
-            self.end = End.REFUSED
+            self.end = RegistrationEnd.REFUSED
         else:
             return False
         LOG.warning("the manager ended this registration: %s", error.message)

@@ -16,7 +16,7 @@ LOG = logging.getLogger("corral.agent")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WorkerStart:
     """One start of a worker; pid and start time are known only after it."""
 
     mark: str
@@ -25,13 +25,13 @@ class Entry:
     started: float | None = None
 
 
-class Journal:
+class WorkerJournal:
     """The living workers of one agent, as a small file in its folder."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "journal.json"
         self._lock = threading.Lock()
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, WorkerStart] = {}
 
     def end_orphans(self) -> int:
         """Kill what a former agent of this folder left running; how many."""
@@ -54,7 +54,7 @@ class Journal:
         Raises:
             OSError: when it cannot be written; then nothing may be started.
         """
-        entry = Entry(mark=uuid.uuid4().hex, worker_id=worker_id)
+        entry = WorkerStart(mark=uuid.uuid4().hex, worker_id=worker_id)
         with self._lock:
             self._entries[entry.mark] = entry
             try:
@@ -87,10 +87,10 @@ class Journal:
         rows = [asdict(entry) for entry in self._entries.values()]
         write_private(self._path, json.dumps(rows))
 
-    def _read(self) -> list[Entry]:
+    def _read(self) -> list[WorkerStart]:
         try:
             rows = json.loads(self._path.read_text(encoding="utf-8"))
-            return [Entry(**row) for row in rows]
+            return [WorkerStart(**row) for row in rows]
         except FileNotFoundError:
             return []
         except (ValueError, TypeError) as error:

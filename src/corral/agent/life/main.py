@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 from corral import __version__
 from corral.agent.config import AgentConfig
 from corral.agent.life.breaker import Breakers
-from corral.agent.life.heartbeat import End, Pace
-from corral.agent.life.journal import Journal
+from corral.agent.life.heartbeat import BeatIntervals, RegistrationEnd
+from corral.agent.life.journal import WorkerJournal
 from corral.agent.life.session import Registered, Session
-from corral.agent.life.worker_process import Launch
+from corral.agent.life.worker_process import WorkerLaunch
 from corral.agent.link import broker, identity
 from corral.agent.link.identity import Identity
-from corral.agent.link.manager_link import Link
-from corral.agent.link.model_peers import PeerKeeper
+from corral.agent.link.manager_link import AgentLink
+from corral.agent.link.model_peers import PeerProcess
 from corral.agent.link.tunnel import Tunnel
 from corral.agent.watch.gpus import GpuWatch
 from corral.agent.watch.owner import OwnerWatch
@@ -35,7 +35,7 @@ from corral.process import spawn
 from corral.process.backoff import Backoff
 
 if TYPE_CHECKING:
-    from corral.agent.link.node_port import NodeFace
+    from corral.agent.link.node_port import NodePort
 
 LOG = logging.getLogger("corral.agent")
 _SAY_EVERY_S = 30.0
@@ -69,7 +69,7 @@ class Agent:
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
         self._folder = config.folder
-        self._journal = Journal(self._folder)
+        self._journal = WorkerJournal(self._folder)
         self._breakers = Breakers(config.breaker)
         self._stop = threading.Event()
         self._hurry = threading.Event()
@@ -107,7 +107,7 @@ class Agent:
             if self._is_forgotten:
                 identity.forget(self._folder)
 
-    def _port(self) -> AbstractContextManager[NodeFace | None]:
+    def _port(self) -> AbstractContextManager[NodePort | None]:
         config = self._config
         if config.url is None:
             return nullcontext()
@@ -137,17 +137,17 @@ class Agent:
             owner.stop()
             gpus.stop()
 
-    def _peer(self) -> PeerKeeper | None:
+    def _peer(self) -> PeerProcess | None:
         config, models = self._config, self._config.code.get("model_dir")
         if config.peer_port is None or not models:
             return None
         logs = self._folder / "logs"
-        return PeerKeeper(config.manager_url, str(models), config.peer_port, logs)
+        return PeerProcess(config.manager_url, str(models), config.peer_port, logs)
 
     def _serve_as(self, who: Identity) -> Identity | None:
         """Serve until the key is refused; the next identity, None at the end."""
         url = self._config.manager_url
-        link = Link(url, who.key, ca_file=self._config.ca_file)
+        link = AgentLink(url, who.key, ca_file=self._config.ca_file)
         try:
             self._serve_registrations(link, who)
         except CorralError as error:
@@ -168,12 +168,12 @@ class Agent:
         LOG.warning("the node's key was refused (%s): joining again", error.message)
         return identity.join(self._config, self._stop)
 
-    def _serve_registrations(self, link: Link, who: Identity) -> None:
+    def _serve_registrations(self, link: AgentLink, who: Identity) -> None:
         while (told := self._register(link, who)) is not None:
             registered = Registered(
                 epoch=int(told["epoch"]),
                 desired=told["desired"],
-                pace=Pace.of(told, self._config),
+                pace=BeatIntervals.of(told, self._config),
             )
             launch = self._launch(who, told)
             session = Session(
@@ -186,10 +186,10 @@ class Agent:
                 self._config.tick_s,
                 self.leave,
             )
-            if session.run(self._stop, self._hurry) is End.STOPPED:
+            if session.run(self._stop, self._hurry) is RegistrationEnd.STOPPED:
                 return
 
-    def _register(self, link: Link, who: Identity) -> dict[str, Any] | None:
+    def _register(self, link: AgentLink, who: Identity) -> dict[str, Any] | None:
         """Register, however long it takes; None when asked to stop meanwhile."""
         backoff = Backoff(0.5, 5.0)
         silent_until = 0.0
@@ -228,7 +228,7 @@ class Agent:
         url = self._config.url
         return {**self._config.labels, **({"url": url} if url else {})}
 
-    def _launch(self, who: Identity, told: Mapping[str, Any]) -> Launch:
+    def _launch(self, who: Identity, told: Mapping[str, Any]) -> WorkerLaunch:
         ca_file = self._config.ca_file
         line = {
             "node_id": who.node_id,
@@ -246,7 +246,7 @@ class Agent:
             "log_file": str(self._config.worker_log),
             "send_events": self._config.send_events,
         }
-        return Launch(
+        return WorkerLaunch(
             argv=self._config.supervisor_argv,
             line=line,
             logs=self._folder / "logs",
@@ -257,7 +257,7 @@ class Agent:
         )
 
     def _redis_url(self, who: Identity, engine: dict[str, Any]) -> str:
-        access = broker.Access.of(engine)
+        access = broker.RedisAccess.of(engine)
         direct = broker.direct_way(access, self._config.direct_url)
         if direct is not None:
             self._close_tunnel()

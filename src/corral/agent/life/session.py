@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from corral.agent.life.desired import Desired, Leave
-from corral.agent.life.heartbeat import End, Heartbeat, Pace
-from corral.agent.life.worker_process import Launch
-from corral.agent.life.workers import Fleet
-from corral.agent.link.manager_link import Link
-from corral.agent.watch.gpu_bind import Binder
+from corral.agent.life.heartbeat import AgentHeartbeat, BeatIntervals, RegistrationEnd
+from corral.agent.life.worker_process import WorkerLaunch
+from corral.agent.life.workers import NodeWorkers
+from corral.agent.link.manager_link import AgentLink
+from corral.agent.watch.gpu_bind import GpuBinder
 from corral.agent.watch.sample import Sampler
 
 LOG = logging.getLogger("corral.agent")
@@ -25,7 +25,7 @@ class Registered:
 
     epoch: int
     desired: Mapping[str, Any]
-    pace: Pace
+    pace: BeatIntervals
 
 
 class Session:
@@ -33,10 +33,10 @@ class Session:
 
     def __init__(
         self,
-        link: Link,
+        link: AgentLink,
         node_id: str,
         told: Registered,
-        launch: Launch,
+        launch: WorkerLaunch,
         sampler: Sampler,
         wake: threading.Event,
         tick_s: float,
@@ -46,7 +46,7 @@ class Session:
         self._wake = wake
         self._tick_s = tick_s
         self._was_cut_off = False
-        self._beats = Heartbeat(
+        self._beats = AgentHeartbeat(
             link, node_id, told.epoch, told.pace, sampler, on_end=wake.set
         )
         if sampler.owner is not None:
@@ -56,7 +56,7 @@ class Session:
         if sampler.gpus is not None:
             sampler.gpus.sample_s = told.pace.sample_s
         launch.breakers.on_change = self._beats.notify
-        self._fleet = Fleet(launch, self._beats.notify, Binder(sampler.gpus))
+        self._fleet = NodeWorkers(launch, self._beats.notify, GpuBinder(sampler.gpus))
         if sampler.gpus is not None:
             sampler.gpus.on_news = self._on_gpus
         self._desired = Desired(
@@ -67,7 +67,7 @@ class Session:
             sampler.gpus.release if sampler.gpus else lambda gpu_id, since: None,
         )
 
-    def run(self, stop: threading.Event, hurry: threading.Event) -> End:
+    def run(self, stop: threading.Event, hurry: threading.Event) -> RegistrationEnd:
         """Stay with it until it ends; workers are gone when this returns.
 
         `stop` lets workers finish what they are at, `hurry` does not.
@@ -76,17 +76,17 @@ class Session:
         self._beats.start(self._fleet, self._desired)
         end = self._watch(stop)
         self._desired.stop()
-        if end is End.STOPPED:
+        if end is RegistrationEnd.STOPPED:
             self._let_finish(hurry)
         self._fleet.kill()
-        self._beats.stop(farewell=end is End.STOPPED)
+        self._beats.stop(farewell=end is RegistrationEnd.STOPPED)
         return end
 
     def _on_gpus(self) -> None:
         self._fleet.recheck()
         self._beats.notify()
 
-    def _watch(self, stop: threading.Event) -> End:
+    def _watch(self, stop: threading.Event) -> RegistrationEnd:
         while not stop.is_set():
             self._wake.wait(self._tick_s)
             self._wake.clear()
@@ -94,8 +94,8 @@ class Session:
                 return self._beats.end
             self._fleet.tick()
             if self._is_fenced():
-                return End.FENCED
-        return End.STOPPED
+                return RegistrationEnd.FENCED
+        return RegistrationEnd.STOPPED
 
     def _is_fenced(self) -> bool:
         """Tell workers how long they have been cut off; too long ends it all."""

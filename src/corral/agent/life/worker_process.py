@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from corral.agent.config import ChildPolicy
-from corral.agent.life.breaker import Breakers, Turn
-from corral.agent.life.journal import Journal
-from corral.agent.link.status_line import Word, line_of
+from corral.agent.life.breaker import Breakers, WorkerBreaker
+from corral.agent.life.journal import WorkerJournal
+from corral.agent.link.status_line import ObservedWorker, line_of
 from corral.process import spawn
 from corral.process.backoff import Backoff
 from corral.process.log_file import last_line, log_path, open_log, rotate
@@ -31,27 +31,27 @@ _OWN_PAUSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class WorkerLaunch:
     """What every worker of one registration is started with."""
 
     argv: tuple[str, ...]
     line: Mapping[str, Any] = field(repr=False)
     logs: Path
-    journal: Journal
+    journal: WorkerJournal
     policy: ChildPolicy
     breakers: Breakers = field(default_factory=Breakers)
     shared_log: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class SupervisorExit:
     """How a supervisor ended, in words, and whether that is a fault of its kind."""
 
     text: str
     is_fault: bool = True
 
 
-class Child:
+class WorkerChild:
     """A thread that starts the supervisor, listens to it, and starts it again.
 
     The same thread starts and outlives the process: Linux ties a child that asked
@@ -61,7 +61,7 @@ class Child:
     def __init__(
         self,
         worker: Mapping[str, Any],
-        launch: Launch,
+        launch: WorkerLaunch,
         on_change: Callable[[], None],
         on_end: Callable[[], None],
         variables: Mapping[str, str] | None = None,
@@ -80,10 +80,10 @@ class Child:
         self._backoff = Backoff(
             self._policy.first_delay_s, self._policy.longest_delay_s
         )
-        self._turn = Turn(launch.breakers, worker, self._policy.steady_s)
+        self._turn = WorkerBreaker(launch.breakers, worker, self._policy.steady_s)
         self._is_halted = False
         self._lock = threading.Lock()
-        self._word = Word()
+        self._word = ObservedWorker()
         self._spoke_at = self._looked_at = time.monotonic()
         # A machine that stood still hears of its workers only after we look at them.
         self._paused_until = 0.0
@@ -105,7 +105,7 @@ class Child:
         return self._over.is_set()
 
     @property
-    def word(self) -> Word:
+    def word(self) -> ObservedWorker:
         with self._lock:
             return self._word
 
@@ -196,7 +196,7 @@ class Child:
                 fate = self._live()
             except Exception:
                 LOG.exception("worker %s: a fault inside the agent", self.name)
-                fate = Fate("met a fault inside the agent", is_fault=False)
+                fate = SupervisorExit("met a fault inside the agent", is_fault=False)
                 self._end_family()
             if self._stopping.is_set():
                 break
@@ -207,7 +207,7 @@ class Child:
         self._over.set()
         self._on_end()
 
-    def _live(self) -> Fate:
+    def _live(self) -> SupervisorExit:
         """One life of the supervisor; how it ended."""
         mark = ""
         try:
@@ -217,7 +217,7 @@ class Child:
                 running = spawn.spawn(self._launch.argv, mark, log, self._variables)
         except OSError as error:
             self._launch.journal.ended(mark)
-            return Fate(f"cannot be started: {error}")
+            return SupervisorExit(f"cannot be started: {error}")
         self._launch.journal.started(mark, running.pid)
         self._greet(running, mark)
         self._listen(running)
@@ -225,7 +225,7 @@ class Child:
         said = last_line(self._log_path, offset)
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         text = f"ended with {how}" + (f": {said}" if said else "")
-        return Fate(text, is_fault=code != _FENCED)
+        return SupervisorExit(text, is_fault=code != _FENCED)
 
     def _greet(self, running: spawn.Spawned, mark: str) -> None:
         spec = {key: self.worker[key] for key in self.worker if key != "worker_id"}
@@ -275,11 +275,11 @@ class Child:
         self._launch.journal.ended(mark)
         return code
 
-    def _bury(self, fate: Fate) -> float:
+    def _bury(self, fate: SupervisorExit) -> float:
         """Note its end; after how many seconds it may start again."""
         was_halted, self._is_halted = self._is_halted, False
         if was_halted:
-            fate = Fate("was stopped by its breaker", is_fault=False)
+            fate = SupervisorExit("was stopped by its breaker", is_fault=False)
         elif fate.is_fault:
             self._turn.died(self.word, fate.text)
             self._on_error(self.worker_id, fate.text)
@@ -299,7 +299,7 @@ class Child:
         self._say(self.word.died(fate.text, broken=broken))
         return delay
 
-    def _say(self, word: Word) -> None:
+    def _say(self, word: ObservedWorker) -> None:
         with self._lock:
             before, self._word = self._word, word
             self._spoke_at = time.monotonic()

@@ -9,28 +9,28 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from corral.agent.life.worker_process import Child, Launch
-from corral.agent.watch.gpu_bind import Binder, unstarted
+from corral.agent.life.worker_process import WorkerChild, WorkerLaunch
+from corral.agent.watch.gpu_bind import GpuBinder, unstarted
 
 LOG = logging.getLogger("corral.agent")
 # How long a killed worker's thread may take to clear up after it.
 _CLEAR_UP_S = 10.0
 
 
-class Fleet:
+class NodeWorkers:
     """The children of one registration; once closed it starts nothing more."""
 
     def __init__(
         self,
-        launch: Launch,
+        launch: WorkerLaunch,
         on_change: Callable[[], None],
-        gpus: Binder | None = None,
+        gpus: GpuBinder | None = None,
     ) -> None:
         self._launch = launch
         self._on_change = on_change
-        self._gpus = gpus or Binder(None)
+        self._gpus = gpus or GpuBinder(None)
         self._lock = threading.RLock()
-        self._children: dict[str, Child] = {}
+        self._children: dict[str, WorkerChild] = {}
         self._desired: dict[str, Mapping[str, Any]] = {}
         self._closed = False
 
@@ -51,7 +51,7 @@ class Fleet:
             running = [self._entry(child, now) for child in self._all()]
             return [*running, *unstarted(self._gpus)]
 
-    def _entry(self, child: Child, now: float) -> dict[str, Any]:
+    def _entry(self, child: WorkerChild, now: float) -> dict[str, Any]:
         entry = child.entry(now)
         return {**entry, "facts": entry["facts"] | self._gpus.facts(child.worker_id)}
 
@@ -114,7 +114,7 @@ class Fleet:
     def is_empty(self) -> bool:
         return not self._all()
 
-    def _all(self) -> list[Child]:
+    def _all(self) -> list[WorkerChild]:
         with self._lock:
             return [child for child in self._children.values() if not child.is_over]
 
@@ -132,7 +132,7 @@ class Fleet:
         self._give_gpus()
         for worker_id, worker in self._desired.items():
             if worker_id not in self._children and worker_id not in self._gpus.waiting:
-                child = Child(
+                child = WorkerChild(
                     worker,
                     self._launch,
                     self._on_change,

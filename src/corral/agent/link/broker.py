@@ -16,7 +16,7 @@ _UNIX_SCHEMES = ("unix", "socket", "redis+socket")
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class RedisAccess:
     """What the manager grants this node: an ACL user, and maybe an address."""
 
     direct_url: str | None
@@ -26,7 +26,7 @@ class Access:
     prefix: str
 
     @classmethod
-    def of(cls, engine: dict[str, Any]) -> Access:
+    def of(cls, engine: dict[str, Any]) -> RedisAccess:
         """From the `engine` part of a registration."""
         return cls(
             direct_url=engine.get("direct_url"),
@@ -37,7 +37,7 @@ class Access:
         )
 
 
-def worker_url(address: str, access: Access) -> str:
+def worker_url(address: str, access: RedisAccess) -> str:
     """`address` with the node's credentials, in the words workers' Celery knows.
 
     Credentials in `address` are kept only where the manager granted none: a worker
@@ -77,7 +77,7 @@ def answers(url: str, timeout_s: float = PROBE_TIMEOUT_S) -> bool:
         return False
 
 
-def direct_way(access: Access, override: str | None) -> str | None:
+def direct_way(access: RedisAccess, override: str | None) -> str | None:
     """The URL for workers where a Redis answers from this machine, else None."""
     for address in (override, access.direct_url):
         if address:

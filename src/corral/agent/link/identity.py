@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from corral.agent.config import AgentConfig
-from corral.agent.link.manager_link import Link
+from corral.agent.link.manager_link import AgentLink
 from corral.errors import (
     CorralError,
     Forbidden,
@@ -108,7 +108,7 @@ def join(config: AgentConfig, stop: threading.Event) -> Identity | None:
         raise Unauthenticated(
             "this node has no credential yet: give a join token (--token)"
         )
-    link = Link(config.manager_url, config.join_token, ca_file=config.ca_file)
+    link = AgentLink(config.manager_url, config.join_token, ca_file=config.ca_file)
     try:
         identity = _ask(config, link, stop)
     finally:
@@ -119,7 +119,9 @@ def join(config: AgentConfig, stop: threading.Event) -> Identity | None:
     return identity
 
 
-def _ask(config: AgentConfig, link: Link, stop: threading.Event) -> Identity | None:
+def _ask(
+    config: AgentConfig, link: AgentLink, stop: threading.Event
+) -> Identity | None:
     give_up_at = time.monotonic() + config.join_wait_s
     backoff = Backoff(0.5, 5.0)
     body = {"hostname": socket.gethostname(), "name": config.name}

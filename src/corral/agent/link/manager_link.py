@@ -34,7 +34,7 @@ _BY_STATUS: dict[int, type[errors.CorralError]] = {
 }
 
 
-class Link:
+class AgentLink:
     """One manager, one credential. Safe to use from several threads."""
 
     def __init__(

@@ -28,7 +28,7 @@ ARGV = (sys.executable, "-m", "corral.worker.depot.peer")
 _END_S = 5.0
 
 
-class PeerKeeper:
+class PeerProcess:
     """`models` is the node's folder of models; port 0 is any that is free."""
 
     def __init__(self, manager_url: str, models: str, port: int, logs: Path) -> None:

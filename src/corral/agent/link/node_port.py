@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from corral.relay import port
-from corral.relay.app import Call, Manager, Relay, Told, problem
+from corral.relay.app import PortAnswer, PortRequest, Relay, RelayedManager, problem
 
 CALLS = (
     "launch_worker",
@@ -24,12 +24,12 @@ CALLS = (
 )
 
 
-class NodeFace:
+class NodePort:
     """`node_id` is set once the node has joined; before, nothing can be asked of it."""
 
     def __init__(self, manager_url: str, ca_file: Path | None = None) -> None:
         self.node_id = ""
-        self._manager = Manager(manager_url, ca_file)
+        self._manager = RelayedManager(manager_url, ca_file)
 
     def serve(self, opened: socket.socket) -> None:
         endpoints = dict.fromkeys(CALLS, self._pass_on)
@@ -41,13 +41,13 @@ class NodeFace:
         )
         port.serve(relay, opened)
 
-    async def _pass_on(self, call: Call) -> Told:
+    async def _pass_on(self, call: PortRequest) -> PortAnswer:
         return await self._ask(call.name, call)
 
-    async def _shut_down(self, call: Call) -> Told:
+    async def _shut_down(self, call: PortRequest) -> PortAnswer:
         return await self._ask("shutdown_node", call)
 
-    async def _ask(self, name: str, call: Call) -> Told:
+    async def _ask(self, name: str, call: PortRequest) -> PortAnswer:
         if not self.node_id:
             return problem(503, "unavailable", "this node has not joined yet")
         body = {**call.body, "node_url": self.node_id}
@@ -55,13 +55,13 @@ class NodeFace:
 
 
 @contextlib.contextmanager
-def opened(url: str, manager_url: str, ca_file: Path | None) -> Iterator[NodeFace]:
+def opened(url: str, manager_url: str, ca_file: Path | None) -> Iterator[NodePort]:
     """The face of a node, on its port when its URL has one of ours.
 
     Raises:
         AlreadyRunning: somebody else has that port.
     """
-    face = NodeFace(manager_url, ca_file)
+    face = NodePort(manager_url, ca_file)
     if not port.has_port(url):
         yield face
         return

@@ -15,7 +15,7 @@ _SERVING = frozenset({WorkerState.READY, WorkerState.BUSY})
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ObservedWorker:
     """`pid` and `restarts` are ours, the rest is the worker's own word.
 
     `facts` is what else it says of itself, passed on as it is. `failures` counts
@@ -38,7 +38,7 @@ class Word:
     def is_serving(self) -> bool:
         return self.state in _SERVING
 
-    def heard(self, line: bytes) -> Word:
+    def heard(self, line: bytes) -> ObservedWorker:
         """This word, changed by one status line of the worker.
 
         Raises:
@@ -60,11 +60,11 @@ class Word:
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("not a status line") from error
 
-    def started(self, pid: int) -> Word:
+    def started(self, pid: int) -> ObservedWorker:
         """A new process; the last error stays until it has said something itself."""
-        return Word(pid=pid, restarts=self.restarts, error=self.error)
+        return ObservedWorker(pid=pid, restarts=self.restarts, error=self.error)
 
-    def died(self, fate: str, *, broken: bool) -> Word:
+    def died(self, fate: str, *, broken: bool) -> ObservedWorker:
         """Gone, holding nothing; the incarnation names what is gone."""
         return replace(
             self,
@@ -77,7 +77,7 @@ class Word:
             finished=0,
         )
 
-    def is_news(self, before: Word) -> bool:
+    def is_news(self, before: ObservedWorker) -> bool:
         """Is the change worth a beat of its own? Coming and going of tasks is not."""
         return (
             self.pid != before.pid

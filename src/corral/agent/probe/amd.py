@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from corral.agent.probe import amd_sysfs, amd_tool, sysfs
-from corral.agent.probe.base import MIB, Finding, free_mb, number, text
+from corral.agent.probe.base import MIB, ProbeResult, free_mb, number, text
 from corral.core.nodes.gpu import Gpu, GpuProcess
 
 
@@ -30,14 +30,14 @@ class AmdProbe:
         self._name = library
         self._library: ModuleType | None = None
 
-    def read(self) -> Finding:
+    def read(self) -> ProbeResult:
         known = amd_sysfs.read(self._root)
         cards = self._by_library() if self._skip < 1 else []
         if not cards and self._skip < 2:
             cards = _by_tool()
         cards = cards or known
         found = tuple(_completed(cards, known))
-        return Finding(found, None if found else "no AMD card with a driver")
+        return ProbeResult(found, None if found else "no AMD card with a driver")
 
     def close(self) -> None:
         if self._library is not None:

@@ -29,7 +29,7 @@ _FILLED = ("compute", "driver", "power_w", "temperature_c", "errors", "processes
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class _ComputeNode:
     """A card as /sys/class/kfd has it, the compute side of the driver."""
 
     gpu_id: str
@@ -53,7 +53,7 @@ def serial_id(serial: str | None) -> str | None:
     return f"GPU-{value:016x}" if value else None
 
 
-def _gpu(card: sysfs.DrmCard, index: int, node: _Node | None, root: Path) -> Gpu:
+def _gpu(card: sysfs.DrmCard, index: int, node: _ComputeNode | None, root: Path) -> Gpu:
     target = node.target if node else None
     total = card.amount("mem_info_vram_total")
     used = card.amount("mem_info_vram_used")
@@ -106,7 +106,7 @@ def _power(card: sysfs.DrmCard) -> float | None:
     return card.sensor("power1_input", 1e6) if average is None else average
 
 
-def _nodes(root: Path) -> dict[str, _Node]:
+def _nodes(root: Path) -> dict[str, _ComputeNode]:
     found = {}
     for folder in (root / "class/kfd/kfd/topology/nodes").glob("*"):
         facts = _properties(sysfs.read(folder / "properties") or "")
@@ -114,7 +114,9 @@ def _nodes(root: Path) -> dict[str, _Node]:
             where = (facts.get("domain", 0), place >> 8, place >> 3 & 31, place & 7)
             address = "{:04x}:{:02x}:{:02x}.{:x}".format(*where)
             gpu_id = sysfs.read(folder / "gpu_id") or ""
-            found[address] = _Node(gpu_id, target(facts.get("gfx_target_version", 0)))
+            found[address] = _ComputeNode(
+                gpu_id, target(facts.get("gfx_target_version", 0))
+            )
     return found
 
 
@@ -131,7 +133,7 @@ def target(version: int) -> str | None:
     return f"gfx{major}{rest // 100:x}{rest % 100:x}"
 
 
-def _processes(root: Path, node: _Node) -> Iterator[GpuProcess]:
+def _processes(root: Path, node: _ComputeNode) -> Iterator[GpuProcess]:
     for file in sorted((root / "class/kfd/kfd/proc").glob(f"*/vram_{node.gpu_id}")):
         used = sysfs.read(file)
         if file.parent.name.isdigit() and used and used.isdigit() and int(used):

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from corral.agent.probe.base import MIB, Finding, free_mb, text
+from corral.agent.probe.base import MIB, ProbeResult, free_mb, text
 from corral.core.nodes.gpu import Gpu
 
 COMMAND = ("/usr/sbin/system_profiler", "SPDisplaysDataType", "-json")
@@ -25,7 +25,7 @@ class AppleProbe:
     def __init__(self, command: tuple[str, ...] = COMMAND) -> None:
         self._command = command
 
-    def read(self) -> Finding:
+    def read(self) -> ProbeResult:
         done = subprocess.run(
             self._command,
             capture_output=True,
@@ -34,7 +34,7 @@ class AppleProbe:
             check=True,
         )
         found = tuple(read_profile(json.loads(done.stdout)))
-        return Finding(found, None if found else "system_profiler lists no GPU")
+        return ProbeResult(found, None if found else "system_profiler lists no GPU")
 
     def close(self) -> None:
         """Nothing is kept open."""

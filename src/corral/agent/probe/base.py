@@ -12,7 +12,7 @@ MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ProbeResult:
     """Cards found; with none, `absent` says why there is nothing to read here."""
 
     gpus: tuple[Gpu, ...] = ()
@@ -25,19 +25,19 @@ class Probe(Protocol):
     A probe may keep its library open between readings; `close` ends that.
     """
 
-    def read(self) -> Finding: ...
+    def read(self) -> ProbeResult: ...
 
     def close(self) -> None: ...
 
 
-def to_plain(finding: Finding) -> dict[str, Any]:
+def to_plain(finding: ProbeResult) -> dict[str, Any]:
     return {"gpus": [asdict(gpu) for gpu in finding.gpus], "absent": finding.absent}
 
 
-def from_plain(told: Mapping[str, Any]) -> Finding:
+def from_plain(told: Mapping[str, Any]) -> ProbeResult:
     gpus = tuple(_gpu(card) for card in told.get("gpus") or ())
     absent = told.get("absent")
-    return Finding(gpus, str(absent) if absent else None)
+    return ProbeResult(gpus, str(absent) if absent else None)
 
 
 # Whether a card is fit is not for a probe to say.

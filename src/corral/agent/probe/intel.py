@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from corral.agent.probe import sysfs
-from corral.agent.probe.base import MIB, Finding, free_mb
+from corral.agent.probe.base import MIB, ProbeResult, free_mb
 from corral.core.nodes.gpu import Gpu
 
 VENDOR = "0x8086"
@@ -26,10 +26,10 @@ class IntelProbe:
         self._root = root
         self._energy: dict[str, tuple[float, float]] = {}
 
-    def read(self) -> Finding:
+    def read(self) -> ProbeResult:
         cards = sysfs.cards(VENDOR, self._root)
         found = tuple(self._gpu(card, index) for index, card in enumerate(cards))
-        return Finding(found, None if found else "no Intel card with a driver")
+        return ProbeResult(found, None if found else "no Intel card with a driver")
 
     def close(self) -> None:
         self._energy.clear()

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from corral.agent.probe.base import MIB, Finding, free_mb
+from corral.agent.probe.base import MIB, ProbeResult, free_mb
 from corral.agent.probe.nvidia_error import NvidiaErrors
 from corral.core.nodes.gpu import Gpu, GpuProcess
 
@@ -27,23 +27,23 @@ class NvidiaProbe:
         self._nvml: ModuleType | None = None
         self._errors: NvidiaErrors | None = None
 
-    def read(self) -> Finding:
+    def read(self) -> ProbeResult:
         if self._nvml is None:
             try:
                 nvml = importlib.import_module(self._name)
             except ImportError:
-                return Finding(absent="the package nvidia-ml-py is not installed")
+                return ProbeResult(absent="the package nvidia-ml-py is not installed")
             try:
                 nvml.nvmlInit()
             except (
                 nvml.NVMLError_LibraryNotFound,
                 nvml.NVMLError_DriverNotLoaded,
             ) as error:
-                return Finding(absent=f"no NVIDIA driver: {error}")
+                return ProbeResult(absent=f"no NVIDIA driver: {error}")
             self._nvml = nvml
             self._errors = NvidiaErrors(nvml)
         gpus = tuple(self._cards(self._nvml))
-        return Finding(gpus, None if gpus else "the NVIDIA driver has no card")
+        return ProbeResult(gpus, None if gpus else "the NVIDIA driver has no card")
 
     def close(self) -> None:
         if self._errors is not None:

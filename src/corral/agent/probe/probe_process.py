@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from corral.agent.probe.base import Finding, from_plain
+from corral.agent.probe.base import ProbeResult, from_plain
 from corral.agent.probe.vendor import WAYS
 
 _KILL_WAIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ProbeReading:
     """What came of asking; `fault` tells why there is no finding."""
 
-    finding: Finding | None = None
+    finding: ProbeResult | None = None
     fault: str | None = None
     took_s: float = 0.0
 
@@ -52,7 +52,7 @@ class ProbeChild:
         self._stuck: subprocess.Popen[str] | None = None
         self._skip = 0
 
-    def ask(self) -> Reading:
+    def ask(self) -> ProbeReading:
         """A reading; a way that fails is left out from then on, if there is another."""
         reading = self._ask_once()
         while reading.fault and self._skip + 1 < WAYS.get(self._vendor, 1):
@@ -75,37 +75,37 @@ class ProbeChild:
                 if stream is not None and self._stuck is not process:
                     stream.close()
 
-    def _ask_once(self) -> Reading:
+    def _ask_once(self) -> ProbeReading:
         try:
             stdin = self._running()
             if stdin is None:
-                return Reading(fault="it hangs in the driver and cannot be ended")
+                return ProbeReading(fault="it hangs in the driver and cannot be ended")
             stdin.write("\n")
             stdin.flush()
             line = self._answers.get(timeout=self._timeout_s)
         except queue.Empty:
             self.close()
-            return Reading(fault=f"it did not answer within {self._timeout_s:g} s")
+            return ProbeReading(fault=f"it did not answer within {self._timeout_s:g} s")
         except OSError as error:
             self.close()
-            return Reading(fault=f"its process cannot be used: {error}")
+            return ProbeReading(fault=f"its process cannot be used: {error}")
         return self._read(line)
 
-    def _read(self, line: str | None) -> Reading:
+    def _read(self, line: str | None) -> ProbeReading:
         if line is None:
             code = self._process.wait() if self._process else None
             self.close()
-            return Reading(fault=f"its process ended with {code}")
+            return ProbeReading(fault=f"its process ended with {code}")
         try:
             told = json.loads(line)
         except ValueError:
             self.close()
-            return Reading(fault="its process did not answer in JSON")
+            return ProbeReading(fault="its process did not answer in JSON")
         took_s = float(told.get("took_s", 0.0))
         if "fault" in told:
             self.close()
-            return Reading(fault=str(told["fault"]), took_s=took_s)
-        return Reading(from_plain(told), took_s=took_s)
+            return ProbeReading(fault=str(told["fault"]), took_s=took_s)
+        return ProbeReading(from_plain(told), took_s=took_s)
 
     def _running(self) -> IO[str] | None:
         """Where to ask; None while the last process will not die."""

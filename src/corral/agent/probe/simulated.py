@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from corral.agent.probe.base import Finding
+from corral.agent.probe.base import ProbeResult
 from corral.core.nodes.gpu import Gpu, GpuProcess, read_simulated
 
 _SPACE = uuid.UUID("5e7a0b9c-4c0a-4b53-9a37-6c9f0c2d7d11")
@@ -28,12 +28,12 @@ class SimulatedProbe:
         self._node = node
         self._ledger = ledger
 
-    def read(self) -> Finding:
+    def read(self) -> ProbeResult:
         cards = (self._gpu(i, size) for i, size in enumerate(self._sizes))
         found = tuple(
             card for card in cards if not self._file(card.id, "gone").exists()
         )
-        return Finding(found, None if found else "no simulated GPU is set")
+        return ProbeResult(found, None if found else "no simulated GPU is set")
 
     def close(self) -> None:
         """Nothing is kept open."""

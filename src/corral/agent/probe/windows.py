@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from corral.agent.probe.base import MIB, Finding
+from corral.agent.probe.base import MIB, ProbeResult
 from corral.core.nodes.gpu import Gpu
 
 _VENDORS = {0x10DE: "nvidia", 0x1002: "amd", 0x8086: "intel", 0x5143: "qualcomm"}
@@ -41,11 +41,11 @@ class AdapterDesc(ctypes.Structure):
 
 
 class WindowsProbe:
-    def read(self) -> Finding:
+    def read(self) -> ProbeResult:
         if sys.platform != "win32":
-            return Finding(absent="DirectX is on Windows only")
+            return ProbeResult(absent="DirectX is on Windows only")
         found = tuple(gpus(adapters()))
-        return Finding(found, None if found else "DirectX lists no card")
+        return ProbeResult(found, None if found else "DirectX lists no card")
 
     def close(self) -> None:
         """Nothing is kept open."""

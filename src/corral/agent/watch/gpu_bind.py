@@ -9,11 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
-from corral.agent.link.status_line import Word
+from corral.agent.link.status_line import ObservedWorker
 from corral.agent.watch.gpu_health import blames_card
 from corral.agent.watch.gpus import GpuWatch
 from corral.core.nodes.gpu import Gpu
-from corral.core.nodes.gpu_bind import Binding, Want, Wish, bind, read_wish, visible
+from corral.core.nodes.gpu_bind import (
+    BoundGpus,
+    GpuClaim,
+    GpuRequest,
+    bind,
+    read_wish,
+    visible,
+)
 from corral.core.nodes.worker import WorkerState
 from corral.errors import InvalidField
 
@@ -22,11 +29,11 @@ _UNKNOWN = "the GPUs of this node are not known yet"
 Workers = Mapping[str, Mapping[str, Any]]
 
 
-class Binder:
+class GpuBinder:
     def __init__(self, watch: GpuWatch | None) -> None:
         self._watch = watch
         self._held: dict[str, tuple[Gpu, ...]] = {}
-        self._waiting: dict[str, Word] = {}
+        self._waiting: dict[str, ObservedWorker] = {}
 
     def settle(
         self, desired: Workers, living: Workers, taken: Set[str] = frozenset()
@@ -39,7 +46,7 @@ class Binder:
         workers = {**desired, **living}
         self._held = {i: held for i, held in self._held.items() if i in workers}
         latest = self._watch.latest() if self._watch else (0, [])
-        waiting: dict[str, Word] = {}
+        waiting: dict[str, ObservedWorker] = {}
         lost: list[str] = []
         for worker_id, binding in _decide(workers, self._held, latest, taken).items():
             held = self._held.get(worker_id, ())
@@ -55,7 +62,7 @@ class Binder:
         return lost
 
     @property
-    def waiting(self) -> Mapping[str, Word]:
+    def waiting(self) -> Mapping[str, ObservedWorker]:
         """What is said of workers that have no cards and therefore do not run."""
         return self._waiting
 
@@ -91,42 +98,42 @@ def _decide(
     held: Mapping[str, tuple[Gpu, ...]],
     latest: tuple[int, list[Gpu]] | None,
     taken: Set[str],
-) -> dict[str, Binding]:
-    wants: list[Want] = []
-    decided: dict[str, Binding] = {}
+) -> dict[str, BoundGpus]:
+    wants: list[GpuClaim] = []
+    decided: dict[str, BoundGpus] = {}
     for worker_id, worker in workers.items():
         try:
             wish = read_wish(str(worker.get("gpus") or ""))
         except InvalidField as error:
-            decided[worker_id] = Binding(refusal=error.message)
+            decided[worker_id] = BoundGpus(refusal=error.message)
             continue
         if wish:
             wants.append(_want(worker_id, worker, wish, held))
     if latest is None:
-        return decided | {w.worker_id: Binding(refusal=_UNKNOWN) for w in wants}
+        return decided | {w.worker_id: BoundGpus(refusal=_UNKNOWN) for w in wants}
     return decided | bind(wants, latest[1], taken)
 
 
 def _want(
     worker_id: str,
     worker: Mapping[str, Any],
-    wish: Wish,
+    wish: GpuRequest,
     held: Mapping[str, tuple[Gpu, ...]],
-) -> Want:
+) -> GpuClaim:
     name = str(worker.get("name") or worker_id)
-    return Want(worker_id, name, wish, _ids(held.get(worker_id, ())))
+    return GpuClaim(worker_id, name, wish, _ids(held.get(worker_id, ())))
 
 
 def _ids(cards: tuple[Gpu, ...]) -> tuple[str, ...]:
     return tuple(card.id for card in cards)
 
 
-def _waits(refusal: str, *, known: bool) -> Word:
+def _waits(refusal: str, *, known: bool) -> ObservedWorker:
     state = WorkerState.ERROR if known else WorkerState.STARTING
-    return Word(state=state, error=refusal)
+    return ObservedWorker(state=state, error=refusal)
 
 
-def unstarted(binder: Binder) -> Iterator[dict[str, Any]]:
+def unstarted(binder: GpuBinder) -> Iterator[dict[str, Any]]:
     """The beats' entries of workers that wait for cards."""
     for worker_id, word in binder.waiting.items():
         entry = word.entry(worker_id, 0.0)

@@ -41,7 +41,7 @@ def blames_card(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case:
+class _CardHealth:
     """What is known of one card; `is_dirty`: an error came while it was left alone."""
 
     breaker: Breaker
@@ -50,7 +50,7 @@ class _Case:
     tried_at: float = 0.0
 
 
-class Ward:
+class GpuBreakers:
     """The cards' breakers. Errors count from the first reading on.
 
     A card in quarantine is left alone until its time is over. Then, when it can be
@@ -68,7 +68,7 @@ class Ward:
         self._file = folder / FILE
         self._clock = clock
         self._lock = threading.Lock()
-        self._cases: dict[str, _Case] = {}
+        self._cases: dict[str, _CardHealth] = {}
         self._kept = ""
         self._load()
 
@@ -77,7 +77,7 @@ class Ward:
         now = self._clock()
         with self._lock:
             for card in cards:
-                case = self._cases.get(card.id) or _Case(Breaker(self._policy))
+                case = self._cases.get(card.id) or _CardHealth(Breaker(self._policy))
                 self._cases[card.id] = self._move_on(_read(case, card, now), card, now)
             self._save()
             return [self._judged(card) for card in cards]
@@ -86,7 +86,7 @@ class Ward:
         """Count an error that something else than the driver told of."""
         LOG.warning("GPU %s: %s", gpu_id, reason)
         with self._lock:
-            case = self._cases.get(gpu_id) or _Case(Breaker(self._policy))
+            case = self._cases.get(gpu_id) or _CardHealth(Breaker(self._policy))
             self._cases[gpu_id] = _fail(case, reason, self._clock())
             self._save()
 
@@ -104,7 +104,7 @@ class Ward:
         LOG.info("GPU %s was released from quarantine", gpu_id)
         return True
 
-    def _move_on(self, case: _Case, card: Gpu, now: float) -> _Case:
+    def _move_on(self, case: _CardHealth, card: Gpu, now: float) -> _CardHealth:
         breaker = case.breaker
         if breaker.state is BreakerState.OPEN and breaker.allows(now):
             tried = breaker.begin(now, _TRIAL)
@@ -158,7 +158,7 @@ class Ward:
             LOG.warning("a quarantine cannot be written down: %s", error)
 
 
-def _read(case: _Case, card: Gpu, now: float) -> _Case:
+def _read(case: _CardHealth, card: Gpu, now: float) -> _CardHealth:
     """Count what the driver counted since the last reading."""
     if card.error is not None:
         return case
@@ -169,7 +169,7 @@ def _read(case: _Case, card: Gpu, now: float) -> _Case:
     return replace(case, counted=dict(card.errors))
 
 
-def _news(case: _Case, card: Gpu) -> Iterator[str]:
+def _news(case: _CardHealth, card: Gpu) -> Iterator[str]:
     former = case.counted
     for kind, total in sorted(card.errors.items()):
         # Standing figures that were not told before are no news, events are. One that
@@ -180,7 +180,7 @@ def _news(case: _Case, card: Gpu) -> Iterator[str]:
             yield f"{_name(kind)}, {total} in all"
 
 
-def _fail(case: _Case, reason: str, now: float) -> _Case:
+def _fail(case: _CardHealth, reason: str, now: float) -> _CardHealth:
     was_open = case.breaker.state is BreakerState.OPEN
     text = reason[:_LONGEST_REASON]
     failed = case.breaker.fail(now, _TRIAL, text)
@@ -197,7 +197,7 @@ def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(round(seconds, 3), UTC)
 
 
-def _packed(case: _Case) -> dict[str, Any]:
+def _packed(case: _CardHealth) -> dict[str, Any]:
     breaker = case.breaker
     return {
         "state": str(breaker.state),
@@ -209,7 +209,7 @@ def _packed(case: _Case) -> dict[str, Any]:
     }
 
 
-def _unpacked(row: Mapping[str, Any], policy: BreakerPolicy) -> _Case:
+def _unpacked(row: Mapping[str, Any], policy: BreakerPolicy) -> _CardHealth:
     state = BreakerState(row["state"])
     breaker = Breaker(
         policy,
@@ -220,4 +220,4 @@ def _unpacked(row: Mapping[str, Any], policy: BreakerPolicy) -> _Case:
         error=str(row["error"]),
     )
     tried_at, is_dirty = float(row["tried_at"]), bool(row["is_dirty"])
-    return _Case(breaker, is_dirty=is_dirty, tried_at=tried_at)
+    return _CardHealth(breaker, is_dirty=is_dirty, tried_at=tried_at)

@@ -18,11 +18,11 @@ from typing import Any
 import psutil
 
 from corral.agent.config import GpuPolicy
-from corral.agent.probe.base import Finding, Probe
-from corral.agent.probe.probe_process import ProbeChild, Reading
+from corral.agent.probe.base import Probe, ProbeResult
+from corral.agent.probe.probe_process import ProbeChild, ProbeReading
 from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.probe.vendor import likely
-from corral.agent.watch.gpu_health import Ward
+from corral.agent.watch.gpu_health import GpuBreakers
 from corral.core.nodes.gpu import Gpu, GpuProcess, is_called, is_news, number, offer
 
 # Whose processes use a GPU: their names, and whether they are this node's work.
@@ -75,14 +75,14 @@ class GpuWatch:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._is_whole = threading.Event()
-        self._heard: dict[str, Finding | None] = {}
+        self._heard: dict[str, ProbeResult | None] = {}
         self._faults: dict[str, str] = {}
         self._number = 0
         self._gpus: list[Gpu] = []
         self._published_at = 0.0
         self._threads: list[threading.Thread] = []
         self.ledger = folder / "simulated"
-        self._ward = Ward(policy.quarantine, folder)
+        self._ward = GpuBreakers(policy.quarantine, folder)
         self._node = node
         self.sample_s = 30.0
         self.on_news: Callable[[], None] = lambda: None
@@ -154,10 +154,10 @@ class GpuWatch:
 
     def _follow_inside(self, vendor: str, probe: Probe) -> None:
         while not self._stop.is_set():
-            self._note(vendor, Reading(probe.read()))
+            self._note(vendor, ProbeReading(probe.read()))
             self._stop.wait(self._policy.look_s)
 
-    def _pause_s(self, reading: Reading) -> float:
+    def _pause_s(self, reading: ProbeReading) -> float:
         if reading.finding is None:
             return self.sample_s
         if not reading.finding.gpus:
@@ -165,22 +165,22 @@ class GpuWatch:
         slow_s = min(reading.took_s / _SHARE, self.sample_s)
         return max(self._policy.look_s, slow_s)
 
-    def _note(self, vendor: str, reading: Reading) -> None:
+    def _note(self, vendor: str, reading: ProbeReading) -> None:
         with self._lock:
             self._say(vendor, reading)
             if reading.finding is not None:
                 self._heard[vendor] = reading.finding
             else:
                 # What is not seen for a moment is not gone, but not to be used either.
-                former = self._heard[vendor] or Finding()
+                former = self._heard[vendor] or ProbeResult()
                 why = f"{vendor}: {reading.fault}"
                 failed = tuple(replace(gpu, error=why) for gpu in former.gpus)
-                self._heard[vendor] = Finding(failed, reading.fault)
+                self._heard[vendor] = ProbeResult(failed, reading.fault)
             is_whole = None not in self._heard.values()
         if is_whole:
             self._publish()
 
-    def _say(self, vendor: str, reading: Reading) -> None:
+    def _say(self, vendor: str, reading: ProbeReading) -> None:
         why = reading.fault
         if reading.finding is not None and not reading.finding.gpus:
             why = reading.finding.absent

@@ -8,7 +8,7 @@ from typing import Any
 
 import psutil
 
-from corral.agent.link.model_peers import PeerKeeper
+from corral.agent.link.model_peers import PeerProcess
 from corral.agent.watch.gpus import GpuWatch, plain
 from corral.agent.watch.owner import OwnerWatch
 
@@ -24,7 +24,7 @@ class Sampler:
         home: Path,
         gpus: GpuWatch | None = None,
         owner: OwnerWatch | None = None,
-        peer: PeerKeeper | None = None,
+        peer: PeerProcess | None = None,
     ) -> None:
         self._home = home
         self.gpus = gpus

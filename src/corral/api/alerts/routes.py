@@ -15,8 +15,8 @@ from corral.core.access.key import Scope
 from corral.core.insight.health import Severity, Thresholds
 from corral.core.insight.health_rule import RULES
 from corral.errors import NotFound
-from corral.manager.alerts.alerts import Standing
-from corral.store.events import Event, EventFilter
+from corral.manager.alerts.alerts import ActiveFinding
+from corral.store.events import Event, EventQuery
 
 router = APIRouter(tags=["cluster"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
@@ -39,7 +39,7 @@ async def alerts(
         found = who.manager.alarm.alerting.open_alerts()
         rows = [row for row in found if row.severity in wanted][:limit]
     else:
-        where = EventFilter(severities=wanted)
+        where = EventQuery(severities=wanted)
         rows = list(await who.manager.store.alerts(where, limit))
     return answer(shapes.AlertListOut([_alert(row) for row in rows], len(rows)))
 
@@ -108,7 +108,7 @@ async def health(who: Reader) -> Response:
     )
 
 
-def _reason(standing: Standing) -> shapes.ReasonOut:
+def _reason(standing: ActiveFinding) -> shapes.ReasonOut:
     found = standing.finding
     return shapes.ReasonOut(
         found.rule,

@@ -13,7 +13,7 @@ from corral.api.describe import described
 from corral.api.tasks.routes import Reader, Wait
 from corral.core.insight.health import Severity
 from corral.core.tasks.job_type import NAME
-from corral.store.events import Event, EventFilter
+from corral.store.events import Event, EventQuery
 
 
 class EventOut(Struct):
@@ -73,7 +73,7 @@ async def events(
     tasks: Annotated[bool, Query(description="false leaves those of tasks out")] = True,
     wait: Wait = 0.0,
 ) -> Response:
-    where = EventFilter(
+    where = EventQuery(
         task_id,
         tuple(event_type.split(",")) if event_type else (),
         severity.and_worse if severity else (),

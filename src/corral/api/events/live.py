@@ -35,8 +35,8 @@ from corral.errors import (
 from corral.manager.access.sessions import GOOD_S
 from corral.manager.app import Manager
 from corral.manager.events.broadcast import Broadcast
-from corral.manager.events.filter import Detail, Face, Interest
-from corral.manager.events.listener import Listener, Why
+from corral.manager.events.filter import Detail, EventFilter, EventFormat
+from corral.manager.events.listener import CloseReason, Listener
 from corral.manager.events.ring import told
 from corral.settings import is_loopback
 
@@ -47,7 +47,7 @@ _LARGEST = 1 << 63
 _TYPES = re.compile(r"[a-z_]{1,64}(,[a-z_]{1,64}){0,31}")
 _WORD = re.compile(r"[^\x00]{1,256}")
 WORDS = ("task_id", "task_type", "node_id", "worker_id")
-_CODES = {Why.SLOW: 1013, Why.KEY: 1008, Why.STOP: 1012}
+_CODES = {CloseReason.SLOW: 1013, CloseReason.KEY: 1008, CloseReason.STOP: 1012}
 
 
 def admit(manager: Manager, asks: HTTPConnection, what: str) -> keys.Key:
@@ -106,7 +106,7 @@ def _name(host: str) -> str:
 
 def interest_of(
     asked: Mapping[str, str | None], labels: Sequence[str], detail: str
-) -> Interest:
+) -> EventFilter:
     """What is asked for: a type, and one of each of WORDS at most.
 
     Raises:
@@ -121,7 +121,7 @@ def interest_of(
             raise InvalidField(f"{field} must be 1-256 characters", field=field)
     if detail not in tuple(Detail):
         raise InvalidField("detail must be all or summary", field="detail")
-    return Interest(
+    return EventFilter(
         frozenset(types.split(",")) if types else frozenset(),
         labels=frozenset(map(_label, labels)),
         detail=Detail(detail),
@@ -244,7 +244,7 @@ class EventStream(StreamingResponse):
 
     async def _part(self, send: Send) -> None:
         last = b""
-        if self._one.why is not Why.STOP:
+        if self._one.why is not CloseReason.STOP:
             reason = {"reason": self._one.why}
             text = told("dropped", self._broadcast.now(), None, reason)
             last = b"data: %b\n\n" % text
@@ -311,7 +311,7 @@ async def _wanted(
     worker_id: Text = None,
     label: Annotated[list[str] | None, Query(description="key:value")] = None,
     detail: Annotated[str, Query(description="all or summary")] = Detail.ALL,
-) -> Interest:
+) -> EventFilter:
     words = (task_id, task_type, node_id, worker_id)
     asked = {"type": event_type, **dict(zip(WORDS, words, strict=True))}
     return interest_of(asked, label or (), detail)
@@ -324,7 +324,7 @@ async def _admitted(
     return admit(manager_of(request), request, "GET /events/stream")
 
 
-Wanted = Annotated[Interest, Depends(_wanted)]
+Wanted = Annotated[EventFilter, Depends(_wanted)]
 Admitted = Annotated[Key, Depends(_admitted)]
 
 
@@ -377,7 +377,7 @@ async def stream(
     broadcast = manager_of(request).live.broadcast
     number = number_of(last_event_id or after)
     ip = ip_of(request)
-    one = broadcast.listen(wanted, Face.STREAM, key, ip, number)
+    one = broadcast.listen(wanted, EventFormat.STREAM, key, ip, number)
     return EventStream(broadcast, one)
 
 
@@ -389,7 +389,7 @@ async def listen(socket: WebSocket) -> None:
     try:
         key = admit(manager, socket, "WS /ws")
         is_batched = query.get("batch", "").lower() in _YES
-        face = Face.BATCH if is_batched else Face.MESSAGE
+        face = EventFormat.BATCH if is_batched else EventFormat.MESSAGE
         wanted, number = _asked(query), number_of(query.get("after"))
         one = broadcast.listen(wanted, face, key, ip_of(socket), number)
     except CorralError as error:
@@ -398,7 +398,7 @@ async def listen(socket: WebSocket) -> None:
     await serve_socket(socket, broadcast, one)
 
 
-def _asked(query: QueryParams) -> Interest:
+def _asked(query: QueryParams) -> EventFilter:
     detail = query.get("detail", Detail.ALL)
     return interest_of(query, query.getlist("label"), detail)
 

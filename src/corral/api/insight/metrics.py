@@ -16,12 +16,18 @@ from corral.api.describe import described
 from corral.api.queues.job_types import cache_out
 from corral.api.queues.shapes import CacheOut
 from corral.core.access.key import Scope
-from corral.core.insight.metric import MINUTES_S, Figures, Span, TaskStep, TaskTotals
+from corral.core.insight.metric import (
+    MINUTES_S,
+    Figures,
+    MetricSpan,
+    TaskStep,
+    TaskTotals,
+)
 from corral.core.insight.series import Series, over_time, read_moment
 from corral.core.nodes.gpu import Gpu
 from corral.errors import InvalidField
 from corral.manager.insight import gauges
-from corral.manager.insight.charts import TIMEFRAMES_S, ClusterHistory
+from corral.manager.insight.charts import TIMEFRAMES_S, ClusterCharts
 from corral.manager.insight.prometheus import CONTENT_TYPE, exposition
 
 # The JSON shapes of charts (docs/metrics.md): numbers, null where there is none.
@@ -190,7 +196,7 @@ async def cluster_metrics(who: Reader, timeframe: str = "24h") -> Response:
     )
 
 
-def _tasks(drawn: ClusterHistory) -> TaskSeriesOut:
+def _tasks(drawn: ClusterCharts) -> TaskSeriesOut:
     span = drawn.task_span
     steps = [drawn.task_steps.get(at, TaskStep(at)) for at in span.times]
     return TaskSeriesOut(
@@ -210,7 +216,7 @@ def _time(epoch_s: int) -> datetime:
     return datetime.fromtimestamp(epoch_s, UTC)
 
 
-def _times(span: Span) -> list[datetime]:
+def _times(span: MetricSpan) -> list[datetime]:
     return [_time(at) for at in span.times]
 
 
@@ -245,7 +251,7 @@ def _gpu(gpu: Gpu, drawn: Mapping[str, Series]) -> GpuMetricsOut:
     )
 
 
-def _figures(drawn: ClusterHistory, cache: CacheOut) -> FiguresOut:
+def _figures(drawn: ClusterCharts, cache: CacheOut) -> FiguresOut:
     tasks: TaskTotals = drawn.tasks
     judged = tasks.completed + tasks.failed
     response_s = tasks.response_s / tasks.completed if tasks.completed else None

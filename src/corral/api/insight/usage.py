@@ -16,7 +16,7 @@ from corral.api.deps import Caller, answer, caller
 from corral.api.describe import described
 from corral.core.access.key import Scope
 from corral.core.insight.series import read_moment
-from corral.core.insight.usage import Usage, UsageBy, UsageSpan
+from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep
 from corral.errors import InvalidField
 
 router = APIRouter(tags=["cluster"])
@@ -109,8 +109,8 @@ def _hours(seconds: float) -> float:
     return round(seconds / _HOUR_S, _DIGITS)
 
 
-def _told(rows: Sequence[Usage], by: str, span: UsageSpan) -> UsageOut:
-    groups: dict[str, list[Usage]] = defaultdict(list)
+def _told(rows: Sequence[UsageStep], by: str, span: UsageSpan) -> UsageOut:
+    groups: dict[str, list[UsageStep]] = defaultdict(list)
     for row in rows:
         groups[row.name].append(row)
     made = sorted(
@@ -129,7 +129,7 @@ def _told(rows: Sequence[Usage], by: str, span: UsageSpan) -> UsageOut:
     )
 
 
-def _group(name: str, rows: Sequence[Usage], span: UsageSpan) -> UsageGroup:
+def _group(name: str, rows: Sequence[UsageStep], span: UsageSpan) -> UsageGroup:
     by_step = {row.at: row.gpu_s for row in rows}
     return UsageGroup(
         name,
@@ -140,7 +140,7 @@ def _group(name: str, rows: Sequence[Usage], span: UsageSpan) -> UsageGroup:
     )
 
 
-def _csv(rows: Sequence[Usage], by: str, span: UsageSpan) -> Response:
+def _csv(rows: Sequence[UsageStep], by: str, span: UsageSpan) -> Response:
     """A row for each name and step, for a sheet to sum as it likes."""
     text = io.StringIO()
     out = csv.writer(text, lineterminator="\n")

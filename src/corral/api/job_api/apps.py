@@ -25,12 +25,12 @@ Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
     summary="Let the gateway forward to an HTTP service under a name",
     **described(
         dict,
-        body=shapes.AppIn,
+        body=shapes.RegisterAppIn,
         example={"name": "echo", "url": "http://127.0.0.1:9000"},
     ),
 )
 async def register_app(request: Request, who: Admin) -> Response:
-    said = await read(request, shapes.AppIn)
+    said = await read(request, shapes.RegisterAppIn)
     await register(request, who, AppIn(said.name, said.url))
     return answer(None)
 

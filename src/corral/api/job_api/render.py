@@ -11,7 +11,7 @@ from corral.core.nodes.worker import LAUNCHED
 from corral.core.tasks.job_status import JOB_STATUS, NONEXISTENT, WORKER_STATUS
 from corral.core.tasks.task import State, Task
 from corral.manager.cluster.state import WorkerLink
-from corral.manager.workers.types import Launch
+from corral.manager.workers.types import LaunchProgress
 
 NAME, ENTRYPOINT = "job.name", "job.entrypoint"
 
@@ -85,7 +85,7 @@ def worker(link: WorkerLink | None, worker_id: str = "", url: str = "") -> Any:
     )
 
 
-def launch(found: Launch) -> shapes.LaunchStatus:
+def launch(found: LaunchProgress) -> shapes.LaunchStatus:
     row = found.worker.worker if found.worker else None
     return shapes.LaunchStatus(
         found.id,

@@ -72,7 +72,7 @@ class WorkerUrl(Struct):
     worker_url: str
 
 
-class AppIn(Struct):
+class RegisterAppIn(Struct):
     name: str
     url: str
 

@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from corral import __version__
 from corral.api.deps import Caller, answer, caller, decode
 from corral.api.describe import described
-from corral.api.mcp.tools import TOOLS, Tool
+from corral.api.mcp.tools import TOOLS, McpTool
 from corral.core.access.key import Scope
 from corral.errors import BadRequest, Forbidden
 
@@ -53,7 +53,7 @@ class RpcAnswer(Struct, tag_field="jsonrpc", tag="2.0"):
     error: RpcFault | UnsetType = UNSET
 
 
-class Greeting(Struct):
+class InitializeResult(Struct):
     protocolVersion: str  # noqa: N815 - as the protocol writes it
 
 
@@ -102,7 +102,7 @@ async def _carry_out(
     params = message.params if isinstance(message.params, Raw) else Raw(b"{}")
     try:
         if message.method == "initialize":
-            return _greet(msgspec.json.decode(params, type=Greeting))
+            return _greet(msgspec.json.decode(params, type=InitializeResult))
         if message.method == "ping":
             return {}
         if message.method == "tools/list":
@@ -118,7 +118,7 @@ async def _carry_out(
     return RpcFault(NO_METHOD, f"no method {str(message.method)[:100]!r}")
 
 
-def _greet(asked: Greeting) -> dict[str, Any]:
+def _greet(asked: InitializeResult) -> dict[str, Any]:
     version = asked.protocolVersion
     return {
         "protocolVersion": version if version in VERSIONS else VERSIONS[0],
@@ -129,7 +129,7 @@ def _greet(asked: Greeting) -> dict[str, Any]:
 
 
 async def _use(
-    request: Request, who: Caller, tool: Tool, arguments: Raw
+    request: Request, who: Caller, tool: McpTool, arguments: Raw
 ) -> dict[str, Any]:
     try:
         is_left_out = bytes(arguments) == b"null"

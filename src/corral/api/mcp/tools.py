@@ -96,7 +96,7 @@ class SomeWorkers(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class McpTool:
     """`arguments` named in `path` stand there; others are the body, or the query."""
 
     name: str
@@ -150,37 +150,37 @@ def _schema(kind: type[Arguments]) -> dict[str, Any]:
 TOOLS = {
     tool.name: tool
     for tool in (
-        Tool("endpoints", "POST", "/endpoints", "Names of all calls of the job API"),
-        Tool("status", "POST", "/status", "Is the service available?"),
-        Tool("heartbeat", "POST", "/heartbeat", "A sign of life, with a few counts"),
-        Tool(
+        McpTool("endpoints", "POST", "/endpoints", "Names of all calls of the job API"),
+        McpTool("status", "POST", "/status", "Is the service available?"),
+        McpTool("heartbeat", "POST", "/heartbeat", "A sign of life, with a few counts"),
+        McpTool(
             "cluster_status",
             "GET",
             "/cluster/status",
             "The cluster in numbers: nodes, workers, tasks by state, memory",
         ),
-        Tool("list_nodes", "GET", "/nodes", "Every machine and how it is doing"),
-        Tool(
+        McpTool("list_nodes", "GET", "/nodes", "Every machine and how it is doing"),
+        McpTool(
             "list_workers",
             "GET",
             "/workers",
             "Workers: what they run, their state and what is wrong with them",
             SomeWorkers,
         ),
-        Tool(
+        McpTool(
             "get_worker_status",
             "POST",
             "/get_worker_status",
             "One worker: idle, running (and which job), error or nonexistent",
             OfWorker,
         ),
-        Tool(
+        McpTool(
             "list_job_types",
             "GET",
             "/job-types",
             "Kinds of work there are, their schemas and how many wait",
         ),
-        Tool(
+        McpTool(
             "submit_job",
             "POST",
             "/submit_job",
@@ -188,14 +188,14 @@ TOOLS = {
             JobArguments,
             Scope.SUBMIT,
         ),
-        Tool(
+        McpTool(
             "get_job_status",
             "POST",
             "/get_job_status",
             "A job: status, worker and output",
             OfJob,
         ),
-        Tool(
+        McpTool(
             "submit_task",
             "POST",
             "/tasks",
@@ -203,7 +203,7 @@ TOOLS = {
             TaskArguments,
             Scope.SUBMIT,
         ),
-        Tool(
+        McpTool(
             "get_task",
             "GET",
             "/tasks/{task_id}",
@@ -211,22 +211,22 @@ TOOLS = {
             "says why in `waiting`. With wait, answers when it has ended",
             WaitForTask,
         ),
-        Tool(
+        McpTool(
             "explain_task",
             "GET",
             "/tasks/{task_id}/explain",
             "Why a task waits and what would help, or why it ran where it did",
             OfTask,
         ),
-        Tool(
+        McpTool(
             "get_task_logs",
             "GET",
             "/tasks/{task_id}/logs",
             "What a task printed",
             LogsOfTask,
         ),
-        Tool("list_tasks", "GET", "/tasks", "Tasks, newest first", SomeTasks),
-        Tool(
+        McpTool("list_tasks", "GET", "/tasks", "Tasks, newest first", SomeTasks),
+        McpTool(
             "requeue_task",
             "POST",
             "/tasks/{task_id}/requeue",
@@ -234,7 +234,7 @@ TOOLS = {
             OfTask,
             Scope.SUBMIT,
         ),
-        Tool(
+        McpTool(
             "cancel_task",
             "DELETE",
             "/tasks/{task_id}",

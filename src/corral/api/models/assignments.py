@@ -14,7 +14,7 @@ from corral.core.tasks.job_type import check_name
 from corral.core.tasks.task import parse_priority
 from corral.manager.clock import new_id
 from corral.manager.cluster.state import WorkerLink
-from corral.manager.models.memory import Models
+from corral.manager.models.memory import ModelMemory
 
 router = APIRouter(prefix="/models", tags=["models"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -32,7 +32,7 @@ async def assignments(who: Reader) -> Response:
     return answer(shapes.AssignmentsOut([row for row in rows if row.models]))
 
 
-def _worker(models: Models, link: WorkerLink) -> shapes.WorkerModels:
+def _worker(models: ModelMemory, link: WorkerLink) -> shapes.WorkerModels:
     return shapes.WorkerModels(
         link.id,
         link.worker.spec.name,
@@ -43,7 +43,7 @@ def _worker(models: Models, link: WorkerLink) -> shapes.WorkerModels:
     )
 
 
-def _model(models: Models, link: WorkerLink, name: str) -> shapes.AssignedModel:
+def _model(models: ModelMemory, link: WorkerLink, name: str) -> shapes.AssignedModel:
     held = link.shelf.held.get(name)
     load = models.expected_load(link, name)
     return shapes.AssignedModel(

@@ -170,7 +170,7 @@ async def bill(worker_id: str, name: str, who: OwnNode) -> Response:
     found = await who.manager.catalogue.bill(name, who.key.node_id or "")
     model = found.model
     return answer(
-        shapes.BillOut(
+        shapes.ManifestOut(
             model.name,
             model.source,
             model.model_type,
@@ -181,7 +181,7 @@ async def bill(worker_id: str, name: str, who: OwnNode) -> Response:
             model.memory_mb,
             model.trust_remote_code,
             [
-                shapes.BillFile(
+                shapes.ManifestFileOut(
                     f.name,
                     f.size,
                     f.sha256,

@@ -226,7 +226,7 @@ class PullOut(Struct):
     pulls: list[PulledTo]
 
 
-class BillFile(Struct, omit_defaults=True):
+class ManifestFileOut(Struct, omit_defaults=True):
     """For nodes: `peers` are tried first, `url`, then `parts` or the manager itself."""
 
     name: str
@@ -237,7 +237,7 @@ class BillFile(Struct, omit_defaults=True):
     peers: list[str] = []
 
 
-class BillOut(Struct):
+class ManifestOut(Struct):
     name: str
     source: str
     type: str
@@ -247,4 +247,4 @@ class BillOut(Struct):
     dtype: str | None
     memory_mb: float | None
     trust_remote_code: bool
-    files: list[BillFile]
+    files: list[ManifestFileOut]

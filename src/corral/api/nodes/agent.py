@@ -18,7 +18,7 @@ from corral.api.workers.intake import (
 from corral.core.access.key import Scope
 from corral.core.nodes.node import Sample
 from corral.core.nodes.peer import Peer
-from corral.core.nodes.worker import Worker
+from corral.core.nodes.worker import WorkerRecord
 from corral.core.tasks.environment import to_plain
 from corral.core.tasks.options import check_taint
 from corral.errors import InvalidField
@@ -110,7 +110,7 @@ async def _engine(who: Caller, node_id: str) -> shapes.EngineOut:
 
 
 def _desired(
-    version: int, workers: list[Worker], link: NodeLink, *, leave: bool = False
+    version: int, workers: list[WorkerRecord], link: NodeLink, *, leave: bool = False
 ) -> shapes.DesiredOut:
     return shapes.DesiredOut(
         version,

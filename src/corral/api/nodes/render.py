@@ -7,7 +7,7 @@ from datetime import datetime
 
 from corral import __version__
 from corral.api.nodes.shapes import HoldOut, NodeOut, WindowOut
-from corral.core.nodes.node import Hold, Node, Sample, Window
+from corral.core.nodes.node import Hold, NodeRecord, Sample, Window
 from corral.core.nodes.version import fit
 from corral.manager.cluster.state import NodeLink, WorkerLink
 from corral.manager.nodes.holds import scheduling
@@ -37,7 +37,7 @@ def _hold(hold: Hold) -> HoldOut:
 
 
 def node(link: NodeLink, workers: Sequence[WorkerLink], now: datetime) -> NodeOut:
-    row: Node = link.node
+    row: NodeRecord = link.node
     sample: Sample | None = link.sample
     lead = link.clock.seconds
     return NodeOut(

@@ -11,7 +11,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from corral.api.deps import bearer, note_denial
 from corral.core.access.key import Key, Scope
-from corral.engine.dispatch import Address
+from corral.engine.dispatch import RedisAddress
 from corral.errors import AuthError
 from corral.manager.app import Manager
 
@@ -44,7 +44,7 @@ async def tunnel(socket: WebSocket) -> None:
 
 
 async def connect(
-    where: Address,
+    where: RedisAddress,
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     if where.path:
         return await asyncio.open_unix_connection(where.path)

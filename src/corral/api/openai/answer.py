@@ -13,14 +13,14 @@ import msgspec
 from corral.api.openai import shapes
 from corral.core.tasks.task import State, Task
 from corral.errors import CorralError, InvalidField, NotFound, TaskFailed
-from corral.manager.output.stream import Page
+from corral.manager.output.stream import OutputPage
 
 _TURNED_DOWN = frozenset({"bad_input", "unsupported_type", "bad_payload"})
 _NO_MODEL = frozenset({"unknown_model", "model_not_found"})
 _REASONS = frozenset({"stop", "length"})
 
 
-class Said(msgspec.Struct):
+class GeneratedText(msgspec.Struct):
     """What a worker that generates text answers."""
 
     text: str = ""
@@ -56,7 +56,7 @@ class Transcript:
         self._pieces: list[str] = []
         self._at = self._told = 0
 
-    def take(self, page: Page) -> str:
+    def take(self, page: OutputPage) -> str:
         """The text that is new."""
         if page.cut is not None:
             del self._pieces[page.cut :]
@@ -84,7 +84,7 @@ def text_of(value: bytes) -> str:
     return told if isinstance(told, str) else ""
 
 
-def said_by(task: Task) -> Said:
+def said_by(task: Task) -> GeneratedText:
     """What a task has answered.
 
     Raises:
@@ -93,9 +93,9 @@ def said_by(task: Task) -> Said:
     check(task)
     raw = (task.result or "null").encode()
     try:
-        return msgspec.json.decode(raw, type=Said)
+        return msgspec.json.decode(raw, type=GeneratedText)
     except msgspec.ValidationError:
-        return Said(text_of(raw))
+        return GeneratedText(text_of(raw))
 
 
 def vectors_of(task: Task) -> Vectors:
@@ -123,13 +123,15 @@ def failure(task: Task) -> CorralError:
     return TaskFailed(message, kind=kind)
 
 
-def usage(answers: Sequence[Said]) -> shapes.Usage:
+def usage(answers: Sequence[GeneratedText]) -> shapes.Usage:
     asked = sum(said.prompt_tokens for said in answers)
     made = sum(said.tokens for said in answers)
     return shapes.Usage(asked, made, asked + made)
 
 
-def chat(task_id: str, at: int, name: str, answers: Sequence[Said]) -> shapes.ChatOut:
+def chat(
+    task_id: str, at: int, name: str, answers: Sequence[GeneratedText]
+) -> shapes.ChatOut:
     choices = [
         shapes.ChatChoice(i, shapes.MessageOut(said.text), said.reason)
         for i, said in enumerate(answers)
@@ -138,7 +140,7 @@ def chat(task_id: str, at: int, name: str, answers: Sequence[Said]) -> shapes.Ch
 
 
 def completion(
-    task_id: str, at: int, name: str, answers: Sequence[Said]
+    task_id: str, at: int, name: str, answers: Sequence[GeneratedText]
 ) -> shapes.CompletionOut:
     choices = [
         shapes.TextChoice(i, said.text, said.reason) for i, said in enumerate(answers)

@@ -23,7 +23,7 @@ _SEEDS = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ModelRequest:
     """What is asked of one model: one task for each payload.
 
     `is_streamed` and `wants_usage` are about how it is told.
@@ -36,7 +36,7 @@ class Ask:
     wants_usage: bool = False
 
 
-def chat_ask(told: ChatIn) -> Ask:
+def chat_ask(told: ChatIn) -> ModelRequest:
     """Raises InvalidField for what no worker here could do."""
     _refuse(told, "tools", "functions", "top_logprobs")
     form = (told.response_format or {}).get("type", "text")
@@ -47,7 +47,7 @@ def chat_ask(told: ChatIn) -> Ask:
     return _ask(told, [{"messages": said}], limit)
 
 
-def completion_ask(told: CompletionIn) -> Ask:
+def completion_ask(told: CompletionIn) -> ModelRequest:
     _refuse(told, "suffix", "echo")
     if told.best_of not in (None, 1):
         raise _unsupported("best_of")
@@ -55,11 +55,11 @@ def completion_ask(told: CompletionIn) -> Ask:
     return _ask(told, [{"prompt": p} for p in prompts], told.max_tokens or TEXT_TOKENS)
 
 
-def embeddings_ask(told: EmbeddingsIn) -> Ask:
-    return Ask(told.model, EMBED, ({"text": _texts(told.input, "input")},))
+def embeddings_ask(told: EmbeddingsIn) -> ModelRequest:
+    return ModelRequest(told.model, EMBED, ({"text": _texts(told.input, "input")},))
 
 
-def _ask(told: Sampling, starts: list[dict[str, Any]], limit: int) -> Ask:
+def _ask(told: Sampling, starts: list[dict[str, Any]], limit: int) -> ModelRequest:
     _refuse(told, "logit_bias", "logprobs", "presence_penalty", "frequency_penalty")
     count = told.n or 1
     is_streamed = bool(told.stream)
@@ -77,7 +77,7 @@ def _ask(told: Sampling, starts: list[dict[str, Any]], limit: int) -> Ask:
     )
     options = told.stream_options
     wants_usage = is_streamed and options is not None and options.include_usage
-    return Ask(told.model, GENERATE, payloads, is_streamed, wants_usage)
+    return ModelRequest(told.model, GENERATE, payloads, is_streamed, wants_usage)
 
 
 def _sampling(told: Sampling, limit: int) -> dict[str, Any]:

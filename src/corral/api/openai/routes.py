@@ -18,8 +18,8 @@ from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.openai import answer as render
 from corral.api.openai import shapes
-from corral.api.openai.ask import Ask, chat_ask, completion_ask, embeddings_ask
-from corral.api.openai.stream import HEARTBEAT_S, Telling, events
+from corral.api.openai.ask import ModelRequest, chat_ask, completion_ask, embeddings_ask
+from corral.api.openai.stream import HEARTBEAT_S, CompletionEvents, events
 from corral.api.output.stream import EVENTS
 from corral.api.tasks.routes import intake_of
 from corral.core.access.key import Scope
@@ -39,22 +39,24 @@ T = TypeVar("T")
 @router.get(
     "/models",
     summary="Models that can be asked for",
-    **described(shapes.ModelListOut, is_openai=True),
+    **described(shapes.OpenAIModelListOut, is_openai=True),
 )
 async def models(who: Reader) -> Response:
     found = known_models(who.manager)
-    rows = [shapes.ModelOut(name, int(at.timestamp())) for name, at in found.items()]
-    return answer(shapes.ModelListOut(rows))
+    rows = [
+        shapes.OpenAIModelOut(name, int(at.timestamp())) for name, at in found.items()
+    ]
+    return answer(shapes.OpenAIModelListOut(rows))
 
 
 @router.get(
     "/models/{name:path}",
     summary="One model",
-    **described(shapes.ModelOut, errors=(404,), is_openai=True),
+    **described(shapes.OpenAIModelOut, errors=(404,), is_openai=True),
 )
 async def one_model(name: str, who: Reader) -> Response:
     at = _known(who.manager, name)
-    return answer(shapes.ModelOut(name, at))
+    return answer(shapes.OpenAIModelOut(name, at))
 
 
 @router.post(
@@ -117,7 +119,7 @@ async def embeddings(request: Request, who: Submitter) -> Response:
     return answer(render.embeddings(ask.model, found, told.encoding_format))
 
 
-async def _answered(request: Request, who: Caller, ask: Ask) -> Sequence[Task]:
+async def _answered(request: Request, who: Caller, ask: ModelRequest) -> Sequence[Task]:
     """The tasks once they have all ended."""
     ids = await _submit(request, who, ask)
     await _while_here(request, who.manager, ids, _ended(who.manager, ids))
@@ -125,7 +127,7 @@ async def _answered(request: Request, who: Caller, ask: Ask) -> Sequence[Task]:
 
 
 async def _streamed(
-    request: Request, who: Caller, ask: Ask, *, is_chat: bool
+    request: Request, who: Caller, ask: ModelRequest, *, is_chat: bool
 ) -> Response:
     (task_id,) = await _submit(request, who, ask)
     of_tasks = who.manager.streaming
@@ -135,7 +137,7 @@ async def _streamed(
     page = await _while_here(request, who.manager, [task_id], first)
     if page.ended is not None:
         render.check(page.ended)
-    telling = Telling(
+    telling = CompletionEvents(
         task_id, _now(who), ask.model, is_chat=is_chat, wants_usage=ask.wants_usage
     )
     return StreamingResponse(
@@ -145,7 +147,7 @@ async def _streamed(
     )
 
 
-async def _submit(request: Request, who: Caller, ask: Ask) -> list[str]:
+async def _submit(request: Request, who: Caller, ask: ModelRequest) -> list[str]:
     _known(who.manager, ask.model)
     intake = intake_of(who, request)
     about = {"task_type": ask.job_type, "model_name": ask.model}

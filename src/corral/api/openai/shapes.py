@@ -75,15 +75,15 @@ class EmbeddingsIn(Struct, kw_only=True):
     dimensions: Count | None = None
 
 
-class ModelOut(Struct):
+class OpenAIModelOut(Struct):
     id: str
     created: int
     object: str = "model"
     owned_by: str = "corral"
 
 
-class ModelListOut(Struct):
-    data: list[ModelOut]
+class OpenAIModelListOut(Struct):
+    data: list[OpenAIModelOut]
     object: str = "list"
 
 

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from corral.api.errors import fault, status_of
-from corral.api.openai.answer import Said, Transcript, said_by, usage
+from corral.api.openai.answer import GeneratedText, Transcript, said_by, usage
 from corral.errors import CorralError, Unavailable
-from corral.manager.output.stream import Page, Reader, Streaming
+from corral.manager.output.stream import OutputPage, OutputReader, TaskOutput
 
 HEARTBEAT_S = 15.0
 _encode = msgspec.json.Encoder().encode
 
 
-class Telling:
+class CompletionEvents:
     """Writes the events of one completion. `is_chat` says which of the two it is."""
 
     def __init__(
@@ -40,11 +40,11 @@ class Telling:
             return b""
         return self._choice({"role": "assistant", "content": ""}, None)
 
-    def go_on(self, page: Page) -> bytes:
+    def go_on(self, page: OutputPage) -> bytes:
         text = self._transcript.take(page)
         return self._text(text) if text else b""
 
-    def end(self, said: Said) -> bytes:
+    def end(self, said: GeneratedText) -> bytes:
         """What is left of it, why it ended, and what it took."""
         rest = self._transcript.rest(said.text)
         out = self._text(rest) if rest else b""
@@ -69,7 +69,11 @@ class Telling:
 
 
 async def events(
-    of_tasks: Streaming, reader: Reader, task_id: str, telling: Telling, page: Page
+    of_tasks: TaskOutput,
+    reader: OutputReader,
+    task_id: str,
+    telling: CompletionEvents,
+    page: OutputPage,
 ) -> AsyncIterator[bytes]:
     """From the first page on; who goes away before the end ends the work."""
     try:

@@ -17,10 +17,10 @@ from corral.api.describe import described
 from corral.api.output.objects import BINARY
 from corral.core.access.key import Scope
 from corral.core.tasks.job_type import NAME
-from corral.core.tree import File
+from corral.core.tree import TreeFile
 from corral.errors import Forbidden, TaskNotFound
 from corral.manager.cluster.state import WorkerLink
-from corral.manager.output.artifacts import Keep
+from corral.manager.output.artifacts import KeepRequest
 
 router = APIRouter(tags=["tasks"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -124,7 +124,7 @@ async def _whole(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
         yield part
 
 
-def _last(file: File) -> str:
+def _last(file: TreeFile) -> str:
     return quote(file.name.rpartition("/")[2], safe="")
 
 
@@ -151,7 +151,7 @@ def _own(who: Caller, worker_id: str) -> WorkerLink:
 async def keep(worker_id: str, request: Request, who: OwnNode) -> Response:
     link = _own(who, worker_id)
     said = await read(request, TreeIn)
-    wanted = Keep(
+    wanted = KeepRequest(
         _id(said.task_id), said.attempt, said.kind, said.digest, said.left_out
     )
     row = await who.manager.keeping.save(link, wanted)

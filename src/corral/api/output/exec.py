@@ -15,7 +15,7 @@ from corral.api.describe import described
 from corral.api.workers.routes import OwnNode, own_worker
 from corral.core.access.key import Scope
 from corral.errors import InvalidField
-from corral.manager.output.exec import Word
+from corral.manager.output.exec import ExecUpdate
 
 router = APIRouter(tags=["tasks"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
@@ -60,7 +60,7 @@ class ExecStopped(Struct):
     exec_id: str
 
 
-class WordIn(Struct):
+class ExecUpdateIn(Struct):
     """What the worker says; see worker/script/exec.py."""
 
     number: int
@@ -69,7 +69,7 @@ class WordIn(Struct):
     error: str | None = None
 
 
-class WordOut(Struct):
+class ExecUpdateOut(Struct):
     stop: bool
 
 
@@ -145,6 +145,6 @@ async def hear(
     worker_id: str, exec_id: str, request: Request, who: OwnNode
 ) -> Response:
     link = own_worker(who, worker_id)
-    said = await read(request, WordIn)
-    word = Word(said.number, said.chunks, said.exit_code, said.error)
-    return answer(WordOut(await who.manager.execs.hear(link, exec_id, word)))
+    said = await read(request, ExecUpdateIn)
+    word = ExecUpdate(said.number, said.chunks, said.exit_code, said.error)
+    return answer(ExecUpdateOut(await who.manager.execs.hear(link, exec_id, word)))

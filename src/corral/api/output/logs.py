@@ -18,7 +18,7 @@ from corral.api.tasks.render import status_of
 from corral.api.tasks.routes import Reader, Wait, id_of
 from corral.api.tasks.shapes import ProgressOut
 from corral.errors import InvalidField
-from corral.manager.output.logs import Following, Line, Page, Place
+from corral.manager.output.logs import LogPage, NumberedLine, Place, TaskLogs
 
 
 class LogLine(Struct):
@@ -112,7 +112,7 @@ async def stream(
 
 
 async def _events(
-    following: Following, task_id: str, attempt: int | None, page: Page
+    following: TaskLogs, task_id: str, attempt: int | None, page: LogPage
 ) -> AsyncIterator[bytes]:
     known = -1.0
     while True:
@@ -131,14 +131,14 @@ async def _events(
         page = await following.wait(task_id, page.end, attempt, HEARTBEAT_S, known)
 
 
-def _event(line: Line) -> bytes:
+def _event(line: NumberedLine) -> bytes:
     told = LogLine(line.attempt, line.at, line.stream, line.text)
     place = b"%d:%d" % (line.attempt, line.number)
     return b"id: %b\ndata: %b\n\n" % (place, _encode(told))
 
 
 async def _start(
-    following: Following,
+    following: TaskLogs,
     task_id: str,
     after: str | None,
     attempt: int | None,
@@ -149,7 +149,7 @@ async def _start(
     return START if tail is None else await following.tail(task_id, tail, attempt)
 
 
-def _progress(page: Page) -> shapes.ProgressOut | None:
+def _progress(page: LogPage) -> shapes.ProgressOut | None:
     return shapes.ProgressOut(*page.progress) if page.progress else None
 
 

@@ -20,7 +20,7 @@ from corral.api.tasks.shapes import TaskBrief
 from corral.core.access.key import Scope
 from corral.errors import InvalidField
 from corral.manager.output import stream as streaming
-from corral.manager.output.stream import Page, Place, Streaming
+from corral.manager.output.stream import OutputPage, Place, TaskOutput
 
 # Shapes of the output that tasks emit while they run.
 
@@ -119,7 +119,7 @@ async def stream(
 
 
 async def _events(
-    of_tasks: Streaming, reader: streaming.Reader, task_id: str, cancels: bool
+    of_tasks: TaskOutput, reader: streaming.OutputReader, task_id: str, cancels: bool
 ) -> AsyncIterator[bytes]:
     try:
         # At once, so that who follows knows that there is something to follow.
@@ -136,7 +136,7 @@ async def _events(
         raise
 
 
-def _told(page: Page) -> bytes:
+def _told(page: OutputPage) -> bytes:
     said = b""
     if (void := _void(page)) is not None:
         said += b"event: attempt\ndata: %b\n\n" % _encode(void)
@@ -149,7 +149,7 @@ def _told(page: Page) -> bytes:
     )
 
 
-def _page(page: Page) -> OutputOut:
+def _page(page: OutputPage) -> OutputOut:
     pieces = [
         PieceOut(page.attempt, number, msgspec.Raw(value))
         for number, value in enumerate(page.values, page.first)
@@ -160,7 +160,7 @@ def _page(page: Page) -> OutputOut:
     return OutputOut(*told, _void(page), page.skipped, ended)
 
 
-def _void(page: Page) -> RestartedOut | None:
+def _void(page: OutputPage) -> RestartedOut | None:
     return None if page.cut is None else RestartedOut(page.attempt, page.cut)
 
 

@@ -20,7 +20,13 @@ from corral.core.access.key import Scope
 from corral.core.tasks.job_type import check_name
 from corral.core.tasks.needs import NOTHING, need_of, plain
 from corral.core.tasks.options import ANYWHERE, constraint_of
-from corral.core.tasks.schedule import AT_LABEL, LABEL, Missed, Overlapping, Schedule
+from corral.core.tasks.schedule import (
+    AT_LABEL,
+    LABEL,
+    MissedPolicy,
+    OverlapPolicy,
+    Schedule,
+)
 from corral.core.tasks.share import PREEMPTIBLE, group_of
 from corral.core.tasks.webhook import public, urls_of
 from corral.errors import InvalidField
@@ -76,8 +82,8 @@ async def add(request: Request, who: Operator) -> Response:
         cron=" ".join(said.cron.split()),
         task=spec,
         timezone=said.timezone,
-        missed=_word(said.missed, Missed, "missed"),
-        overlap=_word(said.overlap, Overlapping, "overlap"),
+        missed=_word(said.missed, MissedPolicy, "missed"),
+        overlap=_word(said.overlap, OverlapPolicy, "overlap"),
         deadline_s=deadline_s,
     )
     Cron(schedule.cron, schedule.timezone)

@@ -12,7 +12,7 @@ from corral.api.describe import described
 from corral.core.access.key import Scope
 from corral.core.tasks.share import Share
 from corral.manager.access.keys import share_name
-from corral.manager.queues.shares import ShareNow
+from corral.manager.queues.shares import ShareStatus
 
 router = APIRouter(prefix="/shares", tags=["shares"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -49,7 +49,7 @@ class ShareRemoved(Struct):
     name: str
 
 
-def _shown(now: ShareNow) -> ShareOut:
+def _shown(now: ShareStatus) -> ShareOut:
     share = now.share
     return ShareOut(
         share.name,

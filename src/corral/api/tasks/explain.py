@@ -18,7 +18,12 @@ from corral.api.tasks.shapes import AttemptOut, EstimateOut, StartOut, WaitingOu
 from corral.core.tasks.task import Attempt
 from corral.manager.cluster.state import Cluster
 from corral.manager.tasks.explain import Explained, explain_task
-from corral.scheduler.explain.values import Candidate, Change, Placement, Terms
+from corral.scheduler.explain.values import (
+    PastPlacement,
+    Remedy,
+    Terms,
+    WorkerCandidate,
+)
 
 # The JSON shape of an explanation (docs/design/wire.md), and how it is filled.
 
@@ -110,13 +115,13 @@ def explained(
     )
 
 
-def _change(change: Change) -> ChangeOut:
+def _change(change: Remedy) -> ChangeOut:
     return ChangeOut(
         change.kind, change.message, change.command, change.in_s, change.details
     )
 
 
-def _candidate(candidate: Candidate) -> CandidateOut:
+def _candidate(candidate: WorkerCandidate) -> CandidateOut:
     return CandidateOut(
         candidate.worker_id,
         candidate.node_id or None,
@@ -138,7 +143,7 @@ def _terms(terms: Terms) -> TermsOut:
     )
 
 
-def _placement(placed: Placement) -> PlacementOut:
+def _placement(placed: PastPlacement) -> PlacementOut:
     return PlacementOut(
         datetime.fromtimestamp(placed.at, UTC),
         placed.worker_id,

@@ -28,7 +28,7 @@ from corral.manager.app import Manager
 from corral.manager.cluster.state import Cluster
 from corral.manager.tasks.explain import expected, expected_s, expected_start
 from corral.manager.tasks.submit import Accepted
-from corral.scheduler.explain.values import Start
+from corral.scheduler.explain.values import ExpectedStart
 
 
 def status_of(state: State) -> str:
@@ -70,7 +70,7 @@ def accepted(manager: Manager, answer: Accepted) -> TaskAccepted:
     )
 
 
-def start_out(start: Start | None, now: float) -> StartOut | None:
+def start_out(start: ExpectedStart | None, now: float) -> StartOut | None:
     if start is None:
         return None
     at, low, high = (

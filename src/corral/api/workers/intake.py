@@ -15,12 +15,12 @@ import msgspec
 
 from corral.api.deps import plain
 from corral.api.workers.shapes import DeclaredWorker, HeldIn, ModelsIn
-from corral.core.models.model import HeldModel, Worn
+from corral.core.models.model import HeldModel, MemoryLeak
 from corral.core.nodes.gpu_bind import read_wish
 from corral.core.nodes.worker import LAUNCHED, WorkerSpec, WorkerState
 from corral.core.tasks.job_type import check_name, job_type_of
 from corral.errors import InvalidField
-from corral.manager.cluster.held_models import ModelsWord
+from corral.manager.cluster.held_models import ReportedModels
 
 MAX_COUNT = 256
 _CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?")
@@ -104,15 +104,15 @@ def worker_state(word: str) -> WorkerState:
 log = logging.getLogger(__name__)
 
 
-def models_word(said: ModelsIn, lead_s: float) -> ModelsWord:
+def models_word(said: ModelsIn, lead_s: float) -> ReportedModels:
     """Times are the worker's, whose clock is `lead_s` ahead of ours."""
-    return ModelsWord(
+    return ReportedModels(
         said.number,
         [_held(model, lead_s) for model in said.held],
         {model.name: model.copies for model in said.held if model.copies > 1},
         said.sizes,
         said.restarts,
-        None if said.worn is None else Worn(**msgspec.structs.asdict(said.worn)),
+        None if said.worn is None else MemoryLeak(**msgspec.structs.asdict(said.worn)),
     )
 
 

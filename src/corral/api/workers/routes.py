@@ -30,7 +30,7 @@ from corral.errors import Conflict, Forbidden, InvalidField
 from corral.manager.access.derived_keys import worker_secret, worker_token
 from corral.manager.clock import new_id
 from corral.manager.cluster.state import WorkerLink
-from corral.manager.output.stream import Pieces
+from corral.manager.output.stream import AttemptPieces
 from corral.manager.tasks.report import Report
 from corral.manager.workers.lifecycle import can_take, emptiest
 from corral.store.base import LogChunk
@@ -216,7 +216,7 @@ def _report(said: shapes.ReportIn, lead_s: float) -> Report:
         ],
         wants_order=said.wants_order,
         output=[
-            Pieces(
+            AttemptPieces(
                 x.task_id, x.attempt, max(x.first, 1), list(map(_one_line, x.values))
             )
             for x in said.output

@@ -13,7 +13,7 @@ from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.api.workers import render, shapes
 from corral.core.access.key import Scope
-from corral.manager.workers.scaling import Scaled, TypeScaling
+from corral.manager.workers.scaling import ScaledTypeStatus, ScalingStep
 
 router = APIRouter(tags=["scaling"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -69,7 +69,7 @@ class LimitsIn(Struct, forbid_unknown_fields=True):
     max_workers: int | None = None
 
 
-def _shown(found: TypeScaling) -> TypeScalingOut:
+def _shown(found: ScaledTypeStatus) -> TypeScalingOut:
     kind, now, last = found.kind, found.now, found.last
     wait_s = round(now.wait_s, 1) if math.isfinite(now.wait_s) else None
     return TypeScalingOut(
@@ -88,7 +88,7 @@ def _shown(found: TypeScaling) -> TypeScalingOut:
     )
 
 
-def _last(last: Scaled) -> ScaledOut:
+def _last(last: ScalingStep) -> ScaledOut:
     return ScaledOut(last.at, last.event, last.worker_id, last.node_id, last.reason)
 
 

@@ -100,7 +100,7 @@ class HeldIn(Struct):
     peaks: dict[int, float] = {}
 
 
-class WornIn(Struct):
+class MemoryLeakIn(Struct):
     """Memory of a model that did not come back when it went; MB."""
 
     model: str
@@ -113,7 +113,7 @@ class ModelsIn(Struct):
     held: list[HeldIn] = []
     sizes: dict[str, float] = {}
     restarts: int = 0
-    worn: WornIn | None = None
+    worn: MemoryLeakIn | None = None
 
 
 class ReportIn(Struct):

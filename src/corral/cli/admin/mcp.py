@@ -32,14 +32,14 @@ class _Asked(msgspec.Struct):
     id: int | str | None = None
 
 
-class _Fault(msgspec.Struct):
+class _RpcFault(msgspec.Struct):
     code: int
     message: str
 
 
 class _Refusal(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
     id: int | str | None
-    error: _Fault
+    error: _RpcFault
 
 
 def mcp(ctx: typer.Context) -> None:
@@ -89,4 +89,4 @@ class Bridge:
 
 
 def _refusal(asked: int | str | None, code: int, message: str) -> bytes:
-    return msgspec.json.encode(_Refusal(asked, _Fault(code, message)))
+    return msgspec.json.encode(_Refusal(asked, _RpcFault(code, message)))

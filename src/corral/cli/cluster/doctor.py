@@ -14,7 +14,7 @@ from corral.cli.options.connect import reach_of
 from corral.cli.terminal import errors, output
 
 if TYPE_CHECKING:
-    from corral.doctor.result import Line
+    from corral.doctor.result import CheckResult
 
 _COLOUR = {"ok": "green", "warn": "yellow", "problem": "red"}
 
@@ -33,16 +33,19 @@ def doctor(
     """
     from corral.doctor.examine import examine
     from corral.doctor.plan import plan
-    from corral.doctor.result import Verdict, count
+    from corral.doctor.result import CheckStatus, count
 
     _quiet(is_debug=bool(ctx.find_root().params.get("debug")))
     reach = reach_of(ctx)
-    found: list[Line] = []
+    found: list[CheckResult] = []
     for lines in examine(plan(reach.url, home or reach.home)):
         found += lines
         if not as_json:
             _print(lines)
-    problems, warnings = count(found, Verdict.PROBLEM), count(found, Verdict.WARN)
+    problems, warnings = (
+        count(found, CheckStatus.PROBLEM),
+        count(found, CheckStatus.WARN),
+    )
     if as_json:
         checks = [asdict(line) for line in found]
         told = {"problems": problems, "warnings": warnings, "checks": checks}
@@ -60,7 +63,7 @@ def _quiet(*, is_debug: bool) -> None:
         logging.getLogger("corral").addHandler(logging.NullHandler())
 
 
-def _print(lines: Sequence[Line]) -> None:
+def _print(lines: Sequence[CheckResult]) -> None:
     for line in lines:
         verdict = typer.style(f"{line.verdict:<7}", fg=_COLOUR[line.verdict])
         text = f"{line.found} -> {line.fix}" if line.fix else line.found

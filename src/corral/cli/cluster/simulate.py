@@ -20,9 +20,9 @@ from corral.sim.chart import COLOURS, HEIGHT, WIDTH, Bars, Curves, Panel, svg
 
 if TYPE_CHECKING:
     from corral.scheduler.policy import Policy
-    from corral.sim.journal import Journal
+    from corral.sim.journal import RecordedJournal
     from corral.sim.machine import Machine
-    from corral.sim.scenario import Outcome
+    from corral.sim.scenario import ScenarioOutcome
     from corral.sim.workload import Workload
 
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _DPI = 100
 
 
-def plot_panels(found: Sequence[Outcome]) -> list[Panel]:
+def plot_panels(found: Sequence[ScenarioOutcome]) -> list[Panel]:
     """What is to be seen of some outcomes, side by side."""
     named = [(outcome.scenario.name, outcome) for outcome in found]
     return [
@@ -64,7 +64,7 @@ def check_plot(path: Path) -> None:
         raise BadRequest("PNG needs matplotlib, which is not here; .svg does not")
 
 
-def draw_plot(path: Path, found: Sequence[Outcome]) -> None:
+def draw_plot(path: Path, found: Sequence[ScenarioOutcome]) -> None:
     """Write a picture; its name says which kind."""
     if path.suffix == ".svg":
         path.write_text(svg(plot_panels(found)), encoding="utf-8")
@@ -202,7 +202,7 @@ def simulate(
         output.hint(f"drawn: {plot}")
 
 
-def _journal(ctx: typer.Context, path: Path | None) -> Journal:
+def _journal(ctx: typer.Context, path: Path | None) -> RecordedJournal:
     from corral.sim.journal import read_journal
 
     if path is None:
@@ -215,7 +215,7 @@ def _journal(ctx: typer.Context, path: Path | None) -> Journal:
     return read_journal(data.splitlines())
 
 
-def _check(journal: Journal, as_json: bool) -> int:
+def _check(journal: RecordedJournal, as_json: bool) -> int:
     import msgspec
 
     from corral import __version__
@@ -239,7 +239,7 @@ def _check(journal: Journal, as_json: bool) -> int:
     return 0 if found.difference is None else 1
 
 
-def _recorded(journal: Journal, workers: str | None) -> _Basis:
+def _recorded(journal: RecordedJournal, workers: str | None) -> _Basis:
     from corral.sim.history import from_journal
     from corral.sim.machine import parse_fleet
 
@@ -279,7 +279,7 @@ def _failing(basis: _Basis) -> _Basis:
 
 def _compare(
     basis: _Basis, names: str, add: str | None, load: float
-) -> Sequence[Outcome]:
+) -> Sequence[ScenarioOutcome]:
     from corral.sim.machine import parse_fleet
     from corral.sim.scenario import policies_of, run, scenarios
 
@@ -292,7 +292,7 @@ def _compare(
     return found
 
 
-def _told(outcome: Outcome) -> dict[str, object]:
+def _told(outcome: ScenarioOutcome) -> dict[str, object]:
     scenario = outcome.scenario
     return {
         "scenario": scenario.name,
@@ -304,7 +304,7 @@ def _told(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def _print(found: Sequence[Outcome]) -> None:
+def _print(found: Sequence[ScenarioOutcome]) -> None:
     from corral.sim.chart import Bars, terminal_bars
 
     output.table(_COLUMNS, [_row(outcome) for outcome in found])
@@ -315,7 +315,7 @@ def _print(found: Sequence[Outcome]) -> None:
                 typer.echo(line)
 
 
-def _row(outcome: Outcome) -> tuple[str, ...]:
+def _row(outcome: ScenarioOutcome) -> tuple[str, ...]:
     f = outcome.figures
     high = "" if f.p99_high_s is None else f"{f.p99_high_s:.1f}"
     return (

@@ -28,7 +28,7 @@ NOT_READY, HELD = "not ready", "held"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CanaryResult:
     """What came of one worker's canary."""
 
     worker: WorkerInfo
@@ -74,18 +74,18 @@ def validate(
 
 def _absent(
     workers: Iterable[WorkerInfo], nodes: Mapping[str, NodeInfo]
-) -> Iterable[Verdict]:
+) -> Iterable[CanaryResult]:
     """Those a canary could not reach, and why."""
     for worker in workers:
         node = nodes.get(worker.node_id or "")
         host = node.hostname if node else ""
         if node is not None and node.status != "online":
-            yield Verdict(worker, host, NOT_READY, f"its node is {node.status}")
+            yield CanaryResult(worker, host, NOT_READY, f"its node is {node.status}")
         elif node is not None and node.holds:
             why = "; ".join(f"{h.source}: {h.reason}" for h in node.holds)
-            yield Verdict(worker, host, HELD, why)
+            yield CanaryResult(worker, host, HELD, why)
         elif worker.state not in _READY:
-            yield Verdict(worker, host, NOT_READY, worker.error or worker.state)
+            yield CanaryResult(worker, host, NOT_READY, worker.error or worker.state)
 
 
 def _fly(
@@ -93,7 +93,7 @@ def _fly(
     workers: Sequence[WorkerInfo],
     nodes: Mapping[str, NodeInfo],
     timeout_s: float,
-) -> list[Verdict]:
+) -> list[CanaryResult]:
     if not workers:
         return []
     nonce = secrets.token_hex(8)
@@ -108,12 +108,12 @@ def _fly(
         node = nodes.get(worker.node_id or "")
         host = node.hostname if node else ""
         if id_ is None:
-            verdicts.append(Verdict(worker, host, FAILED, refused.get(place, "")))
+            verdicts.append(CanaryResult(worker, host, FAILED, refused.get(place, "")))
         elif id_ in ended:
             verdicts.append(_judge(worker, host, ended[id_], nonce))
         else:
             detail = _why(client, id_, timeout_s)
-            verdicts.append(Verdict(worker, host, SILENT, detail))
+            verdicts.append(CanaryResult(worker, host, SILENT, detail))
     return verdicts
 
 
@@ -144,17 +144,19 @@ def _await(client: Client, ids: Sequence[str], timeout_s: float) -> dict[str, Ta
     return ended
 
 
-def _judge(worker: WorkerInfo, host: str, task: TaskInfo, nonce: str) -> Verdict:
+def _judge(worker: WorkerInfo, host: str, task: TaskInfo, nonce: str) -> CanaryResult:
     if not task.is_completed:
         said = task.error.message if task.error else task.status
-        return Verdict(worker, host, FAILED, said)
+        return CanaryResult(worker, host, FAILED, said)
     told = task.result if isinstance(task.result, dict) else {}
     if told.get("nonce") != nonce or task.worker_id != worker.worker_id:
-        return Verdict(worker, host, FAILED, "the answer is not to this canary", told)
+        return CanaryResult(
+            worker, host, FAILED, "the answer is not to this canary", told
+        )
     took = ""
     if task.completed_at and task.created_at:
         took = output.took((task.completed_at - task.created_at).total_seconds())
-    return Verdict(worker, host, OK, took, told)
+    return CanaryResult(worker, host, OK, took, told)
 
 
 def _why(client: Client, task_id: str, timeout_s: float) -> str:
@@ -168,7 +170,7 @@ def _why(client: Client, task_id: str, timeout_s: float) -> str:
     return f"none within {timeout_s:g} s: {waiting}"
 
 
-def _tell(verdicts: Sequence[Verdict], *, as_json: bool) -> None:
+def _tell(verdicts: Sequence[CanaryResult], *, as_json: bool) -> None:
     good = sum(v.is_ok for v in verdicts)
     is_ok = bool(verdicts) and good == len(verdicts)
     if as_json:

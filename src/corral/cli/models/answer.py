@@ -18,7 +18,8 @@ from corral.cli.terminal import output, progress
 from corral.errors import CorralError, NotFound, SchedulingError, TaskFailed
 
 if TYPE_CHECKING:
-    from corral.client import Client, Piece, TaskDetail
+    from corral.client import Client, TaskDetail
+    from corral.client.calls.output import Piece
 
 
 # What a person sees until a model's first word: why it waits, or that it loads.
@@ -35,7 +36,7 @@ def waiting(client: Client, task_id: str, model: str) -> Iterator[Callable[[], N
         return
     with ExitStack() as spinner:
         say = spinner.enter_context(progress.spinner(f"asking {model}"))
-        watch = _Watch(client, task_id, model, say)
+        watch = _WaitDisplay(client, task_id, model, say)
         # A thread: the caller waits for the first word, which may come any moment.
         threading.Thread(target=watch.run, daemon=True).start()
 
@@ -49,7 +50,7 @@ def waiting(client: Client, task_id: str, model: str) -> Iterator[Callable[[], N
             watch.end()
 
 
-class _Watch:
+class _WaitDisplay:
     def __init__(
         self, client: Client, task_id: str, model: str, say: progress.Say
     ) -> None:
@@ -102,7 +103,7 @@ _NAMES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelAnswer:
     """What a model wrote; `finish_reason` is stop, length or cancelled."""
 
     task_id: str
@@ -112,7 +113,7 @@ class Answer:
     tokens: int = 0
 
 
-class Told:
+class ShownText:
     """Text as it is shown: each letter once, though an attempt may begin again."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
@@ -142,8 +143,8 @@ class Told:
 
 
 def ask(
-    client: Client, model: str, payload: dict[str, Any], told: Told | None = None
-) -> Answer:
+    client: Client, model: str, payload: dict[str, Any], told: ShownText | None = None
+) -> ModelAnswer:
     """Have the model answer; `told` gets the text as it is written.
 
     Raises:
@@ -177,7 +178,7 @@ def wanted(client: Client) -> Iterator[str]:
         raise
 
 
-def _read(client: Client, task_id: str) -> Answer:
+def _read(client: Client, task_id: str) -> ModelAnswer:
     from corral.client import result_of
 
     result = result_of(client.wait(task_id))
@@ -186,7 +187,7 @@ def _read(client: Client, task_id: str) -> Answer:
         said = f"task {task_id}: the worker's answer has no text"
         raise TaskFailed(said, task_id=task_id, kind="bad_result")
     told = result if isinstance(result, dict) else {}
-    return Answer(
+    return ModelAnswer(
         task_id,
         text,
         str(told.get("finish_reason", "stop")),
@@ -274,7 +275,7 @@ def _nearest(model: str, names: list[str]) -> str:
     return f"{asked} There are: {', '.join(names[:_NAMES])}{more}"
 
 
-def warn_of_length(answer: Answer) -> None:
+def warn_of_length(answer: ModelAnswer) -> None:
     """A text that was cut should not pass for a whole one."""
     if answer.finish_reason == "length" and sys.stderr.isatty():
         output.hint(f"(cut after {answer.tokens} tokens: --max-tokens allows more)")

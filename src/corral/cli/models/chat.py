@@ -48,7 +48,7 @@ def chat(
     is_live = sys.stdin.isatty()
     with connect(ctx) as client:
         answer.check(client, model)
-        talk = Talk(client, model, system, {"max_tokens": _TOKENS, **how})
+        talk = Conversation(client, model, system, {"max_tokens": _TOKENS, **how})
         if is_live:
             output.hint(f"{model} listens. /help says what else can be said.")
         for line in _typed() if is_live else _piped():
@@ -66,7 +66,7 @@ def chat(
                 errors.report(error)
 
 
-class Talk:
+class Conversation:
     """What was said so far, and what is to be done with a line."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Talk:
 
     def _reply(self, line: str) -> None:
         asked = [*self._said, {"role": "user", "content": line}]
-        told = answer.Told(answer.write)
+        told = answer.ShownText(answer.write)
         payload = {"messages": asked, **self._how}
         try:
             done = answer.ask(self._client, self._model, payload, told)

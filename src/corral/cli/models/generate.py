@@ -57,7 +57,7 @@ def generate(
     payload = {**_asked(text, system), **how}
     with connect(ctx) as client:
         answer.check(client, model)
-        told = None if no_stream or as_json else answer.Told(answer.write)
+        told = None if no_stream or as_json else answer.ShownText(answer.write)
         done = answer.ask(client, model, payload, told)
     if as_json:
         output.echo_json(asdict(done))

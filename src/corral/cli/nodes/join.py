@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class JoinLabels:
     """What this node tells of itself; `taints` as the setting has them."""
 
     labels: dict[str, str]
@@ -41,9 +41,9 @@ def marks_of(
             help="Keep away tasks that do not tolerate it; repeatable.",
         ),
     ] = None,
-) -> Marks:
+) -> JoinLabels:
     """The options that mark a node, for `group.takes`."""
-    return Marks(_labels(label), ",".join(taint) if taint else None)
+    return JoinLabels(_labels(label), ",".join(taint) if taint else None)
 
 
 def workers_of(
@@ -109,7 +109,7 @@ def join(
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
     *,
     chosen: list[str],
-    marks: Marks,
+    marks: JoinLabels,
 ) -> None:
     """Join the cluster at URL and serve it until stopped.
 

@@ -18,7 +18,7 @@ from corral.errors import InvalidField, Unavailable
 
 if TYPE_CHECKING:
     from corral.client import Client, TaskInfo
-    from corral.client.array import Row
+    from corral.client.array import ArrayRow
     from corral.client.values import Batch
 
 _SHOWN = 20
@@ -52,7 +52,7 @@ ArrayId = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Many:
+class ArrayOptions:
     """What was asked for; nothing of it means one task."""
 
     array: str | None = None
@@ -64,7 +64,7 @@ class Many:
     def is_given(self) -> bool:
         return (self.array, self.sweep, self.nodes) != (None, None, None)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ArrayRow]:
         from corral.client.array import read_limit, read_range, read_sweep
 
         if sum(x is not None for x in (self.array, self.sweep, self.nodes)) > 1:
@@ -92,9 +92,9 @@ def many(
     sweep: Sweep = None,
     nodes: Nodes = None,
     dry_run: DryRun = False,
-) -> Many:
+) -> ArrayOptions:
     """The options of arrays, for `group.takes`."""
-    asked = Many(array, sweep, dry_run, nodes)
+    asked = ArrayOptions(array, sweep, dry_run, nodes)
     if dry_run and not asked.is_given:
         raise typer.BadParameter(
             "it goes with --array, --sweep or --nodes", param_hint="--dry-run"
@@ -103,14 +103,16 @@ def many(
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class TaskArray:
     """An array with its tasks, ready to be sent."""
 
     id: str
     tasks: list[dict[str, Any]]
 
 
-def make(asked: Many, task_type: str, parameters: Any, options: dict[str, Any]) -> Made:
+def make(
+    asked: ArrayOptions, task_type: str, parameters: Any, options: dict[str, Any]
+) -> TaskArray:
     """The tasks; an idempotency key that was given is the array's id."""
     from corral.client.array import make_tasks, names_in, new_array_id
 
@@ -130,10 +132,10 @@ def make(asked: Many, task_type: str, parameters: Any, options: dict[str, Any]) 
     if asked.nodes is not None:
         for rank, task in enumerate(tasks):
             task |= {"gang": array_id, "gang_rank": rank, "gang_size": asked.nodes}
-    return Made(array_id, tasks)
+    return TaskArray(array_id, tasks)
 
 
-def show_plan(made: Made, as_json: bool) -> None:
+def show_plan(made: TaskArray, as_json: bool) -> None:
     """What would be submitted."""
     if as_json:
         output.echo_json({"array": made.id, "tasks": made.tasks})
@@ -145,7 +147,7 @@ def show_plan(made: Made, as_json: bool) -> None:
     output.hint(f"{len(made.tasks)} tasks; nothing was submitted")
 
 
-def send(client: Client, made: Made) -> Batch:
+def send(client: Client, made: TaskArray) -> Batch:
     """Submit an array; says how to go on when the cluster went away meanwhile."""
     with progress.bar("submitting") as advance:
         try:
@@ -158,7 +160,7 @@ def send(client: Client, made: Made) -> Batch:
             raise
 
 
-def show_sent(made: Made, batch: Batch, as_json: bool) -> None:
+def show_sent(made: TaskArray, batch: Batch, as_json: bool) -> None:
     """Print the array's id; exits 1 when a task was refused."""
     if as_json:
         output.echo_json({"array": made.id, **batch.to_dict()})
@@ -179,7 +181,7 @@ def show_sent(made: Made, batch: Batch, as_json: bool) -> None:
 
 def submit(
     client: Client,
-    asked: Many,
+    asked: ArrayOptions,
     task_type: str,
     parameters: Any,
     options: dict[str, Any],

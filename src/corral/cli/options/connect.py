@@ -16,15 +16,15 @@ TOTAL_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ConnectOptions:
     """The global options; None where the settings decide."""
 
     url: str | None = None
     home: Path | None = None
 
 
-def reach_of(ctx: typer.Context) -> Reach:
-    return ctx.find_object(Reach) or Reach()
+def reach_of(ctx: typer.Context) -> ConnectOptions:
+    return ctx.find_object(ConnectOptions) or ConnectOptions()
 
 
 def connect(ctx: typer.Context) -> Client:

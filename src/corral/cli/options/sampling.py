@@ -60,8 +60,8 @@ def options(
 
 def _check(given: dict[str, Any]) -> None:
     """Say what is out of bounds here, not after a model was loaded for it."""
-    from corral.worker.inference.errors import Refused
-    from corral.worker.inference.kind import Ask, Kind
+    from corral.worker.inference.errors import RequestRefused
+    from corral.worker.inference.kind import ModelKind, RequestedKind
     from corral.worker.inference.request import read_request
 
     for name, value in given.items():
@@ -69,7 +69,9 @@ def _check(given: dict[str, Any]) -> None:
         if value != value:
             raise typer.BadParameter("it must be a number", param_hint=hint)
         try:
-            read_request(Ask(Kind.GENERATE), {"prompt": "x", name: value})
-        except Refused as error:
+            read_request(
+                RequestedKind(ModelKind.GENERATE), {"prompt": "x", name: value}
+            )
+        except RequestRefused as error:
             said = str(error).partition(": ")[2]
             raise typer.BadParameter(said, param_hint=hint) from None

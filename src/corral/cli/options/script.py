@@ -61,7 +61,7 @@ Grace = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ScriptSource:
     """Where code comes from, as the command line says it."""
 
     git: str | None = None
@@ -103,9 +103,9 @@ def source(
     image: Image = None,
     working_dir: WorkingDir = None,
     project: Project = None,
-) -> Source:
+) -> ScriptSource:
     """The options that say where code comes from."""
-    return Source(git, branch, commit, folder, image, working_dir, project)
+    return ScriptSource(git, branch, commit, folder, image, working_dir, project)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def rules(
 def payload(
     client: Client,
     command: list[str],
-    code: Source,
+    code: ScriptSource,
     given: Rules,
     options: TaskOptions,
 ) -> dict[str, Any]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from corral.manager.models.sources import SourceConfig
     from corral.manager.nodes.liveness import Liveness
     from corral.manager.outbound.address import GatewayConfig
-    from corral.manager.outbound.task_service import NeighbourConfig
+    from corral.manager.outbound.task_service import TaskServiceConfig
     from corral.manager.tracing import TraceConfig
     from corral.manager.workers.scaling import ScalingConfig
     from corral.settings import Settings
@@ -65,15 +65,15 @@ def source_config(config: Settings) -> SourceConfig:
 _HEADER = re.compile(r"([\w-]+) *= *([ -~]*)", re.ASCII)
 
 
-def neighbour_config(config: Settings) -> NeighbourConfig | None:
+def neighbour_config(config: Settings) -> TaskServiceConfig | None:
     """The task service to tell of tasks, when one is named."""
-    from corral.manager.outbound.task_service import NeighbourConfig
+    from corral.manager.outbound.task_service import TaskServiceConfig
 
     if config.task_manager_url is None:
         return None
     key, label = config.task_manager_key, config.task_manager_label
     name, _, value = (label or "").partition(":")
-    return NeighbourConfig(
+    return TaskServiceConfig(
         config.task_manager_url,
         key.get_secret_value() if key else None,
         (name, value) if label else None,
@@ -162,7 +162,7 @@ def live_config(config: Settings) -> LiveConfig:
 def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
     from corral.cli.serve.machine import master_config
     from corral.core.tasks.retry import RetryPolicy
-    from corral.manager.access.rate_limit import Limits
+    from corral.manager.access.rate_limit import RateLimits
     from corral.manager.config import ManagerConfig
     from corral.manager.models.memory import ModelConfig
     from corral.scheduler.scheduler import Policy
@@ -186,7 +186,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
             max_losses=config.max_losses,
         ),
         liveness=liveness(config),
-        limits=Limits(
+        limits=RateLimits(
             config.rate_limit_per_s, config.rate_burst, config.failed_auth_per_min
         ),
         keep=Retention(

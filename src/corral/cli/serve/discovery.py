@@ -31,7 +31,7 @@ _ASK_MS = 2000
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundManager:
     """A manager that announces itself."""
 
     cluster: str
@@ -130,7 +130,7 @@ def _service(config: Settings, addresses: list[str]) -> ServiceInfo:
     )
 
 
-def find(cluster: str | None = None, listen_s: float = LISTEN_S) -> list[Found]:
+def find(cluster: str | None = None, listen_s: float = LISTEN_S) -> list[FoundManager]:
     """The managers that announce themselves here, or those of one cluster."""
     from zeroconf import IPVersion, ServiceBrowser, Zeroconf
 
@@ -150,7 +150,7 @@ def find(cluster: str | None = None, listen_s: float = LISTEN_S) -> list[Found]:
     return sorted(wanted, key=lambda f: (f.cluster, f.url))
 
 
-def _ask(ear: Zeroconf, name: str) -> list[Found]:
+def _ask(ear: Zeroconf, name: str) -> list[FoundManager]:
     info = ear.get_service_info(SERVICE, name, timeout=_ASK_MS)
     if info is None:
         return []
@@ -162,7 +162,9 @@ def _ask(ear: Zeroconf, name: str) -> list[Found]:
     return [seen] if seen is not None else []
 
 
-def read(told: Mapping[str, str], addresses: Iterable[str], port: int) -> Found | None:
+def read(
+    told: Mapping[str, str], addresses: Iterable[str], port: int
+) -> FoundManager | None:
     """What an announcement says; None when it makes no sense."""
     scheme = "https" if told.get("tls") == "1" else "http"
     url = told.get("url") or ""
@@ -174,7 +176,7 @@ def read(told: Mapping[str, str], addresses: Iterable[str], port: int) -> Found 
     is_url = parts.scheme in ("http", "https") and bool(parts.hostname)
     if not is_url or not all(word.isprintable() for word in words):
         return None
-    return Found(words[1], url, words[2])
+    return FoundManager(words[1], url, words[2])
 
 
 def _answering(places: list[str], port: int) -> Iterable[str]:

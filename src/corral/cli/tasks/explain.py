@@ -14,7 +14,7 @@ from corral.cli.terminal import output
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from corral.client.calls.explain import Candidate, Cost, Explanation
+    from corral.client.calls.explain import Candidate, CandidateCost, Explanation
     from corral.client.values import Estimate, Start
 
 _FEW = 8
@@ -103,7 +103,7 @@ def _start(start: Start) -> str:
     return f"{about}; four of five such tasks: {span}"
 
 
-def _cost(cost: Cost | None) -> str:
+def _cost(cost: CandidateCost | None) -> str:
     if cost is None:
         return ""
     parts = [("wait", cost.wait_s), ("load", cost.load_s), ("drop", cost.drop_s)]

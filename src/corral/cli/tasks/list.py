@@ -17,7 +17,7 @@ from corral.cli.terminal import output
 
 if TYPE_CHECKING:
     from corral.client import TaskDetail, TaskQuery
-    from corral.client.values import TaskError
+    from corral.client.values import TaskErrorInfo
 
 
 def task(
@@ -128,7 +128,7 @@ def _print_attempts(found: TaskDetail) -> None:
     )
 
 
-def _error(error: TaskError | None) -> str:
+def _error(error: TaskErrorInfo | None) -> str:
     return f"{error.kind}: {error.message}" if error else ""
 
 

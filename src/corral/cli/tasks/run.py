@@ -84,9 +84,9 @@ def run(
     ] = False,
     *,
     options: TaskOptions,
-    code: script.Source,
+    code: script.ScriptSource,
     given: script.Rules,
-    asked: array.Many,
+    asked: array.ArrayOptions,
 ) -> None:
     """Run a task and print its result, or a command and see it print.
 
@@ -124,7 +124,7 @@ def run(
     _print_outcome(task, as_json)
 
 
-def _run_all(client: Client, made: array.Made, as_json: bool) -> None:
+def _run_all(client: Client, made: array.TaskArray, as_json: bool) -> None:
     batch = array.send(client, made)
     output.hint(f"array {made.id}: {len(made.tasks)} tasks")
     if batch.errors:

@@ -62,7 +62,7 @@ def add(
     as_json: output.JsonFlag = False,
     *,
     options: TaskOptions,
-    code: script.Source,
+    code: script.ScriptSource,
     given: script.Rules,
 ) -> None:
     """Submit a task at the times of a cron line.

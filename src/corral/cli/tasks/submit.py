@@ -38,7 +38,7 @@ def submit(
     as_json: output.JsonFlag = False,
     *,
     task: TaskOptions,
-    asked: array.Many,
+    asked: array.ArrayOptions,
 ) -> None:
     """Submit one task, or many, and print the ids.
 

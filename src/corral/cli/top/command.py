@@ -14,7 +14,7 @@ from corral.cli.options.connect import FIRST_S, TOTAL_S, reach_of
 from corral.cli.terminal import output
 from corral.cli.top import headline, picture, row, table
 from corral.cli.top.cells import Sheet
-from corral.cli.top.picture import History, Picture
+from corral.cli.top.picture import ClusterView, FigureHistory
 from corral.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -28,15 +28,15 @@ _WIDTH = 160
 _DRAWN = ("TREND",)
 
 
-def plain(picture: Picture) -> dict[str, Any]:
+def plain(picture: ClusterView) -> dict[str, Any]:
     """What `corral status --workers --json` tells, and the tasks."""
     told = status.to_plain(picture.overview, with_workers=True)
     return {**told, "listed_tasks": [task.to_dict() for task in picture.tasks]}
 
 
-def echo(picture: Picture) -> None:
+def echo(picture: ClusterView) -> None:
     """Print the lists, the most important ones first."""
-    history = History()
+    history = FigureHistory()
     history.add(picture)
     said = headline.cluster(picture, history).plain.splitlines()[0]
     typer.echo(said.strip())
@@ -94,7 +94,7 @@ def top(
     _show(client, Client(reach.url, home=reach.home, patience=lasting), first)
 
 
-def _show(looking: Client, patient: Client, first: picture.Picture) -> None:
+def _show(looking: Client, patient: Client, first: picture.ClusterView) -> None:
     from corral.cli.top.screen import Top
 
     fault = Top(looking, patient, first).run()

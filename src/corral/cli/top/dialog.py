@@ -59,7 +59,7 @@ class Overlay(ModalScreen[Any]):
         raise NotImplementedError
 
 
-class Told(Overlay):
+class TextDialog(Overlay):
     """Something to read."""
 
     def __init__(self, title: str, content: Any) -> None:
@@ -71,7 +71,7 @@ class Told(Overlay):
             yield Static(self._content, markup=False)
 
 
-class Question(Overlay):
+class ConfirmDialog(Overlay):
     """Yes or no; closed with True for a yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from corral.cli.terminal import output
 from corral.cli.top import cells
-from corral.cli.top.picture import History, Picture
+from corral.cli.top.picture import ClusterView, FigureHistory
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -17,7 +17,7 @@ _TREND = 16
 _BAR = 20
 
 
-def cluster(picture: Picture, history: History) -> Text:
+def cluster(picture: ClusterView, history: FigureHistory) -> Text:
     """How the cluster does, in two lines."""
     from rich.text import Text
 
@@ -39,7 +39,7 @@ def cluster(picture: Picture, history: History) -> Text:
     return text
 
 
-def trouble(picture: Picture) -> str:
+def trouble(picture: ClusterView) -> str:
     """What is wrong, worst first; nothing when nothing is."""
     told = picture.overview
     found = [r.title or r.rule for r in told.health.reasons] if told.health else []
@@ -48,7 +48,7 @@ def trouble(picture: Picture) -> str:
     return "; ".join(dict.fromkeys(found))
 
 
-def counts(picture: Picture) -> str:
+def counts(picture: ClusterView) -> str:
     """How many tasks are in which state."""
     status = picture.overview.status
     said = [f"{status.running_tasks} running", f"{status.queued_tasks} waiting"]

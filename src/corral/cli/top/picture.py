@@ -29,7 +29,7 @@ _LISTS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ClusterView:
     """The cluster at one moment; `chosen` is all about the task that was asked for."""
 
     overview: Overview
@@ -52,7 +52,7 @@ def is_gone(node: NodeInfo) -> bool:
     return node.status in _GONE
 
 
-def read(client: Client, chosen: str | None = None) -> Picture:
+def read(client: Client, chosen: str | None = None) -> ClusterView:
     """Ask the manager for all of it."""
     told = overview.read_overview(client)
     tasks: dict[str, TaskInfo] = {}
@@ -61,7 +61,7 @@ def read(client: Client, chosen: str | None = None) -> Picture:
             tasks.pop(task.task_id, None)
             tasks[task.task_id] = task
     listed = sorted(tasks.values(), key=_rank)
-    return Picture(told, listed, datetime.now(UTC), _detail(client, chosen))
+    return ClusterView(told, listed, datetime.now(UTC), _detail(client, chosen))
 
 
 def _rank(task: TaskInfo) -> tuple[int, float]:
@@ -81,7 +81,7 @@ def _detail(client: Client, task_id: str | None) -> TaskDetail | None:
         return None
 
 
-class History:
+class FigureHistory:
     """The last figures of cards, nodes and the whole, as pictures came."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class History:
         self._at: datetime | None = None
         self.per_s = 0.0
 
-    def add(self, picture: Picture) -> None:
+    def add(self, picture: ClusterView) -> None:
         for node, card in picture.cards():
             used = None if is_gone(node) else card.get("utilization_percent")
             self._put("gpu", str(card.get("id")), used)
@@ -116,7 +116,7 @@ class History:
         line = self._lines.setdefault((kind, name), deque(maxlen=_KEPT))
         line.append(value)
 
-    def _rate(self, picture: Picture) -> float:
+    def _rate(self, picture: ClusterView) -> float:
         """Tasks that ended a second, since the picture before."""
         counts = picture.overview.status.tasks
         ended = sum(counts.get(s, 0) for s in ("completed", "failed", "timed_out"))

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from corral.cli.top.picture import Picture, read
+from corral.cli.top.picture import ClusterView, read
 from corral.errors import AuthError, CorralError
 
 if TYPE_CHECKING:
@@ -27,17 +27,17 @@ _NOT_THERE = (403, 404, 405)
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class ViewFailed:
     """No picture came; `is_final` when none will, as with a wrong key."""
 
     error: CorralError
     is_final: bool = False
 
 
-News = Picture | Lost
+News = ClusterView | ViewFailed
 
 
-class Feed:
+class ClusterViewReader:
     """Reads pictures until it is stopped; `tell` is called from its thread.
 
     The client should not insist by itself: the feed does.
@@ -82,7 +82,7 @@ class Feed:
             if self._end.is_set():
                 return
             self._tell(news)
-            if isinstance(news, Lost) and news.is_final:
+            if isinstance(news, ViewFailed) and news.is_final:
                 return
             took_s = time.monotonic() - began
             # Never more than half of the time, however large the cluster is.
@@ -93,9 +93,9 @@ class Feed:
         try:
             return read(self._client, self._chosen)
         except AuthError as error:
-            return Lost(error, is_final=True)
+            return ViewFailed(error, is_final=True)
         except CorralError as error:
-            return Lost(error)
+            return ViewFailed(error)
 
     def _listen(self) -> None:
         """Hear that something changed; what it is, the next picture tells."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from corral.cli.nodes.list import state_of
 from corral.cli.terminal import output
-from corral.cli.top.picture import History, Picture, is_gone
+from corral.cli.top.picture import ClusterView, FigureHistory, is_gone
 
 if TYPE_CHECKING:
     from corral.client.values import NodeInfo, TaskInfo, WorkerInfo
@@ -127,7 +127,7 @@ def _since(at: datetime | None, now: datetime) -> float:
     return max((now - at).total_seconds(), 0.0) if at else 0.0
 
 
-def tasks(picture: Picture) -> list[TaskRow]:
+def tasks(picture: ClusterView) -> list[TaskRow]:
     names = picture.node_names()
     known = {w.worker_id: w for w in picture.overview.workers}
     rows = []
@@ -139,7 +139,7 @@ def tasks(picture: Picture) -> list[TaskRow]:
     return rows
 
 
-def workers(picture: Picture) -> list[WorkerRow]:
+def workers(picture: ClusterView) -> list[WorkerRow]:
     names = picture.node_names()
     found = [
         WorkerRow(w, names.get(w.node_id, w.node_id or ""), picture.at)
@@ -148,7 +148,7 @@ def workers(picture: Picture) -> list[WorkerRow]:
     return sorted(found, key=lambda r: (r.node, r.worker.name, r.worker.worker_id))
 
 
-def nodes(picture: Picture, history: History) -> list[NodeRow]:
+def nodes(picture: ClusterView, history: FigureHistory) -> list[NodeRow]:
     busy: Counter[str | None] = Counter()
     for worker in picture.overview.workers:
         busy[worker.node_id] += output.count(worker.current_tasks) or 0
@@ -159,7 +159,7 @@ def nodes(picture: Picture, history: History) -> list[NodeRow]:
     ]
 
 
-def cards(picture: Picture, history: History) -> list[GpuRow]:
+def cards(picture: ClusterView, history: FigureHistory) -> list[GpuRow]:
     owners = {
         card.get("id"): w.name or w.worker_id
         for w in picture.overview.workers

@@ -13,10 +13,10 @@ from textual.containers import Container
 from textual.widgets import DataTable, Footer, Input, Static
 
 from corral.cli.top import headline, row, table
-from corral.cli.top.dialog import HELP, LogView, Question, Told, explained
+from corral.cli.top.dialog import HELP, ConfirmDialog, LogView, TextDialog, explained
 from corral.cli.top.pane import Pane
-from corral.cli.top.picture import History, Picture
-from corral.cli.top.refresh import Feed, Lost, News
+from corral.cli.top.picture import ClusterView, FigureHistory
+from corral.cli.top.refresh import ClusterViewReader, News, ViewFailed
 from corral.errors import CorralError
 
 if TYPE_CHECKING:
@@ -103,15 +103,15 @@ class Top(App[CorralError | None]):
         ),
     ]
 
-    def __init__(self, looking: Client, patient: Client, first: Picture) -> None:
+    def __init__(self, looking: Client, patient: Client, first: ClusterView) -> None:
         super().__init__()
         self._looking, self._patient = looking, patient
-        self._feed = Feed(looking, self._hear)
-        self.history = History()
+        self._feed = ClusterViewReader(looking, self._hear)
+        self.history = FigureHistory()
         self._picture = first
         self._in_front = "tasks"
         self._shows_ended = True
-        self._lost: Lost | None = None
+        self._lost: ViewFailed | None = None
         self._head, self._trouble = Static(id="head"), Static(id="trouble")
         self._about = Static(id="about")
         self._filter = Input(placeholder="words that a row must have", id="filter")
@@ -149,7 +149,7 @@ class Top(App[CorralError | None]):
     def _take(self, news: News) -> None:
         if not self.is_running:
             return
-        if isinstance(news, Lost):
+        if isinstance(news, ViewFailed):
             if news.is_final:
                 self.exit(news.error)
             self._lost = news
@@ -258,7 +258,7 @@ class Top(App[CorralError | None]):
         self._draw()
 
     async def action_help(self) -> None:
-        await self.push_screen(Told("corral top", HELP))
+        await self.push_screen(TextDialog("corral top", HELP))
 
     def action_explain(self) -> None:
         task = self._wanted_task()
@@ -266,7 +266,7 @@ class Top(App[CorralError | None]):
             is_narrow = self.size.width < WIDE_COLUMNS
             self._ask(
                 lambda: explained(self._looking.explain(task.task_id), is_narrow),
-                lambda said: self.push_screen(Told(f"Task {task.task_id}", said)),
+                lambda said: self.push_screen(TextDialog(f"Task {task.task_id}", said)),
             )
 
     def action_log(self) -> None:
@@ -283,7 +283,9 @@ class Top(App[CorralError | None]):
             self.notify(f"it is {task.status} already", severity="warning")
             return
         title = f"Cancel {task.task_type} {task.task_id[-8:]}, {task.status}?"
-        self.push_screen(Question(title), lambda yes: self._cancel(task, bool(yes)))
+        self.push_screen(
+            ConfirmDialog(title), lambda yes: self._cancel(task, bool(yes))
+        )
 
     def _cancel(self, task: TaskInfo, is_sure: bool) -> None:
         if is_sure:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from corral.embedded.process import (
     Command,
-    Mark,
     Process,
+    ProcessIdentity,
     ask_to_stop,
     kill_group,
     last_line,
@@ -30,7 +30,7 @@ HEALTHY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChildPlan:
     """How to run one child.
 
     `prepare` gets the number of deaths in a row and is called before every start;
@@ -50,7 +50,7 @@ class Plan:
 class Child:
     """The process of a plan, over all its restarts."""
 
-    plan: Plan
+    plan: ChildPlan
     log: Path
     process: Process | None = None
     restarts: int = 0
@@ -72,7 +72,7 @@ class Child:
         return self._backoff.failures
 
     @property
-    def mark(self) -> Mark | None:
+    def mark(self) -> ProcessIdentity | None:
         return self.process.mark if self.process else None
 
     @property

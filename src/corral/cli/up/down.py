@@ -14,7 +14,7 @@ import typer
 from corral.cli.options.connect import reach_of
 from corral.cli.terminal.progress import Say, spinner
 from corral.cli.up.manager_api import LocalManager
-from corral.embedded.folder import Folder, State, load_state
+from corral.embedded.folder import Folder, FolderState, load_state
 from corral.errors import CorralError, NotFound
 
 STOP_S = 60.0
@@ -62,7 +62,7 @@ def wait_for_tasks(manager: LocalManager, timeout_s: float, say: Say) -> None:
         time.sleep(0.3)
 
 
-def stop(folder: Folder, state: State, timeout_s: float, say: Say) -> None:
+def stop(folder: Folder, state: FolderState, timeout_s: float, say: Say) -> None:
     """Ask the parent to stop and wait until it has.
 
     Raises:
@@ -80,7 +80,7 @@ def stop(folder: Folder, state: State, timeout_s: float, say: Say) -> None:
         time.sleep(0.05)
 
 
-def _ask(folder: Folder, state: State) -> None:
+def _ask(folder: Folder, state: FolderState) -> None:
     if sys.platform == "win32":
         (folder.run / "stop").touch()
         return

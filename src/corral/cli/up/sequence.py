@@ -17,20 +17,20 @@ import typer
 from corral import __version__
 from corral.agent.config import AgentConfig
 from corral.cli.up import address
-from corral.cli.up.child import Child, Plan
+from corral.cli.up.child import Child, ChildPlan
 from corral.cli.up.manager_api import LocalManager
 from corral.cli.up.options import Options
-from corral.cli.up.supervise import Bell, Interrupted, Supervisor
+from corral.cli.up.supervise import ChildSupervisor, Interrupted, SignalWatch
 from corral.embedded.folder import (
     Folder,
-    Lock,
-    State,
+    FolderLock,
+    FolderState,
     clear_state,
     load_state,
     save_state,
 )
-from corral.embedded.process import Command, Mark, end, mark
-from corral.embedded.server import Server
+from corral.embedded.process import Command, ProcessIdentity, end, mark
+from corral.embedded.server import StoreServer
 from corral.errors import Unreachable
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ def run_cluster(options: Options) -> int:
     settings.require_loopback_or_tls()
     folder = Folder(settings.home.absolute())
     folder.make()
-    lock = Lock(folder)
+    lock = FolderLock(folder)
     lock.take()
     try:
         end_orphans(folder)
         address.require_free(settings.host, settings.port)
-        return Cluster(options, settings, folder).run()
+        return LocalCluster(options, settings, folder).run()
     finally:
         lock.release()
 
@@ -76,13 +76,13 @@ def end_orphans(folder: Folder) -> None:
     clear_state(folder)
 
 
-class Cluster:
+class LocalCluster:
     """The parts on this machine, from the first store to the last stop."""
 
     def __init__(self, options: Options, settings: Settings, folder: Folder) -> None:
         self._options, self._settings, self._folder = options, settings, folder
-        self._bell = Bell(folder.run / "stop")
-        self._supervisor = Supervisor(
+        self._bell = SignalWatch(folder.run / "stop")
+        self._supervisor = ChildSupervisor(
             self._bell, folder.logs, self._save, is_verbose=options.verbose
         )
         self._is_ready = False
@@ -130,7 +130,7 @@ class Cluster:
     def _add_stores(self) -> dict[str, str]:
         """Start those that were not given; what the manager must know of them."""
         told: dict[str, str] = {}
-        server: Server
+        server: StoreServer
         # Both start side by side; PostgreSQL first, since it is to be stopped last.
         if self._settings.database_url is None:
             from corral.embedded.postgres import open_postgres
@@ -148,11 +148,11 @@ class Cluster:
             told["CORRAL_WAIT_FOR_STORES_S"] = str(STORE_START_S)
         return told
 
-    def _add_store(self, server: Server) -> None:
+    def _add_store(self, server: StoreServer) -> None:
         if server.warning:
             typer.echo(f"Warning: {server.warning}", err=True)
         self._supervisor.add(
-            Plan(
+            ChildPlan(
                 server.name,
                 server.prepare,
                 server.is_ready,
@@ -167,7 +167,7 @@ class Cluster:
         env["CORRAL_AGENT_WORKERS"] = json.dumps(self._options.workers)
         command = Command(self._options.manager_argv, env)
         return self._supervisor.add(
-            Plan(
+            ChildPlan(
                 "manager",
                 lambda deaths: command,
                 self._manager.is_healthy,
@@ -176,7 +176,7 @@ class Cluster:
         )
 
     def _start_agent(self) -> None:
-        plan = Plan(
+        plan = ChildPlan(
             "agent",
             self._agent_command,
             self._manager.has_online_worker,
@@ -216,7 +216,7 @@ class Cluster:
         command = Command(
             self._options.ingress_argv, env | {"CORRAL_MANAGER_URL": self._url}
         )
-        self._supervisor.add(Plan("ingress", lambda deaths: command))
+        self._supervisor.add(ChildPlan("ingress", lambda deaths: command))
 
     def _variables(self) -> dict[str, str]:
         given = {**self._options.flags(), "home": self._folder.home}
@@ -244,14 +244,14 @@ class Cluster:
             typer.echo(f"cannot drain: {error.message}", err=True)
 
     def _save(self) -> None:
-        children: dict[str, Mark] = {
+        children: dict[str, ProcessIdentity] = {
             c.name: c.mark for c in self._supervisor.children if c.mark is not None
         }
-        parent = mark(os.getpid()) or Mark(os.getpid(), 0.0)
+        parent = mark(os.getpid()) or ProcessIdentity(os.getpid(), 0.0)
         shown = self._settings.ssl_cert_path
         save_state(
             self._folder,
-            State(
+            FolderState(
                 parent,
                 self._url,
                 __version__,

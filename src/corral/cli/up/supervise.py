@@ -17,7 +17,7 @@ from types import FrameType
 
 import typer
 
-from corral.cli.up.child import Child, Plan, describe
+from corral.cli.up.child import Child, ChildPlan, describe
 from corral.errors import CorralError, Unavailable
 from corral.process.log_file import rotate
 
@@ -32,7 +32,7 @@ class Interrupted(Exception):
     """Somebody asked to stop while the start was still going on."""
 
 
-class Bell:
+class SignalWatch:
     """Wakes the loop when a signal arrives; remembers requests to stop."""
 
     def __init__(self, stop_file: Path) -> None:
@@ -73,12 +73,12 @@ class Bell:
         self.requests += 1
 
 
-class Supervisor:
+class ChildSupervisor:
     """The children in the order they were started; they are stopped in reverse."""
 
     def __init__(
         self,
-        bell: Bell,
+        bell: SignalWatch,
         logs: Path,
         on_change: Callable[[], None],
         *,
@@ -88,14 +88,14 @@ class Supervisor:
         self.children: list[Child] = []
         self._logs = logs
         self._on_change = on_change
-        self._tails: dict[str, Tail] | None = {} if is_verbose else None
+        self._tails: dict[str, LogTail] | None = {} if is_verbose else None
 
-    def add(self, plan: Plan) -> Child:
+    def add(self, plan: ChildPlan) -> Child:
         """Start a child and look after it from now on."""
         child = Child(plan, self._logs / f"{plan.name}.log")
         self.children.append(child)
         if self._tails is not None:
-            self._tails[plan.name] = Tail(child.log)
+            self._tails[plan.name] = LogTail(child.log)
         child.start()
         self._on_change()
         return child
@@ -155,7 +155,7 @@ class Supervisor:
                 sys.stderr.write(f"{name:>8} | {line}\n")
 
 
-class Tail:
+class LogTail:
     """What was added to a log file since the last look."""
 
     def __init__(self, path: Path) -> None:

@@ -139,7 +139,7 @@ def add(
     least: Least = None,
     most: Most = None,
     *,
-    code: script.Source,
+    code: script.ScriptSource,
 ) -> None:
     """Add a worker type, or replace it.
 

@@ -10,7 +10,7 @@ from corral.client.http.payload import encode, post
 from corral.client.values import (
     AppInfo,
     ClusterStatus,
-    Health,
+    HealthInfo,
     JoinToken,
 )
 
@@ -19,14 +19,14 @@ class _Apps(msgspec.Struct):
     apps: list[AppInfo]
 
 
-class _Draining(msgspec.Struct):
+class _Drain(msgspec.Struct):
     running: int
 
 
-def health() -> Flow[Health]:
+def health() -> Flow[HealthInfo]:
     """Is the manager up? Needs no key."""
     response = yield get("/health")
-    return decode(response, Health)
+    return decode(response, HealthInfo)
 
 
 def cluster_status() -> Flow[ClusterStatus]:
@@ -90,4 +90,4 @@ def drain(*, resume: bool = False) -> Flow[int]:
     """Hand out no more work, or again with `resume`; how many tasks still run."""
     query = {"resume": "true"} if resume else {}
     response = yield Request("POST", "/cluster/drain", query, is_repeatable=True)
-    return decode(response, _Draining).running
+    return decode(response, _Drain).running

@@ -31,7 +31,7 @@ class EventInfo(Value, frozen=True, kw_only=True):
     resolved_at: datetime | None = None
 
 
-class EventPage(Value, frozen=True, kw_only=True):
+class EventList(Value, frozen=True, kw_only=True):
     """Some events; `next` is the `after` of the page that follows."""
 
     events: list[EventInfo]
@@ -108,7 +108,7 @@ def events(
     event_type: str | None = None,
     node_id: str | None = None,
     wait_s: float | None = None,
-) -> Flow[EventPage]:
+) -> Flow[EventList]:
     """What happened: the newest events, or those after a place.
 
     `severity` asks for that or worse; `event_type` may name several, with commas.
@@ -125,7 +125,7 @@ def events(
         node_id=node_id,
         wait=wait_s,
     )
-    return decode(response, EventPage)
+    return decode(response, EventList)
 
 
 def follow_events(

@@ -8,10 +8,10 @@ from typing import Any
 from corral.client.calls.tasks import TaskRef, id_of
 from corral.client.http.errors import decode
 from corral.client.http.exchange import Flow, get, segment
-from corral.client.values import AttemptInfo, Estimate, Start, Value, Waiting
+from corral.client.values import AttemptInfo, Estimate, Start, Value, WaitReason
 
 
-class Cost(Value, frozen=True, kw_only=True):
+class CandidateCost(Value, frozen=True, kw_only=True):
     """Seconds on one worker: until it is free, to load a model, what dropping others
     for it costs later, and to run; `score` is the weight done a second.
     """
@@ -32,7 +32,7 @@ class Candidate(Value, frozen=True, kw_only=True):
     node_id: str | None = None
     message: str = ""
     details: Any = None
-    cost: Cost | None = None
+    cost: CandidateCost | None = None
 
 
 class Change(Value, frozen=True, kw_only=True):
@@ -45,14 +45,14 @@ class Change(Value, frozen=True, kw_only=True):
     details: Any = None
 
 
-class Placement(Value, frozen=True, kw_only=True):
+class PlacementInfo(Value, frozen=True, kw_only=True):
     """Where an attempt was sent, and what decided that."""
 
     worker_id: str
     at: datetime | None = None
     node_id: str | None = None
     message: str = ""
-    cost: Cost | None = None
+    cost: CandidateCost | None = None
     load: str | None = None
     unload: list[str] = []
     together: int = 1
@@ -65,7 +65,7 @@ class Explanation(Value, frozen=True, kw_only=True):
     task_id: str
     status: str
     headline: str = ""
-    reason: Waiting | None = None
+    reason: WaitReason | None = None
     ahead: int | None = None
     line: int | None = None
     estimated_start: Start | None = None
@@ -75,7 +75,7 @@ class Explanation(Value, frozen=True, kw_only=True):
     candidates: list[Candidate] = []
     candidates_total: int = 0
     verdicts: dict[str, int] = {}
-    placement: Placement | None = None
+    placement: PlacementInfo | None = None
     attempts: list[AttemptInfo] = []
 
 

@@ -12,7 +12,7 @@ from corral.client.http.exchange import Flow, get, segment
 from corral.client.values import CacheInfo, Value
 
 
-class Trend(Value, frozen=True, kw_only=True):
+class MetricTrend(Value, frozen=True, kw_only=True):
     """Change per hour, and when it would be full at that rate; None when unclear."""
 
     per_hour: float | None = None
@@ -24,7 +24,7 @@ class MetricSeries(Value, frozen=True, kw_only=True):
 
     average: list[float | None] = []
     maximum: list[float | None] = []
-    trend: Trend = Trend()
+    trend: MetricTrend = MetricTrend()
 
 
 class GpuMetrics(Value, frozen=True, kw_only=True):

@@ -319,10 +319,10 @@ def upload_model(
     from corral.client.calls.objects import send_tree
     from corral.core.models.architecture import CONFIG, UNKNOWN, type_of_files
     from corral.core.tree import Tree
-    from corral.files.tree import Reader
+    from corral.files.tree import TreeReader
     from corral.files.walk import all_files
 
-    reader = Reader(Path(folder))
+    reader = TreeReader(Path(folder))
     try:
         found = sorted(all_files(Path(folder), lambda name: None))
         shown = [n for n in found if not any(p[0] == "." for p in n.split("/"))]

@@ -20,16 +20,16 @@ from corral.client.http.exchange import Flow, Request, get, segment
 from corral.client.http.payload import encode
 from corral.client.progress import Advance
 from corral.core import tree as trees
-from corral.core.tree import CHUNK_BYTES, File, Tree
+from corral.core.tree import CHUNK_BYTES, Tree, TreeFile
 from corral.errors import CorralError, InvalidField, TooLarge, Unavailable
 
 # Sends what the manager has not: chunks of files by content, many small ones at once.
 
 
-class Chunks(Protocol):
+class ChunkSource(Protocol):
     """Where the bytes of files come from; see `Reader`."""
 
-    def chunk(self, file: File, index: int) -> bytes: ...
+    def chunk(self, file: TreeFile, index: int) -> bytes: ...
 
 
 ASK = 1000
@@ -47,7 +47,7 @@ class _Stored(msgspec.Struct):
 
 
 @dataclass(slots=True)
-class _Parcel:
+class _ObjectParcel:
     """Objects for one request: before each, its length in four bytes."""
 
     digests: list[str] = field(default_factory=list)
@@ -77,7 +77,7 @@ class _Parcel:
 
 def send_tree(
     tree: Tree,
-    reader: Chunks,
+    reader: ChunkSource,
     on_progress: Advance | None = None,
     check: Callable[[], object] = lambda: None,
 ) -> Flow[str]:
@@ -93,7 +93,7 @@ def send_tree(
         Changed: a file was written to meanwhile.
     """
     done, total = 0, tree.size
-    parcel = _Parcel()
+    parcel = _ObjectParcel()
     for some in _batched(_unique(tree.files), ASK):
         check()
         missing = yield from missing_of({d: f.chunk_size(i) for d, f, i in some})
@@ -103,7 +103,7 @@ def send_tree(
                 if not parcel.has_room(size):
                     yield from parcel.send()
                     check()
-                    parcel = _Parcel()
+                    parcel = _ObjectParcel()
                 parcel.add(digest, reader.chunk(file, index))
             done += size
             if on_progress is not None:
@@ -112,7 +112,7 @@ def send_tree(
     return (yield from _send_manifest(tree))
 
 
-def _unique(files: Iterable[File]) -> Iterator[tuple[str, File, int]]:
+def _unique(files: Iterable[TreeFile]) -> Iterator[tuple[str, TreeFile, int]]:
     seen: set[str] = set()
     for file in files:
         for index, digest in enumerate(file.chunks):
@@ -122,8 +122,8 @@ def _unique(files: Iterable[File]) -> Iterator[tuple[str, File, int]]:
 
 
 def _batched(
-    items: Iterator[tuple[str, File, int]], size: int
-) -> Iterator[list[tuple[str, File, int]]]:
+    items: Iterator[tuple[str, TreeFile, int]], size: int
+) -> Iterator[list[tuple[str, TreeFile, int]]]:
     while some := list(islice(items, size)):
         yield some
 
@@ -142,7 +142,7 @@ def send_objects(objects: list[bytes]) -> Flow[list[str]]:
     """Store these bytes where they are missing; their digests."""
     named = {hashlib.sha256(data).hexdigest(): data for data in objects}
     missing = yield from missing_of({d: len(data) for d, data in named.items()})
-    parcel = _Parcel()
+    parcel = _ObjectParcel()
     for digest in missing:
         parcel.add(digest, named[digest])
     yield from parcel.send()

@@ -231,7 +231,7 @@ OnProgress: TypeAlias = Callable[[int, int], object]
 
 
 @dataclass(slots=True)
-class _Parcel:
+class _TaskParcel:
     """Encoded tasks of one request, and where in the batch each stood."""
 
     texts: list[bytes] = field(default_factory=list)
@@ -308,8 +308,8 @@ def _refusal(batch: Batch) -> CorralError:
     )
 
 
-def _pack(tasks: Sequence[TaskLike], refused: list[Refusal]) -> Iterator[_Parcel]:
-    parcel = _Parcel()
+def _pack(tasks: Sequence[TaskLike], refused: list[Refusal]) -> Iterator[_TaskParcel]:
+    parcel = _TaskParcel()
     for place, task in enumerate(_with_ids(tasks)):
         try:
             text = encode(task)
@@ -320,7 +320,7 @@ def _pack(tasks: Sequence[TaskLike], refused: list[Refusal]) -> Iterator[_Parcel
             continue
         if not parcel.has_room(len(text)):
             yield parcel
-            parcel = _Parcel()
+            parcel = _TaskParcel()
         parcel.add(place, text)
     if parcel.texts:
         yield parcel

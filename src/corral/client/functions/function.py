@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, over
 
 from corral.client.calls.tasks import TaskOptions
 from corral.client.functions import source as sources
-from corral.client.functions.handle import Handle, Link
+from corral.client.functions.handle import Handle, LazyClient
 from corral.client.progress import bar
 from corral.core.tasks.job_type import check_name
 from corral.errors import InvalidField
 
 if TYPE_CHECKING:
     from corral.client.client import Client
-    from corral.client.functions.map import Arguments, Call
+    from corral.client.functions.map import Arguments, FunctionCall
 
 JOB_TYPE = "function"
 _FOR_ONE = ("task_id", "idempotency_key")
@@ -31,7 +31,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-_shared = Link()
+_shared = LazyClient()
 
 
 class Function(Generic[P, R]):
@@ -41,7 +41,11 @@ class Function(Generic[P, R]):
     __name__: str
 
     def __init__(
-        self, body: Callable[P, R], job_type: str, options: TaskOptions, link: Link
+        self,
+        body: Callable[P, R],
+        job_type: str,
+        options: TaskOptions,
+        link: LazyClient,
     ) -> None:
         functools.update_wrapper(self, body)
         self._job_type = job_type
@@ -64,7 +68,9 @@ class Function(Generic[P, R]):
 
     def using(self, client: Client) -> Function[P, R]:
         """The same function through this client, instead of a `Client()`."""
-        return Function(self.__wrapped__, self._job_type, self._options, Link(client))
+        return Function(
+            self.__wrapped__, self._job_type, self._options, LazyClient(client)
+        )
 
     def submit(self, *args: P.args, **kwargs: P.kwargs) -> Handle:
         """Hand a call to the cluster; returns as soon as it is stored.
@@ -153,15 +159,15 @@ class Function(Generic[P, R]):
                 async for value in client.iterate(stream):
                     yield value
 
-    def _prepare(self, args: Any, kwargs: Any) -> tuple[Call, Arguments]:
+    def _prepare(self, args: Any, kwargs: Any) -> tuple[FunctionCall, Arguments]:
         from corral.client.functions.map import check_arguments
 
         inspect.signature(self.__wrapped__).bind(*args, **kwargs)
         what = f"the arguments of {self.__name__}"
         return self._call(is_one=True), check_arguments((args, kwargs), what)
 
-    def _call(self, *, is_one: bool = False) -> Call:
-        from corral.client.functions.map import Call
+    def _call(self, *, is_one: bool = False) -> FunctionCall:
+        from corral.client.functions.map import FunctionCall
 
         sources.refuse_while_importing(self.__name__)
         self._check_name()
@@ -169,7 +175,9 @@ class Function(Generic[P, R]):
             if name in self._options:
                 raise InvalidField(f"{name} is for one call, not for map", field=name)
         found = sources.find_source(_plain(self.__wrapped__))
-        return Call(found, self._job_type, self._options, self._link.blocking().url)
+        return FunctionCall(
+            found, self._job_type, self._options, self._link.blocking().url
+        )
 
     def _check_name(self) -> None:
         """Where it runs it is looked up by its name: that must mean this function."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from corral.client.client import AsyncClient, Client
 
 
-class Link:
+class LazyClient:
     """The client that calls go through, made when it is first needed."""
 
     def __init__(self, client: Client | None = None) -> None:
@@ -47,7 +47,7 @@ class Link:
 class Handle:
     """A call on its way; every call of a client takes it as a task too."""
 
-    def __init__(self, task_id: str, link: Link) -> None:
+    def __init__(self, task_id: str, link: LazyClient) -> None:
         self.task_id = task_id
         self._link = link
 

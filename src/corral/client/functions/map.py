@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 from corral.client.calls import queues
 from corral.client.calls import tasks as task_calls
 from corral.client.calls.tasks import TaskOptions
-from corral.client.functions.source import Source, send_source
+from corral.client.functions.source import FunctionSource, send_source
 from corral.client.http.errors import class_of
 from corral.client.http.exchange import Flow, Items, Stream
 from corral.client.http.payload import encode
@@ -42,10 +42,10 @@ Arguments: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """What every task of one function has in common; `where` is the manager."""
 
-    source: Source
+    source: FunctionSource
     job_type: str
     options: TaskOptions
     where: str
@@ -77,7 +77,7 @@ def check_arguments(arguments: Arguments, what: str) -> Arguments:
     return arguments
 
 
-def submit_call(call: Call, arguments: Arguments) -> Flow[str]:
+def submit_call(call: FunctionCall, arguments: Arguments) -> Flow[str]:
     """Hand in one call; the id of its task. Code the manager lacks goes first."""
     digest = yield from send_source(call.source, call.where)
     told = call.task(digest, arguments)
@@ -165,7 +165,7 @@ class _Window:
 
 
 def feed(
-    call: Call,
+    call: FunctionCall,
     arguments: Iterator[Arguments],
     *,
     ordered: bool,
@@ -206,7 +206,9 @@ def _gather(arguments: Iterator[Arguments]) -> Iterator[Arguments]:
             return
 
 
-def _send(call: Call, chunk: Sequence[Arguments], before: int) -> Flow[list[str]]:
+def _send(
+    call: FunctionCall, chunk: Sequence[Arguments], before: int
+) -> Flow[list[str]]:
     if not chunk:
         return []
     digest = yield from send_source(call.source, call.where)

@@ -24,7 +24,7 @@ _is_importing = False
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FunctionSource:
     """A function in a folder: `path` is where in it modules are imported from."""
 
     folder: Path
@@ -33,7 +33,7 @@ class Source:
     name: str
 
 
-def find_source(body: FunctionType) -> Source:
+def find_source(body: FunctionType) -> FunctionSource:
     """The code of a function of a module.
 
     Raises:
@@ -56,7 +56,9 @@ def find_source(body: FunctionType) -> Source:
     folder = _project(start)
     _check_folder(body.__name__, start, folder)
     path = start.relative_to(folder).as_posix()
-    return Source(folder, "" if path == "." else path, ".".join(parts), body.__name__)
+    return FunctionSource(
+        folder, "" if path == "." else path, ".".join(parts), body.__name__
+    )
 
 
 def _file_of(module: ModuleType | None) -> Path | None:
@@ -96,7 +98,7 @@ def _refusal(name: str, why: str) -> InvalidField:
     return InvalidField(f"function {name!r} {why}", field="function")
 
 
-def send_source(source: Source, where: str) -> Flow[str]:
+def send_source(source: FunctionSource, where: str) -> Flow[str]:
     """The digest of its folder; sent once per process, folder and manager `where`.
 
     Raises:

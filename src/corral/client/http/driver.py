@@ -15,17 +15,17 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from corral.client.http import origin
-from corral.client.http.endpoint import Awaiting, Blocking
+from corral.client.http.endpoint import AsyncCalls, SyncCalls
 from corral.client.http.exchange import (
     Flow,
     Items,
-    Lost,
+    NoAnswer,
     Pause,
     Request,
     Response,
     Stream,
 )
-from corral.client.http.retry import Outcome, Patience, Persistence, Step
+from corral.client.http.retry import Outcome, Patience, RetryRules, Step
 from corral.client.http.target import Target, find_target
 from corral.trust import tls_context
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 
 
-class _Face:
+class _Driver:
     """What both drivers know: where the manager is, and how long to insist."""
 
     def __init__(
@@ -49,7 +49,7 @@ class _Face:
         self._target = find_target(url, api_key, home)
         self._timeout_s = timeout_s
         self._ca_file = ca_file
-        self._persistence = Persistence(self._target.url, patience or Patience())
+        self._persistence = RetryRules(self._target.url, patience or Patience())
         self._open(self._options())
 
     def _open(self, options: dict[str, Any]) -> None:
@@ -85,7 +85,7 @@ class _Face:
         }
 
 
-class BlockingDriver(_Face, Blocking):
+class SyncDriver(_Driver, SyncCalls):
     def _open(self, options: dict[str, Any]) -> None:
         self._http = httpx.Client(**options)
 
@@ -138,7 +138,7 @@ class BlockingDriver(_Face, Blocking):
         self.close()
 
 
-class AwaitingDriver(_Face, Awaiting):
+class AsyncDriver(_Driver, AsyncCalls):
     def _open(self, options: dict[str, Any]) -> None:
         self._http = httpx.AsyncClient(**options)
 
@@ -203,9 +203,9 @@ def _response(answer: httpx.Response) -> Response:
     return Response(answer.status_code, answer.content, answer.headers)
 
 
-def _lost(error: httpx.TransportError) -> Lost:
+def _lost(error: httpx.TransportError) -> NoAnswer:
     reason = str(error) or type(error).__name__
-    return Lost(reason, was_sent=not isinstance(error, _UNSENT))
+    return NoAnswer(reason, was_sent=not isinstance(error, _UNSENT))
 
 
 def _headers(target: Target) -> dict[str, str]:

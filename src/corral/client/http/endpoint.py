@@ -16,7 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Blocking:
+class SyncCalls:
     """A client whose calls return when they are done."""
 
     def drive(self, flow: Flow[T]) -> T:
@@ -26,7 +26,7 @@ class Blocking:
         raise NotImplementedError
 
 
-class Awaiting:
+class AsyncCalls:
     """A client whose calls are awaited."""
 
     async def drive(self, flow: Flow[T]) -> T:
@@ -46,12 +46,12 @@ class Endpoint(Generic[P, T]):
     @overload
     def __get__(self, instance: None, owner: type) -> Endpoint[P, T]: ...
     @overload
-    def __get__(self, instance: Blocking, owner: type) -> Callable[P, T]: ...
+    def __get__(self, instance: SyncCalls, owner: type) -> Callable[P, T]: ...
     @overload
     def __get__(
-        self, instance: Awaiting, owner: type
+        self, instance: AsyncCalls, owner: type
     ) -> Callable[P, Coroutine[Any, Any, T]]: ...
-    def __get__(self, instance: Blocking | Awaiting | None, owner: type) -> Any:
+    def __get__(self, instance: SyncCalls | AsyncCalls | None, owner: type) -> Any:
         if instance is None:
             return self
         flow, drive = self._flow, instance.drive
@@ -73,12 +73,12 @@ class StreamEndpoint(Generic[P, T]):
     @overload
     def __get__(self, instance: None, owner: type) -> StreamEndpoint[P, T]: ...
     @overload
-    def __get__(self, instance: Blocking, owner: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, instance: SyncCalls, owner: type) -> Callable[P, Iterator[T]]: ...
     @overload
     def __get__(
-        self, instance: Awaiting, owner: type
+        self, instance: AsyncCalls, owner: type
     ) -> Callable[P, AsyncIterator[T]]: ...
-    def __get__(self, instance: Blocking | Awaiting | None, owner: type) -> Any:
+    def __get__(self, instance: SyncCalls | AsyncCalls | None, owner: type) -> Any:
         if instance is None:
             return self
         stream, iterate = self._stream, instance.iterate

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from corral import errors
-from corral.client.http.exchange import Lost, Response
+from corral.client.http.exchange import NoAnswer, Response
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def class_of(code: str) -> type[errors.CorralError]:
     return _CLASS_OF.get(code, errors.CorralError)
 
 
-class _Fault(msgspec.Struct):
+class _Problem(msgspec.Struct):
     message: str
     code: str = ""
     details: Any = None
@@ -44,7 +44,7 @@ class _Fault(msgspec.Struct):
 
 
 class _Envelope(msgspec.Struct):
-    error: _Fault
+    error: _Problem
 
 
 def as_error(response: Response, url: str) -> errors.CorralError:
@@ -73,7 +73,7 @@ def _foreign(response: Response, url: str) -> errors.CorralError:
     )
 
 
-def unreachable(url: str, lost: Lost) -> errors.Unreachable:
+def unreachable(url: str, lost: NoAnswer) -> errors.Unreachable:
     text = f"cannot reach Corral at {url}: start it with 'corral up' or set "
     text += "CORRAL_MANAGER_URL"
     if "CERTIFICATE" in lost.reason:

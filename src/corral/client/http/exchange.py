@@ -39,7 +39,7 @@ class Response:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class NoAnswer:
     """No answer came. `was_sent` is false when the request cannot have arrived."""
 
     reason: str

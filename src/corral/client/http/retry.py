@@ -13,13 +13,20 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from corral.client.http.errors import as_error, unreachable
-from corral.client.http.exchange import NOTHING, Items, Lost, Pause, Request, Response
+from corral.client.http.exchange import (
+    NOTHING,
+    Items,
+    NoAnswer,
+    Pause,
+    Request,
+    Response,
+)
 from corral.core.tasks.retry import RetryPolicy
 from corral.errors import CorralError, NotLeader, RateLimited, Unavailable
 
 R = TypeVar("R")
 Step: TypeAlias = Request | Pause | Items[Any]
-Outcome: TypeAlias = Response | Lost | None
+Outcome: TypeAlias = Response | NoAnswer | None
 
 _BACKOFF = RetryPolicy(base_s=0.1, factor=2.0, cap_s=5.0, jitter=0.5)
 
@@ -37,7 +44,7 @@ class Patience:
     first_s: float = 30.0
 
 
-class Persistence:
+class RetryRules:
     """The retry rules of one client, and whether it was ever answered."""
 
     def __init__(self, url: str, patience: Patience) -> None:
@@ -93,7 +100,7 @@ class Persistence:
     ) -> tuple[CorralError, float | None]:
         """The error, and the least seconds before another try; None: no other try."""
         if not isinstance(outcome, Response):
-            lost = outcome or Lost("no answer", was_sent=True)
+            lost = outcome or NoAnswer("no answer", was_sent=True)
             again = request.is_repeatable or not lost.was_sent
             return unreachable(self._url, lost), 0.0 if again else None
         error = as_error(outcome, self._url)

@@ -19,7 +19,7 @@ from corral.client import job_values as values
 from corral.client.client import Client
 from corral.client.http.errors import decode
 from corral.client.http.exchange import Flow, Request
-from corral.client.job_api.process import Process
+from corral.client.job_api.process import LaunchedProcess
 from corral.errors import CorralError, InvalidField, Unreachable
 
 _TIMEOUT_S = 30.0
@@ -52,7 +52,7 @@ class Connection:
     verbs: ClassVar[Mapping[str, Verb]] = SERVICE
 
     def __init__(
-        self, url: str, client: Client | None, process: Process | None = None
+        self, url: str, client: Client | None, process: LaunchedProcess | None = None
     ) -> None:
         self.url = url
         self._given = client

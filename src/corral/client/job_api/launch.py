@@ -19,7 +19,7 @@ import httpx
 from corral.client.client import Client
 from corral.client.http.retry import Patience
 from corral.client.http.target import Target, find_target
-from corral.client.job_api.process import Process, start
+from corral.client.job_api.process import LaunchedProcess, start
 from corral.errors import (
     AlreadyRunning,
     CorralError,
@@ -32,7 +32,7 @@ from corral.relay.port import has_port
 from corral.trust import is_this_machine
 
 _LOOK_S = 0.1
-_managers: list[Process] = []
+_managers: list[LaunchedProcess] = []
 """What this process launched; the last that runs is the one nobody has to name."""
 
 
@@ -64,7 +64,7 @@ def free_port() -> int:
         return port
 
 
-def launch_manager(where: str) -> Process:
+def launch_manager(where: str) -> LaunchedProcess:
     """`corral up` without an agent, in a data folder of this port's own."""
     from corral.settings import load
 
@@ -80,13 +80,13 @@ def launch_manager(where: str) -> Process:
         return (home / "admin.key").exists() and _answers(where)
 
     connect = partial(Client, where, home=home)
-    _managers.append(Process(where, log, is_ready, connect, running))
+    _managers.append(LaunchedProcess(where, log, is_ready, connect, running))
     return _managers[-1]
 
 
 def launch_node(
     cluster_url: str | None, url: str, api_key: str | None, ports: Sequence[int]
-) -> Process:
+) -> LaunchedProcess:
     """`corral join` without workers, answering under its URL."""
     target = manager_target(cluster_url, api_key)
     label = _label("node", url)
@@ -103,7 +103,7 @@ def launch_node(
         is_up = any(n.hostname == label and n.status == "online" for n in nodes)
         return is_up and _is_taken(*_place(url))
 
-    return Process(url, log, is_ready, partial(client_at, url, target), running)
+    return LaunchedProcess(url, log, is_ready, partial(client_at, url, target), running)
 
 
 def launch_worker(
@@ -111,7 +111,7 @@ def launch_worker(
     cluster_url: str | None,
     api_key: str | None,
     paths: Sequence[str],
-) -> tuple[Process, bool]:
+) -> tuple[LaunchedProcess, bool]:
     """A node with this one worker, and whether its manager is there yet.
 
     Without a manager the process waits for one, and for its key.
@@ -126,7 +126,7 @@ def launch_worker(
     running, log = _join(target, _label("worker", url), more, token, extra)
     ready = partial(_is_worker_ready, url, cluster_url, api_key)
     connect = partial(_worker_client, url, cluster_url, api_key)
-    return Process(url, log, ready, connect, running), token is not None
+    return LaunchedProcess(url, log, ready, connect, running), token is not None
 
 
 def _token(target: Target) -> str | None:

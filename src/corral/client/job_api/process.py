@@ -22,7 +22,7 @@ _CORRAL = (sys.executable, "-m", "corral")
 
 
 @dataclass
-class Process:
+class LaunchedProcess:
     """A Corral process this one started.
 
     `ready` raises WorkerError when it will never be.

@@ -13,7 +13,7 @@ from corral.client.client import Client
 from corral.client.http.retry import Patience
 from corral.client.job_api import launch
 from corral.client.job_api.connection import SERVICE, Connection, Verb, reach
-from corral.client.job_api.process import Process
+from corral.client.job_api.process import LaunchedProcess
 from corral.client.mcp import McpClient
 from corral.errors import Unreachable
 
@@ -170,7 +170,11 @@ class Node:
 
 
 def _see(
-    process: Process, is_awaited: bool, timeout_s: float, show: bool, block: bool
+    process: LaunchedProcess,
+    is_awaited: bool,
+    timeout_s: float,
+    show: bool,
+    block: bool,
 ) -> None:
     if is_awaited:
         process.wait(timeout_s, show=show)

@@ -16,7 +16,7 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchedFinding:
     """A finding that holds since a time (any clock that never goes back)."""
 
     finding: Finding
@@ -25,13 +25,13 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AlertChange:
     """What one look made of the watches.
 
     `worsened` are open alerts with a severity they never had before.
     """
 
-    watches: Mapping[Key, Watch] = field(default_factory=dict)
+    watches: Mapping[Key, WatchedFinding] = field(default_factory=dict)
     raised: tuple[Finding, ...] = ()
     worsened: tuple[Finding, ...] = ()
     resolved: tuple[Key, ...] = ()
@@ -42,12 +42,12 @@ class Change:
 
 
 def follow(
-    watches: Mapping[Key, Watch],
+    watches: Mapping[Key, WatchedFinding],
     findings: Iterable[Finding],
     now: float,
     after_s: float,
     unheard: frozenset[str] = frozenset(),
-) -> Change:
+) -> AlertChange:
     """Go on from `watches` with what was found at `now`.
 
     Args:
@@ -59,7 +59,7 @@ def follow(
         unheard: Nodes nothing is known of now: their alerts stay as they are.
     """
     found = {finding.key: finding for finding in findings}
-    after: dict[Key, Watch] = {}
+    after: dict[Key, WatchedFinding] = {}
     raised, worsened = [], []
     for key, finding in found.items():
         watch = watches.get(key)
@@ -71,14 +71,14 @@ def follow(
         elif finding.is_over:
             since = now if watch is None else watch.since
             is_open = _is_due(finding, now - since, after_s)
-            after[key] = Watch(finding, since, is_open)
+            after[key] = WatchedFinding(finding, since, is_open)
             raised += [finding] if is_open else []
     gone = [k for k, watch in watches.items() if watch.is_open and k not in found]
     for key in gone:
         if _is_unheard(watches[key].finding, unheard):
             after[key] = watches[key]
     resolved = tuple(key for key in gone if key not in after)
-    return Change(after, tuple(raised), tuple(worsened), resolved)
+    return AlertChange(after, tuple(raised), tuple(worsened), resolved)
 
 
 def _worst(before: Finding, now: Finding) -> Finding:

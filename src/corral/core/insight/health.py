@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from corral.core.nodes.clock_skew import ALARM_S
 from corral.core.nodes.gpu import Gpu
-from corral.core.nodes.node import Node, NodeState, Sample
-from corral.core.nodes.worker import Worker
+from corral.core.nodes.node import NodeRecord, NodeState, Sample
+from corral.core.nodes.worker import WorkerRecord
 
 CLUSTER = "cluster"
 """The subject of what is wrong with no node, card or worker in particular."""
@@ -66,7 +66,7 @@ class NodeReading:
     `is_heard` is false until it has told how it is since the manager started.
     """
 
-    node: Node
+    node: NodeRecord
     sample: Sample | None = None
     gpus: Sequence[Gpu] | None = None
     skew_s: float | None = None
@@ -87,7 +87,7 @@ class OpenBreaker:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedAttempts:
     """How many attempts ended lately, and how many of them failed.
 
     While the window is not yet `is_full`, few of them prove nothing either way.
@@ -99,15 +99,15 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class ClusterSnapshot:
     """The cluster at one moment; `broken` are its workers in error."""
 
     nodes: tuple[NodeReading, ...] = ()
-    broken: tuple[Worker, ...] = ()
+    broken: tuple[WorkerRecord, ...] = ()
     breakers: tuple[OpenBreaker, ...] = ()
     waiting: int = 0
     unserved: Mapping[str, int] = field(default_factory=dict)
-    ended: Ended = Ended()
+    ended: EndedAttempts = EndedAttempts()
     is_mass_loss: bool = False
     is_engine_up: bool = True
 
@@ -146,7 +146,7 @@ class Finding:
         return self.rule, self.subject
 
 
-Look = Callable[[Snapshot, Thresholds], Iterable[Finding]]
+Look = Callable[[ClusterSnapshot, Thresholds], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 from corral.core.insight.health import (
     CLUSTER,
+    ClusterSnapshot,
     Finding,
     Look,
     NodeReading,
     Rule,
     Severity,
-    Snapshot,
     Thresholds,
     line,
 )
@@ -27,7 +27,7 @@ LEAST_ENDED = 20
 _HOTTER_C = 5.0
 
 
-def judge(now: Snapshot, limits: Thresholds) -> list[Finding]:
+def judge(now: ClusterSnapshot, limits: Thresholds) -> list[Finding]:
     """All that is wrong, and all that is nearly so."""
     return [finding for rule in RULES for finding in rule.look(now, limits)]
 
@@ -59,13 +59,13 @@ def _figure(
     )
 
 
-def _mass_loss(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+def _mass_loss(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     if now.is_mass_loss:
         title = "most nodes fell silent together: nothing is given to others"
         yield Finding("mass_loss", CLUSTER, Severity.CRITICAL, title)
 
 
-def _node_lost(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+def _node_lost(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     is_any_left = any(r.node.state is NodeState.ONLINE for r in now.nodes)
     severity = Severity.ERROR if is_any_left else Severity.CRITICAL
     for reading in now.nodes:
@@ -89,7 +89,7 @@ def _of_nodes(
 ) -> Look:
     """A share of each node; the second severity is for one that is nearly full."""
 
-    def look(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+    def look(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
         most = getattr(limits, limit)
         for reading in now.present():
             value = figure(reading.sample) if reading.sample else None
@@ -110,7 +110,7 @@ def _of_nodes(
     return look
 
 
-def _cards(now: Snapshot) -> Iterator[tuple[NodeReading, Gpu]]:
+def _cards(now: ClusterSnapshot) -> Iterator[tuple[NodeReading, Gpu]]:
     for reading in now.present():
         for gpu in reading.gpus or ():
             yield reading, gpu
@@ -120,7 +120,7 @@ def _name(reading: NodeReading, gpu: Gpu) -> str:
     return f"{reading.name}: GPU {gpu.index} ({gpu.name})"
 
 
-def _gpu_temperature(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+def _gpu_temperature(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     most = limits.temperature_c
     for reading, gpu in _cards(now):
         value = gpu.temperature_c
@@ -138,7 +138,7 @@ def _gpu_temperature(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _gpu_memory(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+def _gpu_memory(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     most = limits.gpu_memory_percent
     for reading, gpu in _cards(now):
         value = _percent(gpu.memory_used_mb or 0.0, gpu.memory_total_mb or 0.0)
@@ -156,7 +156,7 @@ def _gpu_memory(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _gpu_failed(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+def _gpu_failed(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     for reading, gpu in _cards(now):
         why = gpu.error
         if gpu.quarantine is not None:
@@ -167,14 +167,14 @@ def _gpu_failed(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
             yield Finding("gpu_failed", gpu.id, Severity.ERROR, title, node_id=id_)
 
 
-def _queue_depth(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+def _queue_depth(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     most = limits.queue_depth
     if _is_near(now.waiting, most, limits):
         title = f"{now.waiting} tasks wait, limit {most:g}"
         yield _figure("queue_depth", CLUSTER, now.waiting, most, title)
 
 
-def _error_rate(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+def _error_rate(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     most, ended = limits.error_rate, now.ended
     share = ended.failed / max(1, ended.count)
     if ended.count < LEAST_ENDED:
@@ -189,13 +189,13 @@ def _error_rate(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
         yield _figure("error_rate", CLUSTER, share, most, title, severity=severity)
 
 
-def _unserved(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+def _unserved(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     for job_type, count in sorted(now.unserved.items()):
         title = line(f"no worker serves '{job_type}', for which {count} task(s) wait")
         yield Finding("unserved", job_type, Severity.ERROR, title, float(count))
 
 
-def _breaker(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+def _breaker(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     names = {r.node.id: r.name for r in now.nodes}
     for breaker in now.breakers:
         where = names.get(breaker.node_id, breaker.node_id)
@@ -205,7 +205,7 @@ def _breaker(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
         yield Finding("breaker_open", subject, Severity.ERROR, title, node_id=id_)
 
 
-def _clock_skew(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+def _clock_skew(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     for reading in now.present():
         value, most = abs(reading.skew_s or 0.0), limits.skew_s
         if reading.skew_s is None or not _is_near(value, most, limits):
@@ -216,7 +216,7 @@ def _clock_skew(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
         yield _figure("clock_skew", id_, value, most, title, node_id=id_)
 
 
-def _worker_error(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+def _worker_error(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     for worker in now.broken:
         why = worker.error or "it did not say why"
         title = line(f"worker {worker.spec.name} cannot work: {why}")
@@ -229,13 +229,13 @@ def _worker_error(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
         )
 
 
-def _engine_down(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+def _engine_down(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     if not now.is_engine_up:
         title = "Redis does not answer: orders cannot be sent"
         yield Finding("engine_down", CLUSTER, Severity.CRITICAL, title)
 
 
-def _store_down(now: Snapshot, limits: Thresholds) -> Iterator[Finding]:
+def _store_down(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     # Without the database no alert can be stored: who looks adds `STORE_DOWN`.
     return iter(())
 

@@ -66,7 +66,7 @@ class GpuSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class MetricSpan:
     """A stretch of time in steps, in epoch seconds; both ends are whole steps."""
 
     begin: int
@@ -85,7 +85,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class MetricStep:
     """All readings of one step: their number, and per metric their mean and maximum."""
 
     at: int
@@ -149,38 +149,38 @@ def with_gpus(sample: Sample, gpus: Iterable[Gpu]) -> Sample:
     )
 
 
-def node_bucket(sample: Sample) -> Bucket:
+def node_bucket(sample: Sample) -> MetricStep:
     figures = tuple(_float(getattr(sample, name)) for name in NODE_METRICS)
-    return Bucket(int(sample.at.timestamp()), 1, figures, figures)
+    return MetricStep(int(sample.at.timestamp()), 1, figures, figures)
 
 
-def gpu_bucket(sample: GpuSample) -> Bucket:
+def gpu_bucket(sample: GpuSample) -> MetricStep:
     figures = tuple(_float(getattr(sample.gpu, name)) for name in GPU_METRICS)
-    return Bucket(int(sample.at.timestamp()), 1, figures, figures)
+    return MetricStep(int(sample.at.timestamp()), 1, figures, figures)
 
 
 def _float(value: float | None) -> float | None:
     return None if value is None else float(value)
 
 
-def gather(buckets: Iterable[Bucket], step_s: int) -> list[Bucket]:
+def gather(buckets: Iterable[MetricStep], step_s: int) -> list[MetricStep]:
     """One node's or card's readings in coarser steps, in the order of time."""
-    steps: dict[int, list[Bucket]] = defaultdict(list)
+    steps: dict[int, list[MetricStep]] = defaultdict(list)
     for bucket in buckets:
         steps[bucket.at - bucket.at % step_s].append(bucket)
     return [_merged(at, steps[at]) for at in sorted(steps)]
 
 
-def _merged(at: int, parts: Sequence[Bucket]) -> Bucket:
+def _merged(at: int, parts: Sequence[MetricStep]) -> MetricStep:
     weights = [part.samples for part in parts]
     average = tuple(
         _mean(column, weights)
         for column in zip(*(part.average for part in parts), strict=True)
     )
-    return Bucket(at, sum(weights), average, _maxima(parts))
+    return MetricStep(at, sum(weights), average, _maxima(parts))
 
 
-def _maxima(parts: Sequence[Bucket]) -> Figures:
+def _maxima(parts: Sequence[MetricStep]) -> Figures:
     columns = zip(*(part.maximum for part in parts), strict=True)
     return tuple(max(_known(column), default=None) for column in columns)
 
@@ -195,19 +195,19 @@ def _mean(column: Sequence[float | None], weights: Sequence[float]) -> float | N
     return sum(v * w for v, w in known) / total if total else None
 
 
-def across(nodes: Iterable[Iterable[Bucket]]) -> list[Bucket]:
+def across(nodes: Iterable[Iterable[MetricStep]]) -> list[MetricStep]:
     """Nodes put together step by step, as CLUSTER_METRICS.
 
     `samples` is then how many nodes there were, a maximum the highest of any.
     """
-    steps: dict[int, list[Bucket]] = defaultdict(list)
+    steps: dict[int, list[MetricStep]] = defaultdict(list)
     for buckets in nodes:
         for bucket in buckets:
             steps[bucket.at].append(bucket)
     return [_together(at, steps[at]) for at in sorted(steps)]
 
 
-def _together(at: int, parts: Sequence[Bucket]) -> Bucket:
+def _together(at: int, parts: Sequence[MetricStep]) -> MetricStep:
     cards = [part.average[NODE_METRICS.index("gpu_count")] or 0.0 for part in parts]
     average: list[float | None] = []
     for name in CLUSTER_METRICS:
@@ -221,4 +221,4 @@ def _together(at: int, parts: Sequence[Bucket]) -> Bucket:
             average.append(sum(known) if known else None)
     highest = dict(zip(NODE_METRICS, _maxima(parts), strict=True))
     maximum = tuple(highest[name] for name in CLUSTER_METRICS)
-    return Bucket(at, len(parts), tuple(average), maximum)
+    return MetricStep(at, len(parts), tuple(average), maximum)

@@ -12,7 +12,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from operator import mul
 
-from corral.core.insight.metric import HOURS_S, MINUTES_S, Bucket, Figures, Span
+from corral.core.insight.metric import (
+    HOURS_S,
+    MINUTES_S,
+    Figures,
+    MetricSpan,
+    MetricStep,
+)
 from corral.errors import InvalidField
 
 POINTS = 300
@@ -71,7 +77,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ReadingRetention:
     """How long readings are kept raw and in the first thinned step; their distance."""
 
     raw_s: float
@@ -102,8 +108,12 @@ def read_moment(text: str, now: datetime, field: str) -> datetime:
 
 
 def plan(
-    begin: datetime, end: datetime, step_s: int | None, now: datetime, kept: Kept
-) -> Span:
+    begin: datetime,
+    end: datetime,
+    step_s: int | None,
+    now: datetime,
+    kept: ReadingRetention,
+) -> MetricSpan:
     """The steps of a chart: those asked for, made coarser where finer ones are gone.
 
     Raises:
@@ -123,7 +133,7 @@ def plan(
     else:
         step = step_s
     step = _available(step, (now - begin).total_seconds(), kept)
-    return Span(
+    return MetricSpan(
         math.floor(first / step) * step, math.ceil(last / step) * step, int(step)
     )
 
@@ -135,7 +145,7 @@ def _default_step(length_s: float, sample_s: float) -> int:
     return next((step for step in _NICE_S if step >= least), days)
 
 
-def _available(step: int, age_s: float, kept: Kept) -> int:
+def _available(step: int, age_s: float, kept: ReadingRetention) -> int:
     if age_s > max(kept.minutes_s, kept.raw_s) + HOURS_S:
         return math.ceil(step / HOURS_S) * HOURS_S
     if age_s > kept.raw_s + MINUTES_S:
@@ -144,11 +154,11 @@ def _available(step: int, age_s: float, kept: Kept) -> int:
 
 
 def charts(
-    names: Sequence[str], buckets: Iterable[Bucket], span: Span
+    names: Sequence[str], buckets: Iterable[MetricStep], span: MetricSpan
 ) -> dict[str, Series]:
     """A series per metric, without trends."""
     known = {bucket.at: bucket for bucket in buckets}
-    nothing = Bucket(0, 0, (None,) * len(names), (None,) * len(names))
+    nothing = MetricStep(0, 0, (None,) * len(names), (None,) * len(names))
     rows = [known.get(at, nothing) for at in span.times]
     return {
         name: Series(
@@ -173,7 +183,7 @@ def _shares(used: Figures, total: Figures) -> Figures:
     )
 
 
-def trend(series: Series, span: Span, capacity: float | None = None) -> Trend:
+def trend(series: Series, span: MetricSpan, capacity: float | None = None) -> Trend:
     """Where a series is heading, by least squares; empty where that is unclear.
 
     Args:

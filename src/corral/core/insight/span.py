@@ -29,7 +29,7 @@ _PAYLOAD = 2048
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class SpanEvent:
     """Something that happened within a span."""
 
     name: str
@@ -48,21 +48,21 @@ class Span:
     begin: datetime
     end: datetime
     facts: Facts
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[SpanEvent, ...] = ()
     trouble: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class AttemptHistory:
     """What was before an attempt: when its run began, when it began to wait."""
 
     run_at: datetime
     since: datetime
-    moments: tuple[Moment, ...] = ()
+    moments: tuple[SpanEvent, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedAttempt:
     """An attempt that has ended, without what it gave.
 
     `past` is None where nothing was before, or where a former manager knew of it.
@@ -77,7 +77,7 @@ class Ended:
     load_s: float = 0.0
     kind: str = ""
     message: str = ""
-    past: Past | None = None
+    past: AttemptHistory | None = None
 
 
 def light(task: Task) -> Task:
@@ -87,9 +87,9 @@ def light(task: Task) -> Task:
     return replace(task, result=None, spec=replace(task.spec, payload=""))
 
 
-def ended(task: Task, row: Settlement, past: Past | None) -> Ended:
+def ended(task: Task, row: Settlement, past: AttemptHistory | None) -> EndedAttempt:
     error = row.error
-    return Ended(
+    return EndedAttempt(
         light(task),
         row.state,
         row.outcome,
@@ -103,7 +103,7 @@ def ended(task: Task, row: Settlement, past: Past | None) -> Ended:
     )
 
 
-def gone_back(row: Settlement) -> Moment:
+def gone_back(row: Settlement) -> SpanEvent:
     """That an attempt ended and its task waits again."""
     name = "lost" if row.outcome is OutcomeKind.LOST else "retry"
     if row.outcome is OutcomeKind.RETURNED:
@@ -111,7 +111,7 @@ def gone_back(row: Settlement) -> Moment:
     facts: dict[str, str | int] = {"corral.attempt": row.attempt}
     if row.error is not None:
         facts["error.type"] = row.error.kind
-    return Moment(name, row.finished_at, facts)
+    return SpanEvent(name, row.finished_at, facts)
 
 
 # ids --------------------------------------------------------------------------
@@ -159,7 +159,7 @@ def _hash(text: str) -> str:
 
 
 # spans ------------------------------------------------------------------------
-def spans_of(done: Ended) -> list[Span]:
+def spans_of(done: EndedAttempt) -> list[Span]:
     """Those of an attempt, and after its last one that of the whole task."""
     spans = [] if cached_from(done.task) else list(_attempt(done))
     if done.state is not State.QUEUED:
@@ -167,7 +167,7 @@ def spans_of(done: Ended) -> list[Span]:
     return spans
 
 
-def _root(done: Ended) -> Span:
+def _root(done: EndedAttempt) -> Span:
     task, parent = done.task, done.task.spec.labels.get(PARENT, "")
     facts: dict[str, str | int] = {
         "corral.task_id": task.id,
@@ -193,14 +193,14 @@ def _root(done: Ended) -> Span:
     )
 
 
-def _run_at(done: Ended) -> datetime:
+def _run_at(done: EndedAttempt) -> datetime:
     if done.past is not None:
         return done.past.run_at
     task = done.task
     return task.created_at if task.run == 1 else task.assigned_at or done.finished_at
 
 
-def _attempt(done: Ended) -> Iterator[Span]:
+def _attempt(done: EndedAttempt) -> Iterator[Span]:
     """`queue`, `load`, `run`, one after the other, and within the task's time.
 
     Start and duration are told by another machine, whose clock may be a little off.
@@ -221,7 +221,7 @@ def _attempt(done: Ended) -> Iterator[Span]:
     yield _part(done, "run", run, until, trouble=trouble)
 
 
-def _since(done: Ended) -> datetime:
+def _since(done: EndedAttempt) -> datetime:
     if done.past is not None:
         return done.past.since
     task = done.task
@@ -231,22 +231,24 @@ def _since(done: Ended) -> datetime:
     return task.assigned_at or done.finished_at
 
 
-def _waiting(done: Ended, since: datetime, until: datetime) -> tuple[Moment, ...]:
+def _waiting(
+    done: EndedAttempt, since: datetime, until: datetime
+) -> tuple[SpanEvent, ...]:
     task = done.task
     moments = []
     if (due := task.spec.run_after) is not None and since < due <= until:
-        moments.append(Moment("due", due))
+        moments.append(SpanEvent("due", due))
     if (given := task.assigned_at) is not None:
-        moments.append(Moment("assigned", _within(given, since, until)))
+        moments.append(SpanEvent("assigned", _within(given, since, until)))
     return tuple(moments)
 
 
 def _part(
-    done: Ended,
+    done: EndedAttempt,
     name: str,
     begin: datetime,
     end: datetime,
-    moments: tuple[Moment, ...] = (),
+    moments: tuple[SpanEvent, ...] = (),
     trouble: str | None = None,
 ) -> Span:
     task = done.task

@@ -27,7 +27,7 @@ class UsageSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class UsageStep:
     """What one name used in one step; `ended` counts the runs that ended in it."""
 
     name: str

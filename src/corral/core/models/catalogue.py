@@ -142,14 +142,14 @@ def _blend(old: float | None, new: float | None) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """`place` is a path, a URL, a repository, or the name a service has for it."""
 
     kind: str
     place: str = ""
 
 
-def read_source(text: str) -> Source:
+def read_source(text: str) -> ModelSource:
     """What a source's text says.
 
     Raises:
@@ -158,21 +158,21 @@ def read_source(text: str) -> Source:
     if text.startswith("s3://"):
         if not text[5:].strip("/"):
             raise InvalidField("an S3 source is s3://bucket/prefix", field="source")
-        return Source(S3, text)
+        return ModelSource(S3, text)
     if text.startswith(("hf:", "hf://")):
         repo = text.removeprefix("hf:").removeprefix("//")
         if not _REPO.fullmatch(repo) or ".." in repo:
             raise InvalidField("a hub source is hf:owner/name", field="source")
-        return Source(HUB, repo)
+        return ModelSource(HUB, repo)
     kind, _, rest = text.partition(":")
     if kind in (SERVICE, UPLOAD):
-        return Source(kind, rest)
+        return ModelSource(kind, rest)
     if not text.strip() or "\0" in text or "://" in text:
         raise InvalidField(
             "a source is a folder, hf:owner/name, s3://bucket/prefix or model-manager",
             field="source",
         )
-    return Source(FOLDER, text)
+    return ModelSource(FOLDER, text)
 
 
 def check_type(text: str) -> str:

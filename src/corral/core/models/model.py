@@ -59,7 +59,7 @@ class HeldModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Worn:
+class MemoryLeak:
     """Memory of a model that did not come back when it was unloaded; MB."""
 
     model: str

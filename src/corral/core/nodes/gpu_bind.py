@@ -31,7 +31,7 @@ NO_GPU = "-1"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class GpuRequest:
     """So many cards of any kind, or, when there are names, those."""
 
     count: int = 0
@@ -42,24 +42,24 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class GpuClaim:
     """A worker that is to have cards; `held` are the ids it has now."""
 
     worker_id: str
     name: str
-    wish: Wish
+    wish: GpuRequest
     held: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Binding:
+class BoundGpus:
     """The cards a worker has for itself, or, with none, why."""
 
     cards: tuple[Gpu, ...] = ()
     refusal: str = ""
 
 
-def read_wish(text: str) -> Wish:
+def read_wish(text: str) -> GpuRequest:
     """What `WorkerSpec.gpus` asks for.
 
     Raises:
@@ -72,11 +72,11 @@ def read_wish(text: str) -> Wish:
         count = int(words[0])
         if count > MOST:
             raise _unclear(text)
-        return Wish(count)
+        return GpuRequest(count)
     names = tuple(_card_name(word, text) for word in words)
     if len(set(names)) < len(names):
         raise InvalidField("gpus names a card twice", field="gpus")
-    return Wish(len(names), names)
+    return GpuRequest(len(names), names)
 
 
 def _card_name(word: str, text: str) -> str:
@@ -100,8 +100,8 @@ def _unclear(text: str) -> InvalidField:
 
 
 def bind(
-    wants: Sequence[Want], gpus: Sequence[Gpu], taken: Set[str] = frozenset()
-) -> dict[str, Binding]:
+    wants: Sequence[GpuClaim], gpus: Sequence[Gpu], taken: Set[str] = frozenset()
+) -> dict[str, BoundGpus]:
     """Who gets which cards: each card goes to one worker at most.
 
     Who has fit cards keeps them. Then come those who name theirs, then the others,
@@ -110,8 +110,8 @@ def bind(
     tasks of others, are not given before they are given back.
     """
     by_id = {gpu.id: gpu for gpu in gpus}
-    owners: dict[str, Want] = {}
-    bound: dict[str, Binding] = {}
+    owners: dict[str, GpuClaim] = {}
+    bound: dict[str, BoundGpus] = {}
     for want in wants:
         kept = _kept(want, by_id)
         if kept and not any(card.id in owners for card in kept):
@@ -126,21 +126,21 @@ def bind(
             _give(want, chosen, owners, bound)
         else:
             refusal = _refuse(want, gpus, owners, taken)
-            bound[want.worker_id] = Binding(refusal=refusal)
+            bound[want.worker_id] = BoundGpus(refusal=refusal)
     return bound
 
 
 def _give(
-    want: Want,
+    want: GpuClaim,
     cards: Sequence[Gpu],
-    owners: dict[str, Want],
-    bound: dict[str, Binding],
+    owners: dict[str, GpuClaim],
+    bound: dict[str, BoundGpus],
 ) -> None:
-    bound[want.worker_id] = Binding(tuple(cards))
+    bound[want.worker_id] = BoundGpus(tuple(cards))
     owners.update({card.id: want for card in cards})
 
 
-def _kept(want: Want, by_id: Mapping[str, Gpu]) -> list[Gpu]:
+def _kept(want: GpuClaim, by_id: Mapping[str, Gpu]) -> list[Gpu]:
     """What it has, when all of it is still fit and is what it asks for."""
     cards = [by_id[name] for name in want.held if name in by_id]
     fits = len(cards) == len(want.held) == want.wish.count
@@ -156,7 +156,7 @@ def is_free(gpu: Gpu) -> bool:
     return gpu.is_offered and gpu.memory_offered_mb != 0.0
 
 
-def _choose(wish: Wish, free: Sequence[Gpu]) -> list[Gpu]:
+def _choose(wish: GpuRequest, free: Sequence[Gpu]) -> list[Gpu]:
     if wish.names:
         return _named(wish.names, free)
     best: list[Gpu] = []
@@ -193,9 +193,9 @@ def _offered_mb(gpu: Gpu) -> float:
 
 
 def _refuse(
-    want: Want,
+    want: GpuClaim,
     gpus: Sequence[Gpu],
-    owners: Mapping[str, Want],
+    owners: Mapping[str, GpuClaim],
     taken: Set[str],
 ) -> str:
     """Why it gets none, with a word on each card."""
@@ -219,7 +219,7 @@ def _title(gpu: Gpu) -> str:
     return f"{_INDEX}{gpu.index} ({gpu.name})"
 
 
-def _why_not(gpu: Gpu, owner: Want | None, is_taken: bool) -> str:
+def _why_not(gpu: Gpu, owner: GpuClaim | None, is_taken: bool) -> str:
     if owner is not None:
         return f"is held by worker {owner.name} ({owner.worker_id})"
     if is_taken:

@@ -72,7 +72,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeRecord:
     """A machine. `labels` and `taints` are its agent's word, `set_*` an operator's.
 
     A taint is `key` or `key=value`; tasks that do not tolerate it stay away. What an

@@ -72,7 +72,7 @@ class WorkerSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerRecord:
     """A row: desired (`spec`, `wanted`, `generation`) and observed (the rest).
 
     A `generation` other than the one that runs means: start anew.

@@ -78,7 +78,7 @@ def check_served(kind: WorkerType) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class WorkerCode:
     """What a node runs: the part of a worker type that is hashed."""
 
     worker_class: str
@@ -95,7 +95,7 @@ class Entry:
         return json.dumps(told, sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Entry:
+    def decode(cls, data: bytes) -> WorkerCode:
         """Read what `encode` wrote.
 
         Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from corral.core.nodes.worker import Worker, WorkerState
+from corral.core.nodes.worker import WorkerRecord, WorkerState
 from corral.core.tasks.task import State
 
 NONEXISTENT = "nonexistent"
@@ -37,7 +37,7 @@ WORKER_STATUS: Mapping[WorkerState, str] = MappingProxyType(
 )
 
 
-def launch_status(worker: Worker) -> str:
+def launch_status(worker: WorkerRecord) -> str:
     """pending, running, ready or failed: how far the launch of a worker is."""
     if worker.state is WorkerState.ERROR:
         return "failed"

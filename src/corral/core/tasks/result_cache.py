@@ -44,7 +44,7 @@ _LOTS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ResultKey:
     """What is asked: `key` names it, `version` is of what would answer it.
 
     `model` is the catalogue's name of the model, "" where none is known.
@@ -83,14 +83,14 @@ class KeptTotal:
     size: int = 0
 
 
-def read_label(text: str) -> Question:
-    """What `Question.label` wrote."""
-    return Question(*text.split(" ", 2))
+def read_label(text: str) -> ResultKey:
+    """What `ResultKey.label` wrote."""
+    return ResultKey(*text.split(" ", 2))
 
 
 def question_of(
     job_type: JobType, spec: TaskSpec, models: dict[str, CatalogueModel]
-) -> Question | None:
+) -> ResultKey | None:
     """What a task asks; None where its answer is not for others, or not the same."""
     if spec.depends_on or GANG in spec.labels or ONLY_ON in spec.labels:
         return None
@@ -114,7 +114,7 @@ def question_of(
     if version is None:
         return None
     key = _digest((job_type.name, spec.model or "", version, text))
-    return Question(key, version, name if model is not None else "")
+    return ResultKey(key, version, name if model is not None else "")
 
 
 def is_repeatable(job_type: str, told: Any) -> bool:

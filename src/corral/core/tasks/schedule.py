@@ -22,7 +22,7 @@ MOST_MISSED = 1000
 """How many missed runs are made up for at most: the latest ones."""
 
 
-class Missed(StrEnum):
+class MissedPolicy(StrEnum):
     """What becomes of runs that came due while no manager was up."""
 
     SKIP = "skip"
@@ -30,7 +30,7 @@ class Missed(StrEnum):
     ALL = "all"
 
 
-class Overlapping(StrEnum):
+class OverlapPolicy(StrEnum):
     """What becomes of a run that comes due while the one before still lives."""
 
     ALLOW = "allow"
@@ -49,8 +49,8 @@ class Schedule:
     cron: str
     task: TaskSpec
     timezone: str = "UTC"
-    missed: Missed = Missed.ONCE
-    overlap: Overlapping = Overlapping.ALLOW
+    missed: MissedPolicy = MissedPolicy.ONCE
+    overlap: OverlapPolicy = OverlapPolicy.ALLOW
     deadline_s: float | None = None
     next_at: datetime | None = None
     last_at: datetime | None = None
@@ -67,10 +67,10 @@ class Schedule:
         if not due:
             return ()
         last = due[-1]
-        if self.missed is Missed.ALL and self.overlap is Overlapping.ALLOW:
+        if self.missed is MissedPolicy.ALL and self.overlap is OverlapPolicy.ALLOW:
             return tuple(due)
         is_on_time = now - last <= GRACE
-        return (last,) if is_on_time or self.missed is not Missed.SKIP else ()
+        return (last,) if is_on_time or self.missed is not MissedPolicy.SKIP else ()
 
     def spec(self, task_id: str, at: datetime, now: datetime) -> TaskSpec:
         """The task of the run planned for `at`.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from corral.doctor.result import Line, ok, problem, warn
+from corral.doctor.result import CheckResult, ok, problem, warn
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class EmbeddedStore:
     """A store in the data folder, while nobody runs it.
 
     `missing` says what program is not there, `broken` what is wrong with the data;
@@ -24,7 +24,7 @@ class Embedded:
     is_standin: bool = False
 
 
-def at_rest(told: Embedded) -> Line:
+def at_rest(told: EmbeddedStore) -> CheckResult:
     if told.missing:
         found, _, fix = told.missing.partition(": ")
         return problem(told.name, found, fix or "see docs/settings.md")
@@ -40,7 +40,7 @@ def at_rest(told: Embedded) -> Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class FolderHolder:
     """Who has the data folder: the pid of `corral up`, and what a dead one left.
 
     `is_ready` is false while it starts or stops; `owner` is set when the folder is
@@ -55,7 +55,7 @@ class Tenant:
     owner: str = ""
 
 
-def tenant(told: Tenant) -> Line:
+def tenant(told: FolderHolder) -> CheckResult:
     name = "home"
     if told.owner:
         found = f"the data folder {told.home} belongs to {told.owner}"

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from corral.core.nodes.gpu import Gpu, is_called
-from corral.doctor.judge.gpu_reason import GpuScene, closed_files, reason
-from corral.doctor.result import Line, ok, problem, warn
+from corral.doctor.judge.gpu_reason import KernelFact, closed_files, reason
+from corral.doctor.result import CheckResult, ok, problem, warn
 
 NAME = "gpu"
 _NONE_WANTED = "CORRAL_GPU_DEVICES=none says that none is wanted"
@@ -23,12 +23,12 @@ class GpuFact:
 
     cards: Sequence[Gpu]
     faults: Mapping[str, str]
-    scene: GpuScene
+    scene: KernelFact
     devices: tuple[str, ...] | None = None
     is_needed: bool = True
 
 
-def judge(told: GpuFact) -> Iterator[Line]:
+def judge(told: GpuFact) -> Iterator[CheckResult]:
     yield from (_card(card) for card in told.cards)
     if told.devices == ():
         yield ok(NAME, f"none is offered, as CORRAL_GPU_DEVICES wants ({_many(told)})")
@@ -46,7 +46,7 @@ def _many(told: GpuFact) -> str:
     return f"{len(told.cards)} seen"
 
 
-def _card(card: Gpu) -> Line:
+def _card(card: Gpu) -> CheckResult:
     words = [card.name, card.id, _memory(card)]
     words += [f"driver {card.driver}"] if card.driver else []
     words += ["simulated"] if card.is_simulated else []
@@ -74,7 +74,7 @@ def _memory(card: Gpu) -> str:
     return f"{text}, {card.memory_used_mb:.0f} used, {card.memory_free_mb:.0f} free"
 
 
-def _faults(told: GpuFact) -> Iterator[Line]:
+def _faults(told: GpuFact) -> Iterator[CheckResult]:
     has_other = any(card.is_offered for card in told.cards)
     for vendor, said in told.faults.items():
         found, fix = reason(vendor, said, told.scene)
@@ -84,21 +84,21 @@ def _faults(told: GpuFact) -> Iterator[Line]:
         yield make(NAME, " ".join(found.split()), fix, vendor=vendor)
 
 
-def _closed(told: GpuFact) -> Iterator[Line]:
+def _closed(told: GpuFact) -> Iterator[CheckResult]:
     """Cards that are seen, but whose files this user may not open."""
     for vendor in sorted({card.vendor for card in told.cards} - set(told.faults)):
         if closed := closed_files(vendor, told.scene):
             yield problem(NAME, *closed, vendor=vendor)
 
 
-def _named(told: GpuFact) -> Iterator[Line]:
+def _named(told: GpuFact) -> Iterator[CheckResult]:
     for device in told.devices or ():
         if not any(is_called(card, device) for card in told.cards):
             found = f"CORRAL_GPU_DEVICES names {device}, which is not here"
             yield problem(NAME, found, "correct it; the cards found are listed above")
 
 
-def _none(told: GpuFact) -> Iterator[Line]:
+def _none(told: GpuFact) -> Iterator[CheckResult]:
     if any(card.is_offered for card in told.cards) or told.faults:
         return
     if told.cards:

@@ -39,7 +39,7 @@ class DeviceFile:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuScene:
+class KernelFact:
     """What the kernel shows. `loaded` are the names of its loaded drivers."""
 
     cards: tuple[BusCard, ...] = ()
@@ -49,7 +49,7 @@ class GpuScene:
     user: str = ""
 
 
-def reason(vendor: str, said: str, scene: GpuScene) -> tuple[str, str]:
+def reason(vendor: str, said: str, scene: KernelFact) -> tuple[str, str]:
     """What was found and what to do, for a vendor whose probe said why it failed."""
     label = _LABEL.get(vendor, vendor)
     low = said.lower()
@@ -69,13 +69,13 @@ def reason(vendor: str, said: str, scene: GpuScene) -> tuple[str, str]:
     return f"{label}: {said}", f"see 'python -m corral.agent.probe {vendor} --once'"
 
 
-def _library_fix(scene: GpuScene) -> str:
+def _library_fix(scene: KernelFact) -> str:
     if scene.is_container:
         return f"start the container with {_GIVE[NVIDIA]}, which brings it along"
     return "install the libraries of the same driver version (libnvidia-compute)"
 
 
-def _bus(vendor: str, scene: GpuScene) -> Iterator[tuple[str, str]]:
+def _bus(vendor: str, scene: KernelFact) -> Iterator[tuple[str, str]]:
     """What is wrong between the card and the kernel; the first is the one to mend."""
     wanted = _DRIVERS.get(vendor, ())
     cards = [card for card in scene.cards if card.vendor == vendor]
@@ -94,7 +94,7 @@ def _bus(vendor: str, scene: GpuScene) -> Iterator[tuple[str, str]]:
         yield found, f"install the {wanted[0]} driver{on}, or 'modprobe {wanted[0]}'"
 
 
-def closed_files(vendor: str, scene: GpuScene) -> tuple[str, str] | None:
+def closed_files(vendor: str, scene: KernelFact) -> tuple[str, str] | None:
     """What was found and what to do, when this user has no way to a card's files."""
     for start in _FILES.get(vendor, ()):
         files = [file for file in scene.files if file.path.startswith(start)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from corral.doctor.result import Line, ok, problem, warn
+from corral.doctor.result import CheckResult, ok, problem, warn
 
 _GB = 1e9
 _PROBLEM_SHARE, _WARN_SHARE, _PROBLEM_BYTES = 0.05, 0.10, _GB
@@ -24,7 +24,7 @@ class Disk:
     free_inodes: float = 1.0
 
 
-def disk(told: Disk) -> Line:
+def disk(told: Disk) -> CheckResult:
     share = told.free_bytes / told.total_bytes if told.total_bytes else 0.0
     place = f"{told.path} ({', '.join(told.uses)})"
     found = f"{place}: {size(told.free_bytes)} of {size(told.total_bytes)} free"
@@ -49,7 +49,7 @@ class Memory:
     shared_bytes: float | None = None
 
 
-def memory(told: Memory) -> Iterator[Line]:
+def memory(told: Memory) -> Iterator[CheckResult]:
     share = told.available_bytes / told.total_bytes if told.total_bytes else 0.0
     found = f"{size(told.available_bytes)} of {size(told.total_bytes)} available"
     if share < _WARN_SHARE:
@@ -80,7 +80,7 @@ class Port:
     refusal: str | None = None
 
 
-def manager_port(told: Port) -> Line:
+def manager_port(told: Port) -> CheckResult:
     if told.refusal:
         return problem("ports", told.refusal, "correct CORRAL_HOST and CORRAL_PORT")
     if told.holder is None:
@@ -92,7 +92,7 @@ def manager_port(told: Port) -> Line:
     return problem("ports", found, fix)
 
 
-def worker_ports(told: Sequence[Port]) -> Line:
+def worker_ports(told: Sequence[Port]) -> CheckResult:
     """Ports that workers of the job API may open."""
     span = f"{told[0].number}-{told[-1].number}"
     taken = [p for p in told if p.holder is not None and not p.is_ours]
@@ -108,7 +108,7 @@ def worker_ports(told: Sequence[Port]) -> Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class MachineTool:
     """A program or ability; `lack` is what is missing when it is not there."""
 
     name: str
@@ -117,7 +117,7 @@ class Tool:
     fix: str = ""
 
 
-def tool(told: Tool) -> Line:
+def tool(told: MachineTool) -> CheckResult:
     if told.lack:
         return warn(told.name, told.lack, told.fix)
     return ok(told.name, told.found)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from corral.core.nodes.clock_skew import ALARM_S
 from corral.doctor.judge.version import skew
-from corral.doctor.result import Line, ok, problem, warn
+from corral.doctor.result import CheckResult, ok, problem, warn
 
 NAME = "manager"
 _FEW = 3
@@ -52,7 +52,7 @@ class ManagerFact:
     node_id: str | None = None
 
 
-def judge(told: ManagerFact, ours: str) -> Iterator[Line]:
+def judge(told: ManagerFact, ours: str) -> Iterator[CheckResult]:
     """Lines about one manager; `ours` is the version of this Corral."""
     if told.silence is not None:
         yield _silent(told)
@@ -75,14 +75,14 @@ def judge(told: ManagerFact, ours: str) -> Iterator[Line]:
         yield from _cluster(told, ours)
 
 
-def _silent(told: ManagerFact) -> Line:
+def _silent(told: ManagerFact) -> CheckResult:
     found, _, advice = (told.silence or "").partition(": ")
     if told.is_expected:
         return problem(NAME, found, advice or "is it still up?")
     return warn(NAME, f"no manager runs at {told.url}", "start one with 'corral up'")
 
 
-def _cluster(told: ManagerFact, ours: str) -> Iterator[Line]:
+def _cluster(told: ManagerFact, ours: str) -> Iterator[CheckResult]:
     away = [n.name for n in told.nodes if n.status in ("offline", "suspect")]
     if away:
         found = f"{len(away)} of {len(told.nodes)} do not answer: {_some(away)}"
@@ -103,7 +103,7 @@ def _cluster(told: ManagerFact, ours: str) -> Iterator[Line]:
         yield warn("dead letters", found, "look through them with 'corral dlq list'")
 
 
-def _node(node: NodeFact, ours: str) -> Iterator[Line]:
+def _node(node: NodeFact, ours: str) -> Iterator[CheckResult]:
     """What is wrong with one node that answers."""
     if line := skew(f"node {node.name}", node.version, ours):
         yield line
@@ -124,7 +124,7 @@ def _some(names: Sequence[str]) -> str:
     return shown if len(names) <= _FEW else f"{shown} and {len(names) - _FEW} more"
 
 
-def clock(whose: str, ahead_s: float, doubt_s: float) -> Line:
+def clock(whose: str, ahead_s: float, doubt_s: float) -> CheckResult:
     """How another clock stands against ours, known to within `doubt_s`."""
     facts = {"ahead_s": round(ahead_s, 3)}
     off_s = max(abs(ahead_s) - doubt_s, 0.0)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from corral.core.silence import Silence
-from corral.doctor.result import Line, ok, problem, warn
+from corral.doctor.result import CheckResult, ok, problem, warn
 
 if TYPE_CHECKING:
-    from corral.engine.checkup import Checkup as RedisCheckup
-    from corral.store.postgres.checkup import Checkup as DatabaseCheckup
+    from corral.engine.checkup import RedisCheckup as RedisCheckup
+    from corral.store.postgres.checkup import DatabaseCheckup as DatabaseCheckup
 
 DATABASE, REDIS = "database", "redis"
 _PRODUCT = {DATABASE: "PostgreSQL", REDIS: "Redis"}
@@ -24,7 +24,7 @@ _NEARLY_FULL = 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StoreAddress:
     """A store's address; `setting` is the variable that named it.
 
     `setting` is empty for one that `corral up` runs, whose log is `log`.
@@ -36,7 +36,7 @@ class Place:
     log: str = ""
 
 
-def unreachable(place: Place, why: Silence, said: str) -> Line:
+def unreachable(place: StoreAddress, why: Silence, said: str) -> CheckResult:
     """One line for a store that gave no useful answer."""
     product = _PRODUCT[place.name]
     found, fix = _silence(place, product, why)
@@ -48,7 +48,7 @@ def unreachable(place: Place, why: Silence, said: str) -> Line:
     return problem(place.name, " ".join(found.split()), fix, silence=str(why))
 
 
-def _silence(place: Place, product: str, why: Silence) -> tuple[str, str]:
+def _silence(place: StoreAddress, product: str, why: Silence) -> tuple[str, str]:
     where = place.where
     start = f"start {product} there, or correct {place.setting}"
     start += f"; without it 'corral up' runs a {product} of its own"
@@ -85,7 +85,7 @@ def _silence(place: Place, product: str, why: Silence) -> tuple[str, str]:
     return words.get(why, ("", f"see its log, or {address}"))
 
 
-def database(place: Place, told: DatabaseCheckup) -> list[Line]:
+def database(place: StoreAddress, told: DatabaseCheckup) -> list[CheckResult]:
     """Lines about a PostgreSQL that answered; the first sums it up."""
     faults = list(_database_faults(told))
     if any(faults):
@@ -98,7 +98,7 @@ def database(place: Place, told: DatabaseCheckup) -> list[Line]:
     return [ok(DATABASE, found, **facts)]
 
 
-def _database_faults(told: DatabaseCheckup) -> Iterator[Line]:
+def _database_faults(told: DatabaseCheckup) -> Iterator[CheckResult]:
     if told.major < OLDEST_POSTGRES:
         found = f"PostgreSQL {told.version} is too old"
         yield problem(DATABASE, found, f"use version {OLDEST_POSTGRES} or newer")
@@ -119,7 +119,7 @@ def _database_faults(told: DatabaseCheckup) -> Iterator[Line]:
         yield warn(DATABASE, found, "raise max_connections of PostgreSQL")
 
 
-def redis(place: Place, told: RedisCheckup) -> list[Line]:
+def redis(place: StoreAddress, told: RedisCheckup) -> list[CheckResult]:
     """Lines about a Redis that answered; the first sums it up."""
     faults = list(_redis_faults(told))
     if any(faults):
@@ -133,7 +133,7 @@ def redis(place: Place, told: RedisCheckup) -> list[Line]:
     return [ok(REDIS, found, version=told.version, used_mb=told.used_mb)]
 
 
-def _redis_faults(told: RedisCheckup) -> Iterator[Line]:
+def _redis_faults(told: RedisCheckup) -> Iterator[CheckResult]:
     if told.version and told.server == "Redis" and _number(told) < OLDEST_REDIS:
         wanted = ".".join(map(str, OLDEST_REDIS))
         found = f"Redis {told.version} is too old"

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from urllib.parse import quote
 
-from corral.doctor.judge.embedded import Embedded
+from corral.doctor.judge.embedded import EmbeddedStore
 from corral.doctor.judge.store import DATABASE, REDIS
 from corral.embedded.binaries import (
     PostgresBinaries,
@@ -51,24 +51,28 @@ def last_fatal(log: Path) -> str | None:
     return found[-1] if found else None
 
 
-def postgres_at_rest(folder: Folder) -> Embedded:
+def postgres_at_rest(folder: Folder) -> EmbeddedStore:
     data = folder.postgres / "data"
     try:
         if not data.exists():
             made = find_postgres()
-            return Embedded(DATABASE, str(data), f"PostgreSQL {made.major}")
+            return EmbeddedStore(DATABASE, str(data), f"PostgreSQL {made.major}")
         major = int((data / "PG_VERSION").read_text("ascii"))
         binaries = find_postgres(major)
     except EmbeddedError as error:
-        return Embedded(DATABASE, str(data), missing=error.message)
+        return EmbeddedStore(DATABASE, str(data), missing=error.message)
     except OSError as error:
         why = f"{error.strerror}: {error.filename}"
-        return Embedded(DATABASE, str(data), broken=why)
+        return EmbeddedStore(DATABASE, str(data), broken=why)
     except ValueError:
-        return Embedded(DATABASE, str(data), broken="PG_VERSION has no version in it")
+        return EmbeddedStore(
+            DATABASE, str(data), broken="PG_VERSION has no version in it"
+        )
     program = f"PostgreSQL {binaries.major}"
     broken = _broken(data, binaries)
-    return Embedded(DATABASE, str(data), program, broken=broken, made_by=str(major))
+    return EmbeddedStore(
+        DATABASE, str(data), program, broken=broken, made_by=str(major)
+    )
 
 
 def _broken(data: Path, binaries: PostgresBinaries) -> str | None:
@@ -94,11 +98,11 @@ def _broken(data: Path, binaries: PostgresBinaries) -> str | None:
     return "its control file is damaged" if is_torn else None
 
 
-def redis_at_rest(folder: Folder) -> Embedded:
+def redis_at_rest(folder: Folder) -> EmbeddedStore:
     try:
         binary = find_redis()
     except EmbeddedError as error:
-        return Embedded(REDIS, str(folder.redis), missing=error.message)
+        return EmbeddedStore(REDIS, str(folder.redis), missing=error.message)
     is_standin = binary.kind is RedisKind.FAKE
     name = str(binary.program or "a stand-in")
-    return Embedded(REDIS, str(folder.redis), name, is_standin=is_standin)
+    return EmbeddedStore(REDIS, str(folder.redis), name, is_standin=is_standin)

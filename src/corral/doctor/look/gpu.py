@@ -12,9 +12,9 @@ from pathlib import Path
 from corral.agent.config import GpuPolicy
 from corral.agent.probe import sysfs
 from corral.agent.probe.amd_sysfs import VENDOR as AMD_ID
-from corral.agent.probe.base import Finding
+from corral.agent.probe.base import ProbeResult
 from corral.agent.probe.intel import VENDOR as INTEL_ID
-from corral.agent.probe.probe_process import ProbeChild, Reading
+from corral.agent.probe.probe_process import ProbeChild, ProbeReading
 from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.probe.vendor import NVIDIA as NVIDIA_ID
 from corral.agent.probe.vendor import WAYS, likely
@@ -28,7 +28,7 @@ from corral.doctor.judge.gpu_reason import (
     NVIDIA,
     BusCard,
     DeviceFile,
-    GpuScene,
+    KernelFact,
 )
 
 ROOT = Path("/")
@@ -63,7 +63,7 @@ def look(
     found: list[Gpu] = []
     faults: dict[str, str] = {}
     for vendor, reading in readings.items():
-        finding = reading.finding or Finding()
+        finding = reading.finding or ProbeResult()
         found += finding.gpus
         if not finding.gpus:
             faults[vendor] = reading.fault or finding.absent or "it found no card"
@@ -78,7 +78,7 @@ def _ask(
     policy: GpuPolicy,
     environment: Mapping[str, str] | None,
     root: Path,
-) -> Reading:
+) -> ProbeReading:
     child = ProbeChild(vendor, policy.timeout_s, environment, root)
     try:
         return child.ask()
@@ -86,16 +86,16 @@ def _ask(
         child.close()
 
 
-def _reading(future: Future[Reading], limit_s: float) -> Reading:
+def _reading(future: Future[ProbeReading], limit_s: float) -> ProbeReading:
     try:
         error = future.exception(limit_s)
     except TimeoutError:
-        return Reading(fault=f"it did not answer within {limit_s:g} s")
-    return Reading(fault=str(error)) if error else future.result()
+        return ProbeReading(fault=f"it did not answer within {limit_s:g} s")
+    return ProbeReading(fault=str(error)) if error else future.result()
 
 
-def scene(root: Path = ROOT) -> GpuScene:
-    return GpuScene(
+def scene(root: Path = ROOT) -> KernelFact:
+    return KernelFact(
         tuple(_cards(root)),
         tuple(_files(root)),
         frozenset(_loaded(root)),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from corral.doctor.judge.machine import Disk, Memory, Port, Tool
+from corral.doctor.judge.machine import Disk, MachineTool, Memory, Port
 
 _TRIAL = b"corral" * 1024
 _SHM = Path("/dev/shm")
@@ -132,22 +132,24 @@ def _held(number: int, pid: int | None, ours: frozenset[int]) -> Port:
     return Port(number, f"{name}, pid {pid}", is_ours)
 
 
-def time_zones() -> Tool:
+def time_zones() -> MachineTool:
     try:
         zoneinfo.ZoneInfo("Europe/Berlin")
     except (zoneinfo.ZoneInfoNotFoundError, OSError, ValueError):
         lack = "no time zones: schedules can only use UTC"
-        return Tool("clock", lack=lack, fix="install tzdata (pip install tzdata)")
-    return Tool("clock", "time zones are known")
+        return MachineTool(
+            "clock", lack=lack, fix="install tzdata (pip install tzdata)"
+        )
+    return MachineTool("clock", "time zones are known")
 
 
-def git() -> Tool:
+def git() -> MachineTool:
     said = _version("git")
     lack = "" if said else "git is not there: no code from repositories"
-    return Tool("git", said or "", lack, "install git")
+    return MachineTool("git", said or "", lack, "install git")
 
 
-def uv() -> Tool:
+def uv() -> MachineTool:
     program: str | None
     try:
         import uv as wheel
@@ -157,7 +159,7 @@ def uv() -> Tool:
         program = shutil.which("uv")
     said = _version(program) if program else None
     lack = "" if said else "uv is not there: no Python of their own for scripts"
-    return Tool("uv", said or "", lack, "install uv (pip install uv)")
+    return MachineTool("uv", said or "", lack, "install uv (pip install uv)")
 
 
 def _version(program: str) -> str | None:
@@ -175,7 +177,7 @@ def _version(program: str) -> str | None:
     return words[0] if said.returncode == 0 and words else None
 
 
-def containers(host: str) -> Tool:
+def containers(host: str) -> MachineTool:
     """A container engine: the one named, one that answers, or Podman to start."""
     from corral.errors import WorkerError
     from corral.worker.container.engine import find
@@ -183,21 +185,25 @@ def containers(host: str) -> Tool:
 
     fix = "install Podman or Docker to run images"
     if not host and (podman := _version("podman")):
-        return Tool("containers", podman)
+        return MachineTool("containers", podman)
     try:
         engine = find(ContainerSettings(host=host))
     except WorkerError as error:
-        return Tool("containers", lack=error.message, fix="see CORRAL_CONTAINER_HOST")
+        return MachineTool(
+            "containers", lack=error.message, fix="see CORRAL_CONTAINER_HOST"
+        )
     if engine is None:
-        return Tool("containers", lack="no container engine is here", fix=fix)
+        return MachineTool("containers", lack="no container engine is here", fix=fix)
     try:
         name = "Podman" if engine.traits.is_podman else "Docker"
-        return Tool("containers", f"{name} {engine.traits.version} at {engine.host}")
+        return MachineTool(
+            "containers", f"{name} {engine.traits.version} at {engine.host}"
+        )
     finally:
         engine.close()
 
 
-def sandbox() -> Tool:
+def sandbox() -> MachineTool:
     """How well commands of jobs can be kept apart; tried for real."""
     from corral.worker.isolation import Level, best_level
     from corral.worker.isolation.cgroup import parents
@@ -208,10 +214,10 @@ def sandbox() -> Tool:
             fix = "install bubblewrap"
         else:
             fix = "let users make namespaces (sysctl kernel.unprivileged_userns_clone)"
-        return Tool("sandbox", lack=lack, fix=fix)
+        return MachineTool("sandbox", lack=lack, fix=fix)
     limits = sorted({name for parent in parents() for name in parent.controllers})
     if not limits:
         lack = "jobs run in a sandbox, but without control groups for their limits"
         fix = "start the agent with systemd's Delegate=yes, or as root"
-        return Tool("sandbox", lack=lack, fix=fix)
-    return Tool("sandbox", f"bubblewrap, with limits for {', '.join(limits)}")
+        return MachineTool("sandbox", lack=lack, fix=fix)
+    return MachineTool("sandbox", f"bubblewrap, with limits for {', '.join(limits)}")

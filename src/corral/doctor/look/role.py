@@ -11,15 +11,15 @@ import psutil
 
 from corral.agent.link import identity
 from corral.agent.link.identity import Identity
-from corral.doctor.judge.embedded import Tenant
-from corral.embedded.folder import LOCK, Folder, State, load_state
+from corral.doctor.judge.embedded import FolderHolder
+from corral.embedded.folder import LOCK, Folder, FolderState, load_state
 from corral.embedded.process import is_alive
 
 LOCAL_NODE = "local"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class AgentFolder:
     """An agent's folder below the home, and its credential."""
 
     name: str
@@ -32,8 +32,8 @@ class Role:
     """`is_manager`: stores and a manager are, or may be, run from this home."""
 
     folder: Folder
-    state: State | None
-    nodes: tuple[Node, ...]
+    state: FolderState | None
+    nodes: tuple[AgentFolder, ...]
     is_manager: bool
 
     @property
@@ -54,7 +54,7 @@ def look(home: Path) -> Role:
     return Role(folder, state, nodes, has_stores or not nodes)
 
 
-def _nodes(folder: Folder) -> list[Node]:
+def _nodes(folder: Folder) -> list[AgentFolder]:
     try:
         places = sorted(folder.agents.iterdir())
     except OSError:
@@ -66,7 +66,7 @@ def _nodes(folder: Folder) -> list[Node]:
         except OSError:
             continue
         if known is not None:
-            found.append(Node(place.name, place, known))
+            found.append(AgentFolder(place.name, place, known))
     return found
 
 
@@ -77,17 +77,17 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def tenant(role: Role) -> Tenant:
+def tenant(role: Role) -> FolderHolder:
     """Who has the data folder now."""
     home, state = str(role.folder.home), role.state
     if owner := _stranger(role.folder.home):
-        return Tenant(home, owner=owner)
+        return FolderHolder(home, owner=owner)
     if state is not None:
         alive = tuple(name for name, mark in state.children.items() if is_alive(mark))
         if state.is_running:
-            return Tenant(home, state.parent.pid, state.ready, alive)
-        return Tenant(home, orphans=alive)
-    return Tenant(home, _holder(role.folder.home / LOCK))
+            return FolderHolder(home, state.parent.pid, state.ready, alive)
+        return FolderHolder(home, orphans=alive)
+    return FolderHolder(home, _holder(role.folder.home / LOCK))
 
 
 def _holder(lock: Path) -> int | None:

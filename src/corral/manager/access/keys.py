@@ -26,7 +26,7 @@ from corral.errors import (
     RateLimited,
     Unauthenticated,
 )
-from corral.manager.access.rate_limit import Bucket, Buckets, Limits
+from corral.manager.access.rate_limit import RateLimits, TokenBucket, TokenBuckets
 from corral.manager.clock import Clock
 from corral.store.base import AuditRow, Store
 
@@ -39,13 +39,13 @@ class Access:
     """Keys live in memory; every change is written through to the store."""
 
     def __init__(
-        self, store: Store, clock: Clock, limits: Limits, is_open: bool = False
+        self, store: Store, clock: Clock, limits: RateLimits, is_open: bool = False
     ) -> None:
         self._store = store
         self._clock = clock
         self._keys: dict[str, Key] = {}
-        self._buckets = Buckets(limits.per_s, limits.burst)
-        self._failures = Buckets(
+        self._buckets = TokenBuckets(limits.per_s, limits.burst)
+        self._failures = TokenBuckets(
             limits.failures_per_min / 60.0, limits.failures_per_min
         )
         self._audit: list[AuditRow] = []
@@ -175,7 +175,7 @@ class Access:
         key = self._keys.get(key_id, _NOBODY)
         return key if matches(key, secret) and key is not _NOBODY else None
 
-    def throttle(self, key: Key) -> Bucket:
+    def throttle(self, key: Key) -> TokenBucket:
         """Count one request of a key; nodes are not limited."""
         now = self._clock.monotonic()
         bucket = self._buckets.get(key.id, now)

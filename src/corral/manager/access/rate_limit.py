@@ -10,7 +10,7 @@ _MAX_BUCKETS = 10_000
 
 
 @dataclass(slots=True)
-class Bucket:
+class TokenBucket:
     """A token bucket; `left` and `reset_s` go into the rate-limit headers."""
 
     rate_per_s: float
@@ -34,18 +34,18 @@ class Bucket:
         return {"limit": int(self.burst), "reset_s": math.ceil(self.reset_s)}
 
 
-class Buckets:
+class TokenBuckets:
     """Buckets by name, the least recently used forgotten first."""
 
     def __init__(self, rate_per_s: float, burst: float) -> None:
         self._rate_per_s = rate_per_s
         self._burst = burst
-        self._all: OrderedDict[str, Bucket] = OrderedDict()
+        self._all: OrderedDict[str, TokenBucket] = OrderedDict()
 
-    def get(self, name: str, now: float) -> Bucket:
+    def get(self, name: str, now: float) -> TokenBucket:
         bucket = self._all.get(name)
         if bucket is None:
-            bucket = Bucket(self._rate_per_s, self._burst, self._burst, now)
+            bucket = TokenBucket(self._rate_per_s, self._burst, self._burst, now)
             self._all[name] = bucket
             if len(self._all) > _MAX_BUCKETS:
                 self._all.popitem(last=False)
@@ -54,7 +54,7 @@ class Buckets:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RateLimits:
     per_s: float = 1000.0
     burst: float = 2000.0
     failures_per_min: float = 10.0

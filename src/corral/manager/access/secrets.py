@@ -71,7 +71,7 @@ def _bound(name: str) -> bytes:
 log = logging.getLogger(__name__)
 
 
-class Vault:
+class NamedSecrets:
     """Every secret, sealed, in memory; every change is written through."""
 
     def __init__(

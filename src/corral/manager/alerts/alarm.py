@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from corral.manager.alerts.alerts import PERIOD_S, AlertConfig, Alerting
+from corral.manager.alerts.alerts import PERIOD_S, AlertConfig, AlertWatch
 from corral.manager.alerts.delivery import AlertNotices
-from corral.manager.alerts.snapshot import Picture
+from corral.manager.alerts.snapshot import HealthSnapshot
 from corral.manager.clock import Clock
 from corral.manager.feature import Loop
 from corral.manager.outbound.webhook import NotifyConfig
 from corral.store.base import Store
 
 
-class Alarm:
+class Alerts:
     """`open` gives the loops to run; `close` after them."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        picture: Picture,
+        picture: HealthSnapshot,
         config: AlertConfig,
         hooks: NotifyConfig,
     ) -> None:
@@ -30,7 +30,7 @@ class Alarm:
         reach = replace(hooks.reach, is_exposed=False)
         hooks = replace(hooks, reach=reach)
         self.notices = AlertNotices(store, clock, hooks, config.webhooks)
-        self.alerting = Alerting(store, clock, picture, config, self.notices.ring)
+        self.alerting = AlertWatch(store, clock, picture, config, self.notices.ring)
         self._is_anybody_told = bool(config.webhooks)
 
     async def open(self, on_deposed: Callable[[], None]) -> list[Loop]:

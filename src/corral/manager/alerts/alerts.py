@@ -13,19 +13,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from corral.core.insight.alert import Change, Key, Watch, follow
+from corral.core.insight.alert import AlertChange, Key, WatchedFinding, follow
 from corral.core.insight.health import Finding, Health, Severity, Thresholds, health_of
 from corral.core.insight.health_rule import STORE_DOWN, judge
 from corral.errors import Conflict, NotFound, StoreUnavailable
-from corral.manager.alerts.snapshot import Picture
+from corral.manager.alerts.snapshot import HealthSnapshot
 from corral.manager.clock import Clock
 from corral.store.base import Event, Store
-from corral.store.events import ALERT, EventFilter
+from corral.store.events import ALERT, EventQuery
 
 log = logging.getLogger(__name__)
 PERIOD_S = 2.0
 WORSENED, RESOLVED = "alert_worsened", "alert_resolved"
-_OPEN = EventFilter(is_open=True)
+_OPEN = EventQuery(is_open=True)
 _MOST_OPEN = 10_000
 _LEVELS = {
     Severity.INFO: logging.INFO,
@@ -45,7 +45,7 @@ class AlertConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ActiveFinding:
     """Something that is wrong now, with its alert where there is one."""
 
     finding: Finding
@@ -56,18 +56,18 @@ class Standing:
 @dataclass(frozen=True, slots=True)
 class HealthReport:
     status: Health
-    reasons: tuple[Standing, ...]
+    reasons: tuple[ActiveFinding, ...]
     checked_at: datetime
 
 
-class Alerting:
+class AlertWatch:
     """`step` every `PERIOD_S`; the first one goes on with what was open before."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        picture: Picture,
+        picture: HealthSnapshot,
         config: AlertConfig,
         on_news: Callable[[], None] = lambda: None,
     ) -> None:
@@ -76,7 +76,7 @@ class Alerting:
         self._picture = picture
         self._config = config
         self._on_news = on_news
-        self._watches: Mapping[Key, Watch] = {}
+        self._watches: Mapping[Key, WatchedFinding] = {}
         self._rows: dict[Key, Event] = {}
         self._looking = asyncio.Lock()
         self._is_unsure = True
@@ -89,7 +89,7 @@ class Alerting:
 
     def health(self) -> HealthReport:
         """As of the last look: the worst of what is wrong and has lasted."""
-        reasons = [Standing(STORE_DOWN)] if self._is_store_down else []
+        reasons = [ActiveFinding(STORE_DOWN)] if self._is_store_down else []
         for key, watch in self._watches.items():
             if watch.is_open:
                 reasons.append(_standing(watch.finding, self._rows.get(key)))
@@ -172,7 +172,7 @@ class Alerting:
             for key, watch in self._watches.items()
             if key in self._rows or not watch.is_open
         } | {
-            key: Watch(_finding(row), now, is_open=True)
+            key: WatchedFinding(_finding(row), now, is_open=True)
             for key, row in self._rows.items()
             if key not in self._watches
         }
@@ -188,7 +188,7 @@ class Alerting:
         self._rows = found
         self._is_unsure = False
 
-    async def _write(self, change: Change, now: datetime) -> None:
+    async def _write(self, change: AlertChange, now: datetime) -> None:
         """Events before the rows they are about: told twice rather than never."""
         events = [_raised(finding, now) for finding in change.raised]
         worse = [(self._rows[f.key], f) for f in change.worsened if f.key in self._rows]
@@ -209,10 +209,10 @@ class Alerting:
         await self._store.resolve_alerts([row.seq for row in over], now)
 
 
-def _standing(finding: Finding, row: Event | None) -> Standing:
+def _standing(finding: Finding, row: Event | None) -> ActiveFinding:
     if row is None:
-        return Standing(finding)
-    return Standing(finding, row.seq, row.acknowledged_at is not None)
+        return ActiveFinding(finding)
+    return ActiveFinding(finding, row.seq, row.acknowledged_at is not None)
 
 
 def _data(finding: Finding) -> dict[str, Any]:

@@ -20,19 +20,25 @@ import msgspec
 
 from corral.manager.alerts.alerts import RESOLVED, WORSENED
 from corral.manager.clock import Clock
-from corral.manager.outbound.webhook import GONE, Courier, Facts, NotifyConfig, root_of
+from corral.manager.outbound.webhook import (
+    GONE,
+    NotifyConfig,
+    WebhookFacts,
+    WebhookSender,
+    root_of,
+)
 from corral.store.base import Event, Store
-from corral.store.events import ALERT, EventFilter
+from corral.store.events import ALERT, EventQuery
 
 log = logging.getLogger(__name__)
-_TOLD = EventFilter(event_types=(ALERT, WORSENED, RESOLVED))
+_TOLD = EventQuery(event_types=(ALERT, WORSENED, RESOLVED))
 _PAGE = 100
 _IDLE_S = 600.0
 """So often the cursors move past what is no alert, and a restart has little to read."""
 
 
 @dataclass(slots=True)
-class _Receiver:
+class _AlertReceiver:
     """`at` is the last event it was told of, `due` when it is tried again."""
 
     url: str
@@ -55,8 +61,8 @@ class AlertNotices:
         self._store = store
         self._clock = clock
         self._config = config
-        self._receivers = [_Receiver(url) for url in dict.fromkeys(urls)]
-        self._courier = Courier(config, most_calls=max(1, len(self._receivers)))
+        self._receivers = [_AlertReceiver(url) for url in dict.fromkeys(urls)]
+        self._courier = WebhookSender(config, most_calls=max(1, len(self._receivers)))
         self._news = asyncio.Event()
         self._looking = asyncio.Lock()
 
@@ -68,7 +74,7 @@ class AlertNotices:
         for receiver in self._receivers:
             at = await self._store.cursor(receiver.cursor)
             if at is None:
-                at = (await self._store.event_page(EventFilter(), 0, 1)).next
+                at = (await self._store.event_page(EventQuery(), 0, 1)).next
                 await self._store.save_cursor(receiver.cursor, at)
             receiver.at = at
         self._news.set()
@@ -97,7 +103,7 @@ class AlertNotices:
             due = [r for r in self._receivers if r.due is None or r.due <= now]
             await asyncio.gather(*(self._serve(receiver) for receiver in due))
 
-    async def _serve(self, receiver: _Receiver) -> None:
+    async def _serve(self, receiver: _AlertReceiver) -> None:
         while True:
             page = await self._store.event_page(_TOLD, receiver.at, _PAGE)
             for event in page.events:
@@ -108,16 +114,16 @@ class AlertNotices:
             if len(page.events) < _PAGE:
                 return
 
-    async def _advance(self, receiver: _Receiver, seq: int) -> None:
+    async def _advance(self, receiver: _AlertReceiver, seq: int) -> None:
         if seq > receiver.at:
             receiver.at, receiver.tries, receiver.due = seq, 0, None
             await self._store.save_cursor(receiver.cursor, seq)
 
-    async def _tell(self, receiver: _Receiver, event: Event) -> bool:
+    async def _tell(self, receiver: _AlertReceiver, event: Event) -> bool:
         """Is this receiver done with this event?"""
         now = self._clock.now()
         body = told(event, now)
-        facts = Facts(body["event"], _delivery(event), receiver.tries + 1)
+        facts = WebhookFacts(body["event"], _delivery(event), receiver.tries + 1)
         sent = msgspec.json.encode(body)
         trouble = await self._courier.post(receiver.url, sent, facts)
         if trouble is None:
@@ -133,7 +139,9 @@ class AlertNotices:
             log.warning("%s is not told of alerts: %s", root_of(receiver.url), trouble)
         return False
 
-    async def _give_up(self, receiver: _Receiver, event: Event, trouble: str) -> None:
+    async def _give_up(
+        self, receiver: _AlertReceiver, event: Event, trouble: str
+    ) -> None:
         root = root_of(receiver.url)
         title = f"{root} could not be told of an alert: {event.title}"
         log.warning("%s: %s", title, trouble)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from corral.core.insight.health import Ended, NodeReading, OpenBreaker, Snapshot
+from corral.core.insight.health import (
+    ClusterSnapshot,
+    EndedAttempts,
+    NodeReading,
+    OpenBreaker,
+)
 from corral.core.nodes.worker import WorkerState
 from corral.core.tasks.job_type import OWN_TYPES
 from corral.manager.clock import Clock
@@ -15,7 +20,7 @@ WINDOW_S = 300.0
 """How far back ended attempts count."""
 
 
-class Picture:
+class HealthSnapshot:
     """`take` it again and again; it looks at nodes and workers, never at tasks."""
 
     def __init__(
@@ -33,11 +38,11 @@ class Picture:
         self._counted: dict[str, tuple[int, int]] = {}
         self._ended: deque[tuple[float, int, int]] = deque()
 
-    def take(self) -> Snapshot:
+    def take(self) -> ClusterSnapshot:
         cluster = self._cluster
         workers = [link.worker for link in cluster.workers.values()]
         waiting = cluster.scheduler.waiting_count()
-        return Snapshot(
+        return ClusterSnapshot(
             nodes=tuple(_reading(link) for link in cluster.nodes.values()),
             breakers=tuple(
                 OpenBreaker(link.node.id, breaker.key, breaker.text)
@@ -66,7 +71,7 @@ class Picture:
         waiting = cluster.scheduler.waiting_by_type()
         return {name: n for name, n in waiting.items() if n and name not in served}
 
-    def _count(self) -> Ended:
+    def _count(self) -> EndedAttempts:
         """Attempts that ended since the last look, and all of the last minutes."""
         now, completed, failed = self._clock.monotonic(), 0, 0
         counted: dict[str, tuple[int, int]] = {}
@@ -80,7 +85,7 @@ class Picture:
             self._ended.append((now, completed + failed, failed))
         while self._ended and self._ended[0][0] <= now - WINDOW_S:
             self._ended.popleft()
-        return Ended(
+        return EndedAttempts(
             sum(count for _, count, _ in self._ended),
             sum(bad for _, _, bad in self._ended),
             is_full=now - self._began >= WINDOW_S,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from corral.core.models.model import HeldModel, Worn
+from corral.core.models.model import HeldModel, MemoryLeak
 from corral.core.nodes.gpu import Gpu
 
 STEP_MB = 64.0
@@ -14,7 +14,7 @@ STEP_MB = 64.0
 
 
 @dataclass(frozen=True, slots=True)
-class ModelsWord:
+class ReportedModels:
     """What a worker says it holds; a higher `number` is said later.
 
     `copies` has those that more than one of its runners hold; `sizes` are MB of models
@@ -27,11 +27,11 @@ class ModelsWord:
     copies: Mapping[str, int] = field(default_factory=dict)
     sizes: Mapping[str, float] = field(default_factory=dict)
     restarts: int = 0
-    worn: Worn | None = None
+    worn: MemoryLeak | None = None
 
 
 @dataclass(slots=True)
-class WorkerShelf:
+class HeldModels:
     """Empty again with every start of the worker."""
 
     number: int = 0
@@ -59,7 +59,7 @@ class WorkerShelf:
         self.restarts = 0
         self.held, self.copies, self.dropping = {}, {}, {}
 
-    def take(self, word: ModelsWord, now: datetime) -> list[HeldModel]:
+    def take(self, word: ReportedModels, now: datetime) -> list[HeldModel]:
         """Follow a word; the models that were loaded since the last one."""
         before, self.held = self.held, {}
         self.number, self.copies = word.number, word.copies

@@ -15,12 +15,12 @@ from typing import Any
 from corral.core.nodes.breaker import BreakerReport
 from corral.core.nodes.clock_skew import ClockSkew
 from corral.core.nodes.gpu import Gpu
-from corral.core.nodes.node import Hold, Node, Sample, held_words
+from corral.core.nodes.node import Hold, NodeRecord, Sample, held_words
 from corral.core.nodes.peer import Peer
-from corral.core.nodes.worker import Worker
+from corral.core.nodes.worker import WorkerRecord
 from corral.core.tasks.order import Order
 from corral.errors import Conflict
-from corral.manager.cluster.held_models import WorkerShelf
+from corral.manager.cluster.held_models import HeldModels
 from corral.scheduler.events import NodeOffers
 
 _ANSWERS_KEPT = 16
@@ -40,7 +40,7 @@ class OpenOrder:
 class WorkerLink:
     """A worker row and what is going on with it."""
 
-    worker: Worker
+    worker: WorkerRecord
     orders: dict[str, OpenOrder] = field(default_factory=dict)
     replies: list[asyncio.Future[dict[str, str] | None]] = field(default_factory=list)
     answers: OrderedDict[str, asyncio.Future[dict[str, Any]]] = field(
@@ -74,7 +74,7 @@ class WorkerLink:
     loads: int = 0
     load_s: float = 0.0
     """How often it loaded a model, and what that took, since the manager started."""
-    shelf: WorkerShelf = field(default_factory=WorkerShelf)
+    shelf: HeldModels = field(default_factory=HeldModels)
     deliver: Callable[[Order], None] | None = None
     """Takes its orders inside this process; without it they travel by the engine."""
 
@@ -107,7 +107,7 @@ class WorkerLink:
 class NodeLink:
     """A node row and its heartbeat; `seen` is monotonic seconds."""
 
-    node: Node
+    node: NodeRecord
     seen: float
     sample: Sample | None = None
     gpus: Sequence[Gpu] | None = None

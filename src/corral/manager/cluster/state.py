@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from corral.core.nodes.gpu_bind import read_wish
-from corral.core.nodes.node import Node
-from corral.core.nodes.worker import Worker, WorkerState
+from corral.core.nodes.node import NodeRecord
+from corral.core.nodes.worker import WorkerRecord, WorkerState
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.job_type import JobType
@@ -24,9 +24,9 @@ from corral.core.tasks.webhook import NOTIFY, public
 from corral.manager.cluster.links import NodeLink as NodeLink
 from corral.manager.cluster.links import OpenOrder as OpenOrder
 from corral.manager.cluster.links import WorkerLink as WorkerLink
-from corral.manager.cluster.waiters import Bells, Waiters
-from corral.manager.counters import Meters
-from corral.manager.output.stream import Streams
+from corral.manager.cluster.waiters import TaskFollowers, Waiters
+from corral.manager.counters import Counters
+from corral.manager.output.stream import OutputStreams
 from corral.manager.tracing import Tracing
 from corral.scheduler.events import (
     AttemptEnded,
@@ -38,7 +38,7 @@ from corral.scheduler.events import (
     TypeOrdered,
     TypePaused,
     TypesServed,
-    Waiting,
+    WaitingTask,
 )
 from corral.scheduler.scheduler import Scheduler
 
@@ -54,9 +54,9 @@ class Cluster:
 
     scheduler: Scheduler
     waiters: Waiters = field(default_factory=Waiters)
-    bells: Bells = field(default_factory=Bells)
-    streams: Streams = field(default_factory=Streams)
-    meters: Meters = field(default_factory=Meters)
+    bells: TaskFollowers = field(default_factory=TaskFollowers)
+    streams: OutputStreams = field(default_factory=OutputStreams)
+    meters: Counters = field(default_factory=Counters)
     tracing: Tracing | None = None
     """None where no collector of traces is named."""
     tasks: dict[str, Task] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Cluster:
     def link(self, worker_id: str) -> WorkerLink | None:
         return self.workers.get(worker_id) or self.inside.get(worker_id)
 
-    def add_worker(self, worker: Worker) -> WorkerLink:
+    def add_worker(self, worker: WorkerRecord) -> WorkerLink:
         """The link of this worker, new or known, with this row."""
         link = self.workers.get(worker.id)
         if link is None:
@@ -157,7 +157,7 @@ class Cluster:
             types = self.types_for(link.worker.spec.name)
             self.scheduler.apply(TypesServed(link.id, types))
 
-    def mark(self, node: Node) -> None:
+    def mark(self, node: NodeRecord) -> None:
         """Tasks go to this node, or stay away, as its labels and taints say."""
         event = NodeMarked(node.id, node.all_labels, node.all_taints)
         self.scheduler.apply(event)
@@ -230,10 +230,10 @@ class Cluster:
             took = (count, seconds, model, units, peaks.get(kind))
             self.scheduler.apply(TasksRan(job_type, worker_id, *took))
 
-    def waiting(self, task: Task, needs: frozenset[str] = frozenset()) -> Waiting:
+    def waiting(self, task: Task, needs: frozenset[str] = frozenset()) -> WaitingTask:
         spec = task.spec
         group, group_limit = group_of(spec.labels)
-        return Waiting(
+        return WaitingTask(
             task_id=spec.id,
             attempt=task.attempt,
             job_type=spec.job_type,
@@ -270,7 +270,7 @@ class Cluster:
         event = TasksTaken(task.worker_id or "", (waiting,), float(gpus), node_id)
         self.scheduler.apply(event)
 
-    def is_serving(self, worker: Worker) -> bool:
+    def is_serving(self, worker: WorkerRecord) -> bool:
         return worker.incarnation is not None and worker.state in (
             WorkerState.READY,
             WorkerState.BUSY,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 
-class Bells:
+class TaskFollowers:
     """One bell per follower, rung for its task: a line, progress, the end."""
 
     def __init__(self) -> None:
@@ -42,13 +42,13 @@ class Waiters:
     """Long polls: one future per caller, however many tasks it names."""
 
     def __init__(self) -> None:
-        self._by_task: dict[str, list[_Watch]] = {}
+        self._by_task: dict[str, list[_Waiter]] = {}
 
     async def wait(
         self, task_ids: Iterable[str], is_live: Callable[[str], bool], timeout_s: float
     ) -> None:
         """Return when none of the tasks is live any more, or after the timeout."""
-        watch = _Watch({t for t in task_ids if is_live(t)})
+        watch = _Waiter({t for t in task_ids if is_live(t)})
         if not watch.left or timeout_s <= 0:
             return
         watched = tuple(watch.left)
@@ -73,7 +73,7 @@ class Waiters:
                 if not watch.future.done():
                     watch.future.set_result(None)
 
-    def _remove(self, watch: _Watch, task_ids: tuple[str, ...]) -> None:
+    def _remove(self, watch: _Waiter, task_ids: tuple[str, ...]) -> None:
         for task_id in task_ids:
             watches = self._by_task.get(task_id)
             if watches and watch in watches:
@@ -82,7 +82,7 @@ class Waiters:
                     del self._by_task[task_id]
 
 
-class _Watch:
+class _Waiter:
     __slots__ = ("future", "left")
 
     def __init__(self, left: set[str]) -> None:

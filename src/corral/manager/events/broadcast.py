@@ -18,9 +18,9 @@ from corral import __version__
 from corral.core.access.key import Key
 from corral.errors import RateLimited
 from corral.manager.clock import Clock
-from corral.manager.events.filter import Face, Interest, frame
-from corral.manager.events.listener import Group, Listener, Parts, Why
-from corral.manager.events.ring import Change, Fact, Ring, told
+from corral.manager.events.filter import EventFilter, EventFormat, frame
+from corral.manager.events.listener import CloseReason, Listener, ListenerGroup, Parts
+from corral.manager.events.ring import ClusterFact, EventRing, TaskChange, told
 from corral.settings import is_loopback
 
 FRAME_S = 0.1
@@ -63,8 +63,8 @@ class Broadcast:
         first = int(clock.now().timestamp() * 1e6)
         self.epoch = first
         """Which manager's life this is: every number of it is larger."""
-        self._ring = Ring(first, config.events, config.event_bytes)
-        self._groups: dict[tuple[Interest, Face], Group] = {}
+        self._ring = EventRing(first, config.events, config.event_bytes)
+        self._groups: dict[tuple[EventFilter, EventFormat], ListenerGroup] = {}
         self._flushed = first
         self._news, self._flush_done = asyncio.Event(), asyncio.Event()
         self._awake_until = 0.0
@@ -73,12 +73,12 @@ class Broadcast:
         self.on_wake: Callable[[], None] = lambda: None
 
     # those who tell ------------------------------------------------------------
-    def tell(self, fact: Fact) -> None:
+    def tell(self, fact: ClusterFact) -> None:
         if self.is_awake:
             self._ring.add(fact)
             self._news.set()
 
-    def tell_changes(self, changes: list[Change]) -> None:
+    def tell_changes(self, changes: list[TaskChange]) -> None:
         if self.is_awake and changes:
             self._ring.change(changes)
             self._news.set()
@@ -89,7 +89,12 @@ class Broadcast:
         return [one for group in self._groups.values() for one in group.listeners]
 
     def listen(
-        self, interest: Interest, face: Face, key: Key, ip: str, after: int | None
+        self,
+        interest: EventFilter,
+        face: EventFormat,
+        key: Key,
+        ip: str,
+        after: int | None,
     ) -> Listener:
         """Begin to listen, with what came after a number, where that is still here.
 
@@ -99,7 +104,7 @@ class Broadcast:
         self._check_room(key, ip)
         self._wake()
         self.flush()
-        group = self._groups.setdefault((interest, face), Group(interest, face))
+        group = self._groups.setdefault((interest, face), ListenerGroup(interest, face))
         opening = self._opening(interest, face, after)
         one = Listener(group, key, ip, opening, group.end, group.size)
         group.listeners.add(one)
@@ -132,7 +137,7 @@ class Broadcast:
             )
 
     def _opening(
-        self, interest: Interest, face: Face, after: int | None
+        self, interest: EventFilter, face: EventFormat, after: int | None
     ) -> Iterator[Parts]:
         """A greeting, or that too much was missed, then what was missed.
 
@@ -154,7 +159,7 @@ class Broadcast:
         return facts
 
     async def page(
-        self, interest: Interest, after: int | None, wait_s: float
+        self, interest: EventFilter, after: int | None, wait_s: float
     ) -> tuple[list[bytes], int]:
         """Events after a number, once there are any, and the number to go on from."""
         self._wake()
@@ -181,7 +186,7 @@ class Broadcast:
             if not self._ring.has(after):  # more came at once than is kept
                 return await self.page(interest, after, 0.0)
 
-    def _missed(self, interest: Interest, after: int) -> list[tuple[int, bytes]]:
+    def _missed(self, interest: EventFilter, after: int) -> list[tuple[int, bytes]]:
         """Some of what was handed out since."""
         fresh = takewhile(
             lambda entry: entry.last <= self._flushed, self._ring.since(after)
@@ -211,7 +216,7 @@ class Broadcast:
         self._flush_done.set()
         self._flush_done = asyncio.Event()
 
-    def _drop_slow(self, group: Group) -> None:
+    def _drop_slow(self, group: ListenerGroup) -> None:
         limits, now = self.config, self._clock.monotonic()
         for one in list(group.listeners):
             frames, size = one.lag
@@ -225,7 +230,7 @@ class Broadcast:
             one.behind_since = one.behind_since or now
             is_far = size > limits.backlog_bytes * _FAR
             if is_far or now - one.behind_since >= limits.patience_s:
-                one.let_go(Why.SLOW)
+                one.let_go(CloseReason.SLOW)
                 self.leave(one)
         group.trim()
 
@@ -235,7 +240,7 @@ class Broadcast:
         """
         for one in self.listeners:
             if not is_good(one.key):
-                one.let_go(Why.KEY)
+                one.let_go(CloseReason.KEY)
                 self.leave(one)
         for group in list(self._groups.values()):
             self._drop_slow(group)
@@ -259,7 +264,7 @@ class Broadcast:
         self.is_closing = True
         self._flush_done.set()
         for one in self.listeners:
-            one.let_go(Why.STOP)
+            one.let_go(CloseReason.STOP)
 
 
 def _in_frames(

@@ -17,8 +17,8 @@ from corral.manager.access.keys import Access
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
 from corral.manager.events.broadcast import Broadcast
-from corral.manager.events.ring import Change, Fact
-from corral.manager.events.task_events import Tap
+from corral.manager.events.ring import ClusterFact, TaskChange
+from corral.manager.events.task_events import TaskEvents
 
 V = TypeVar("V")
 LOOK_S = 0.25
@@ -26,7 +26,7 @@ _FIGURES_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class _Worker:
+class _SeenWorker:
     name: str
     node_id: str
     state: WorkerState
@@ -35,26 +35,26 @@ class _Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class _Node:
+class _SeenNode:
     hostname: str
     status: str
     is_held: bool
 
 
 @dataclass(slots=True)
-class _Picture:
-    workers: dict[str, _Worker] = field(default_factory=dict)
-    nodes: dict[str, _Node] = field(default_factory=dict)
+class _SeenCluster:
+    workers: dict[str, _SeenWorker] = field(default_factory=dict)
+    nodes: dict[str, _SeenNode] = field(default_factory=dict)
     progress: dict[str, tuple[float, str]] = field(default_factory=dict)
 
 
-class Watching:
+class ClusterEvents:
     """Compares the cluster with what it was a moment ago."""
 
     def __init__(
         self,
         broadcast: Broadcast,
-        tap: Tap,
+        tap: TaskEvents,
         cluster: Cluster,
         access: Access,
         clock: Clock,
@@ -64,7 +64,7 @@ class Watching:
         self._cluster = cluster
         self._access = access
         self._clock = clock
-        self._seen = _Picture()
+        self._seen = _SeenCluster()
         self._figures: dict[str, Any] = {}
         self._counted: tuple[float, Counter[str]] = (0.0, Counter())
         broadcast.on_wake = self.begin
@@ -88,9 +88,9 @@ class Watching:
         if self._clock.monotonic() - self._counted[0] >= _FIGURES_S:
             self._tell_figures(now)
 
-    def _take(self) -> _Picture:
+    def _take(self) -> _SeenCluster:
         cluster, before = self._cluster, self._seen
-        return _Picture(
+        return _SeenCluster(
             {
                 key: _worker(link, before.workers.get(key))
                 for key, link in cluster.workers.items()
@@ -103,13 +103,13 @@ class Watching:
         )
 
     def _progress(
-        self, before: _Picture, seen: _Picture, now: datetime
-    ) -> Iterator[Change]:
+        self, before: _SeenCluster, seen: _SeenCluster, now: datetime
+    ) -> Iterator[TaskChange]:
         for task_id, told in seen.progress.items():
             task = self._cluster.tasks.get(task_id)
             if told == before.progress.get(task_id) or task is None:
                 continue
-            yield Change(
+            yield TaskChange(
                 "task_progress",
                 task_id,
                 task.spec.job_type,
@@ -139,7 +139,7 @@ class Watching:
         figures = {**self._counts(), **rates}
         if figures != self._figures:
             self._figures = figures
-            self._broadcast.tell(Fact("cluster_summary", now, figures))
+            self._broadcast.tell(ClusterFact("cluster_summary", now, figures))
 
     def _counts(self) -> dict[str, Any]:
         cluster, seen = self._cluster, self._seen
@@ -153,7 +153,7 @@ class Watching:
         }
 
 
-def _worker(link: WorkerLink, known: _Worker | None) -> _Worker:
+def _worker(link: WorkerLink, known: _SeenWorker | None) -> _SeenWorker:
     """As it is now; the one that is known where nothing is different."""
     row, held = link.worker, link.shelf.held
     if (
@@ -164,11 +164,13 @@ def _worker(link: WorkerLink, known: _Worker | None) -> _Worker:
         and known.node_id == row.node_id
     ):
         return known
-    return _Worker(row.spec.name, row.node_id, row.state, row.error, frozenset(held))
+    return _SeenWorker(
+        row.spec.name, row.node_id, row.state, row.error, frozenset(held)
+    )
 
 
-def _node(link: NodeLink, known: _Node | None) -> _Node:
-    made = _Node(link.node.hostname, str(link.node.state), bool(link.holds))
+def _node(link: NodeLink, known: _SeenNode | None) -> _SeenNode:
+    made = _SeenNode(link.node.hostname, str(link.node.state), bool(link.holds))
     return known if known == made else made
 
 
@@ -180,7 +182,9 @@ def _differing(old: Mapping[str, V], new: Mapping[str, V]) -> list[str]:
     return found
 
 
-def _workers(before: _Picture, seen: _Picture, now: datetime) -> Iterator[Fact]:
+def _workers(
+    before: _SeenCluster, seen: _SeenCluster, now: datetime
+) -> Iterator[ClusterFact]:
     for key in _differing(before.workers, seen.workers):
         old, new = before.workers.get(key), seen.workers.get(key)
         row = new or old
@@ -199,16 +203,16 @@ def _workers(before: _Picture, seen: _Picture, now: datetime) -> Iterator[Fact]:
             )
         ):
             data = {**who, **_status(old, new)}
-            yield Fact("worker_status_changed", now, data, *place)
+            yield ClusterFact("worker_status_changed", now, data, *place)
         for event, names in (
             ("model_loaded", has - had),
             ("model_unloaded", had - has),
         ):
             for name in sorted(names):
-                yield Fact(event, now, {**who, "model_name": name}, *place)
+                yield ClusterFact(event, now, {**who, "model_name": name}, *place)
 
 
-def _status(old: _Worker | None, new: _Worker | None) -> dict[str, Any]:
+def _status(old: _SeenWorker | None, new: _SeenWorker | None) -> dict[str, Any]:
     return {
         "status": REST_STATE[new.state] if new else "removed",
         "state": str(new.state) if new else "removed",
@@ -217,7 +221,9 @@ def _status(old: _Worker | None, new: _Worker | None) -> dict[str, Any]:
     }
 
 
-def _nodes(before: _Picture, seen: _Picture, now: datetime) -> Iterator[Fact]:
+def _nodes(
+    before: _SeenCluster, seen: _SeenCluster, now: datetime
+) -> Iterator[ClusterFact]:
     for key in _differing(before.nodes, seen.nodes):
         old, new = before.nodes.get(key), seen.nodes.get(key)
         row = new or old
@@ -229,4 +235,4 @@ def _nodes(before: _Picture, seen: _Picture, now: datetime) -> Iterator[Fact]:
             "old_status": old.status if old else None,
             "is_held": row.is_held,
         }
-        yield Fact("node_status_changed", now, data, key)
+        yield ClusterFact("node_status_changed", now, data, key)

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from corral.manager.events.ring import Batch, Change, Entry, Fact, told
+from corral.manager.events.ring import ClusterFact, Entry, TaskChange, TaskChanges, told
 
 TASKS_CHANGED = "tasks_changed"
 LISTED = 100
@@ -22,7 +22,7 @@ class Detail(StrEnum):
     SUMMARY = "summary"
 
 
-class Face(StrEnum):
+class EventFormat(StrEnum):
     """How events are put into frames."""
 
     MESSAGE = "message"
@@ -31,7 +31,7 @@ class Face(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Interest:
+class EventFilter:
     """Which events; empty for all. An event must be of all that is named."""
 
     types: frozenset[str] = frozenset()
@@ -44,12 +44,12 @@ class Interest:
 
     @property
     def is_all(self) -> bool:
-        return self == Interest(detail=self.detail)
+        return self == EventFilter(detail=self.detail)
 
     def texts(self, entries: Sequence[Entry]) -> Iterator[tuple[int, bytes]]:
         """(number, JSON) of the events among these."""
         for entry in entries:
-            if isinstance(entry, Fact):
+            if isinstance(entry, ClusterFact):
                 if self._wants_fact(entry):
                     yield entry.last, entry.text
                 continue
@@ -60,7 +60,7 @@ class Interest:
                 for change in chosen:
                     yield change.number, change.text
 
-    def _wants_fact(self, fact: Fact) -> bool:
+    def _wants_fact(self, fact: ClusterFact) -> bool:
         return (
             (not self.types or fact.event in self.types)
             and (self.task_id is None or self.task_id in fact.task_ids)
@@ -70,7 +70,7 @@ class Interest:
             and not self.labels
         )
 
-    def _chosen(self, batch: Batch) -> list[Change]:
+    def _chosen(self, batch: TaskChanges) -> list[TaskChange]:
         if self.is_all:
             return batch.changes
         named = self.task_id
@@ -89,7 +89,7 @@ class Interest:
         ]
 
 
-def _summary(changes: Sequence[Change]) -> bytes:
+def _summary(changes: Sequence[TaskChange]) -> bytes:
     """Many changes as one event: all counted, the last of each task told."""
     latest = {change.task_id: change for change in changes}
     by_type: dict[str, Counter[str]] = {}
@@ -117,12 +117,12 @@ def _summary(changes: Sequence[Change]) -> bytes:
 
 
 def frame(
-    face: Face, texts: Sequence[tuple[int, bytes]], at: datetime
+    face: EventFormat, texts: Sequence[tuple[int, bytes]], at: datetime
 ) -> tuple[str, ...] | tuple[bytes, ...]:
     """Events as they travel: text for sockets, bytes for streams."""
-    if face is Face.STREAM:
+    if face is EventFormat.STREAM:
         return (b"".join(b"id: %d\ndata: %b\n\n" % row for row in texts),)
-    if face is Face.MESSAGE or len(texts) == 1:
+    if face is EventFormat.MESSAGE or len(texts) == 1:
         return tuple(text.decode() for _, text in texts)
     rows = [msgspec.Raw(text) for _, text in texts]
     return (told("batch", at, texts[-1][0], rows).decode(),)

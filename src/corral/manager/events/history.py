@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from corral.manager.cluster.waiters import Bells
+from corral.manager.cluster.waiters import TaskFollowers
 from corral.store.base import Store
-from corral.store.events import EventFilter, EventPage
+from corral.store.events import EventPage, EventQuery
 
 EVENTS = "@events"
 """The name of the bell; no task is called like that."""
@@ -15,15 +15,15 @@ _PACE_S = 0.05
 """After a ring: what is written together is read together."""
 
 
-class Feed:
+class EventHistory:
     """Pages of events, waited for."""
 
-    def __init__(self, store: Store, bells: Bells) -> None:
+    def __init__(self, store: Store, bells: TaskFollowers) -> None:
         self._store = store
         self._bells = bells
 
     async def page(
-        self, where: EventFilter, after: int, limit: int, wait_s: float
+        self, where: EventQuery, after: int, limit: int, wait_s: float
     ) -> EventPage:
         """A page once it has something, or as it is after `wait_s`."""
         loop = asyncio.get_running_loop()

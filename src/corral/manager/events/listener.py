@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from corral.core.access.key import Key
-from corral.manager.events.filter import Face, Interest
+from corral.manager.events.filter import EventFilter, EventFormat
 
 Parts = tuple[str, ...] | tuple[bytes, ...]
 
 
-class Why(StrEnum):
+class CloseReason(StrEnum):
     """Why one is let go."""
 
     SLOW = "too slow: come again from the last seq, with a filter or detail=summary"
@@ -26,19 +26,19 @@ class Why(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class EventFrame:
     parts: Parts
     end: int
     """How much the group had been given with it, in bytes."""
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class ListenerGroup:
     """Those who want the same, and the frames that one of them has not yet had."""
 
-    interest: Interest
-    face: Face
-    frames: deque[Frame] = field(default_factory=deque)
+    interest: EventFilter
+    face: EventFormat
+    frames: deque[EventFrame] = field(default_factory=deque)
     first: int = 0
     """The place of the oldest frame here among all there ever were."""
     size: int = 0
@@ -51,7 +51,7 @@ class Group:
 
     def give(self, parts: Parts) -> None:
         self.size += sum(map(len, parts))
-        self.frames.append(Frame(parts, self.size))
+        self.frames.append(EventFrame(parts, self.size))
         self.news.set()
         self.news = asyncio.Event()
 
@@ -67,7 +67,7 @@ class Group:
 class Listener:
     """One who listens. `opening` is what it is told first."""
 
-    group: Group
+    group: ListenerGroup
     key: Key
     ip: str
     opening: Iterator[Parts]
@@ -75,7 +75,7 @@ class Listener:
     done: int = 0
     behind_since: float | None = None
     gone: asyncio.Event = field(default_factory=asyncio.Event)
-    why: Why | None = None
+    why: CloseReason | None = None
     """Why it was let go, if it was."""
 
     async def next(self) -> Parts:
@@ -94,6 +94,6 @@ class Listener:
         """Frames and bytes that wait for it."""
         return self.group.end - self.place, self.group.size - self.done
 
-    def let_go(self, why: Why) -> None:
+    def let_go(self, why: CloseReason) -> None:
         self.why = self.why or why
         self.gone.set()

@@ -9,11 +9,11 @@ from corral.manager.access.keys import Access
 from corral.manager.access.sessions import Tickets
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster
-from corral.manager.cluster.waiters import Bells
+from corral.manager.cluster.waiters import TaskFollowers
 from corral.manager.events.broadcast import FRAME_S, Broadcast, LiveConfig
-from corral.manager.events.cluster_events import LOOK_S, Watching
+from corral.manager.events.cluster_events import LOOK_S, ClusterEvents
 from corral.manager.events.history import EVENTS
-from corral.manager.events.task_events import Tap
+from corral.manager.events.task_events import TaskEvents
 from corral.manager.feature import Loop
 from corral.store.base import Store
 
@@ -26,13 +26,13 @@ _WRITERS = frozenset(
 )
 
 
-class Announcing:
+class AnnouncedStore:
     """Passes every call on; after one that writes events, `ring` is called.
 
     The tap hears of those calls it names, once they are done.
     """
 
-    def __init__(self, store: Store, ring: Callable[[], None], tap: Tap) -> None:
+    def __init__(self, store: Store, ring: Callable[[], None], tap: TaskEvents) -> None:
         self._store = store
         self._ring = ring
         self._tap = tap
@@ -59,22 +59,24 @@ class Announcing:
         return told
 
 
-class Live:
+class LiveEvents:
     """All that is live of one manager; `attach` before its loops run."""
 
     def __init__(self, config: LiveConfig, clock: Clock) -> None:
         self._clock = clock
         self.broadcast = Broadcast(config, clock)
-        self.tap = Tap(self.broadcast, clock)
+        self.tap = TaskEvents(self.broadcast, clock)
         self.tickets = Tickets(clock)
 
-    def around(self, store: Store, bells: Bells) -> Store:
+    def around(self, store: Store, bells: TaskFollowers) -> Store:
         """The store, of which is told what is written to it."""
-        return Announcing(store, lambda: bells.ring(EVENTS), self.tap).seam()
+        return AnnouncedStore(store, lambda: bells.ring(EVENTS), self.tap).seam()
 
     def attach(self, cluster: Cluster, access: Access) -> None:
         self.tap.find = lambda task_id: cluster.tasks.get(task_id)
-        self.watching = Watching(self.broadcast, self.tap, cluster, access, self._clock)
+        self.watching = ClusterEvents(
+            self.broadcast, self.tap, cluster, access, self._clock
+        )
 
     def loops(self, deposed: Callable[[], None]) -> tuple[Loop, Loop]:
         return (

@@ -20,7 +20,7 @@ _COST = 256
 
 
 @dataclass(slots=True)
-class Change:
+class TaskChange:
     """Something happened to a task; `number` is its place among all events."""
 
     event: str
@@ -54,17 +54,17 @@ class Change:
 
 
 @dataclass(slots=True)
-class Batch:
+class TaskChanges:
     """Changes of tasks with nothing else between them."""
 
-    changes: list[Change] = field(default_factory=list)
-    _by_task: dict[str, list[Change]] = field(default_factory=dict)
+    changes: list[TaskChange] = field(default_factory=list)
+    _by_task: dict[str, list[TaskChange]] = field(default_factory=dict)
 
     @property
     def last(self) -> int:
         return self.changes[-1].number
 
-    def of_task(self, task_id: str) -> list[Change]:
+    def of_task(self, task_id: str) -> list[TaskChange]:
         """Those of one task: many may ask, each for another."""
         if not self._by_task:
             for change in self.changes:
@@ -83,7 +83,7 @@ class Batch:
 
 
 @dataclass(slots=True)
-class Fact:
+class ClusterFact:
     """Anything else that happened."""
 
     event: str
@@ -104,7 +104,7 @@ class Fact:
         return _COST + len(self.text)
 
 
-Entry = Batch | Fact
+Entry = TaskChanges | ClusterFact
 
 
 def told(event: str, at: datetime, number: int | None, data: Any) -> bytes:
@@ -116,7 +116,7 @@ def told(event: str, at: datetime, number: int | None, data: Any) -> bytes:
         return json.dumps(whole, default=str).encode()
 
 
-class Ring:
+class EventRing:
     """The last events; the oldest go when there are too many, or they are too large."""
 
     def __init__(self, first: int, events: int, limit: int) -> None:
@@ -131,25 +131,25 @@ class Ring:
         self.base = first
         """Everything after this number is here."""
 
-    def add(self, fact: Fact) -> None:
+    def add(self, fact: ClusterFact) -> None:
         self.last += 1
         fact.last = self.last
         fact.text = told(fact.event, fact.at, fact.last, fact.data)
         self._is_open = False
         self._append(fact)
 
-    def change(self, changes: list[Change]) -> None:
+    def change(self, changes: list[TaskChange]) -> None:
         for change in changes:
             self.last += 1
             change.number = self.last
         tail = self._entries[-1] if self._entries else None
-        if self._is_open and isinstance(tail, Batch):
+        if self._is_open and isinstance(tail, TaskChanges):
             tail.changes += changes
             tail.forget_index()
             self._grow(len(changes), _COST * 2 * len(changes))
         elif changes:
             self._is_open = True
-            self._append(Batch(list(changes)))
+            self._append(TaskChanges(list(changes)))
 
     def close(self) -> None:
         """All of it has been handed out, and what comes from now on stands apart."""
@@ -175,8 +175,8 @@ class Ring:
         for entry in reversed(self._entries):
             if entry.last <= after:
                 break
-            if isinstance(entry, Batch) and entry.changes[0].number <= after:
-                entry = Batch([c for c in entry.changes if c.number > after])
+            if isinstance(entry, TaskChanges) and entry.changes[0].number <= after:
+                entry = TaskChanges([c for c in entry.changes if c.number > after])
             fresh.append(entry)
         return reversed(fresh)
 

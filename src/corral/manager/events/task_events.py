@@ -12,7 +12,7 @@ from corral.core.tasks.task import State, Task
 from corral.core.tasks.webhook import public
 from corral.manager.clock import Clock
 from corral.manager.events.broadcast import Broadcast
-from corral.manager.events.ring import Change, Fact
+from corral.manager.events.ring import ClusterFact, TaskChange
 from corral.store.base import Inserted, Placement
 from corral.store.events import ALERT, Event
 
@@ -43,7 +43,7 @@ _DELETED = {
 Find = Callable[[str], Task | None]
 
 
-class Tap:
+class TaskEvents:
     """Hears every call of the store that people would want to know of.
 
     It is told after the write and before memory follows: tasks that have just ended
@@ -92,7 +92,7 @@ class Tap:
             ]
         )
 
-    def _arrived(self, event: str, task: Task) -> Iterator[Change]:
+    def _arrived(self, event: str, task: Task) -> Iterator[TaskChange]:
         at = self._clock.now()
         yield _change(event, task, State.QUEUED, task.attempt, at)
         if task.is_terminal:
@@ -141,7 +141,7 @@ class Tap:
 
     def _ended(
         self, task: Task, state: State, at: datetime, more: Mapping[str, Any]
-    ) -> Change:
+    ) -> TaskChange:
         event = _ENDS[state]
         self.ended[event] += 1
         return _change(event, task, state, task.attempt, at, more)
@@ -164,7 +164,7 @@ class Tap:
         data = {"name": name, "is_removed": is_removed}
         task_type = name if event == "job_type_changed" else None
         now = self._clock.now()
-        self._broadcast.tell(Fact(event, now, data, task_type=task_type))
+        self._broadcast.tell(ClusterFact(event, now, data, task_type=task_type))
 
 
 def _change(
@@ -174,11 +174,11 @@ def _change(
     attempt: int,
     at: datetime,
     more: Mapping[str, Any] | None = None,
-) -> Change:
+) -> TaskChange:
     spec = task.spec
     if spec.model is not None:
         more = {"model_name": spec.model, **(more or {})}
-    return Change(
+    return TaskChange(
         event,
         spec.id,
         spec.job_type,
@@ -206,7 +206,7 @@ def _outcome(row: Settlement) -> dict[str, Any]:
     return told
 
 
-def _fact(event: Event, name: str, at: datetime) -> Fact:
+def _fact(event: Event, name: str, at: datetime) -> ClusterFact:
     data = {
         "title": event.title,
         "severity": event.severity,
@@ -216,7 +216,7 @@ def _fact(event: Event, name: str, at: datetime) -> Fact:
         **event.data,
     }
     worker_id = event.data.get("worker_id")
-    return Fact(name, at, data, event.source_node_id, worker_id, event.task_ids)
+    return ClusterFact(name, at, data, event.source_node_id, worker_id, event.task_ids)
 
 
 def _is_gpu_trouble(event: Event) -> bool:

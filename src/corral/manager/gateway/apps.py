@@ -14,7 +14,7 @@ from dataclasses import replace
 import httpx
 
 from corral.core.nodes.app import App
-from corral.core.nodes.worker import Worker, WorkerSpec, WorkerState
+from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
 from corral.core.tasks.order import Order
 from corral.errors import Conflict, InvalidField, NotFound
 from corral.manager.access.derived_keys import worker_token
@@ -91,7 +91,7 @@ class Gateway:
         self.apps[app.name] = app
         link = self._cluster.inside.get(app.link_id)
         if link is None:
-            worker = Worker(
+            worker = WorkerRecord(
                 app.link_id,
                 NODE,
                 WorkerSpec(app.name, "app", (), concurrency=app.concurrency),

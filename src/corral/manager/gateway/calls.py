@@ -21,10 +21,10 @@ from corral.errors import InvalidField, NotLeader, StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster
 from corral.manager.gateway.apps import Gateway
-from corral.manager.tasks.dispatch import Dispatching
+from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.payload_schema import bad_result
-from corral.manager.tasks.report import Reporting
-from corral.manager.tasks.settle import Settling
+from corral.manager.tasks.report import TaskReports
+from corral.manager.tasks.settle import Settle
 
 log = logging.getLogger(__name__)
 MAX_RESULT_BYTES = 16 << 20
@@ -35,14 +35,14 @@ _QUICK_S = 0.25
 _Key = tuple[str, int]
 
 
-class Calling:
+class AppCalls:
     def __init__(
         self,
         cluster: Cluster,
         gateway: Gateway,
-        settling: Settling,
-        reporting: Reporting,
-        dispatching: Dispatching,
+        settling: Settle,
+        reporting: TaskReports,
+        dispatching: Dispatch,
         clock: Clock,
     ) -> None:
         self._cluster = cluster

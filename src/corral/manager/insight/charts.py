@@ -11,13 +11,13 @@ from corral.core.insight.metric import (
     GPU_METRICS,
     MINUTES_S,
     NODE_METRICS,
-    Bucket,
-    Span,
+    MetricSpan,
+    MetricStep,
     TaskStep,
     TaskTotals,
 )
 from corral.core.insight.series import (
-    Kept,
+    ReadingRetention,
     Series,
     charts,
     last_known,
@@ -38,23 +38,23 @@ Charts = Mapping[str, Series]
 
 
 @dataclass(frozen=True, slots=True)
-class NodeHistory:
-    span: Span
+class NodeCharts:
+    span: MetricSpan
     series: Charts
     gpus: Sequence[tuple[Gpu, Charts]]
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterHistory:
-    span: Span
+class ClusterCharts:
+    span: MetricSpan
     series: Charts
     nodes: Sequence[int | None]
     tasks: TaskTotals
-    task_span: Span
+    task_span: MetricSpan
     task_steps: Mapping[int, TaskStep]
 
 
-class History:
+class MetricCharts:
     """`step` thins; the rest reads."""
 
     def __init__(
@@ -62,14 +62,14 @@ class History:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._kept = Kept(keep.samples_s, keep.minutes_s, sample_s)
+        self._kept = ReadingRetention(keep.samples_s, keep.minutes_s, sample_s)
 
     async def step(self) -> None:
         await self._store.roll_up(self._clock.now())
 
     async def node(
         self, node_id: str, begin: datetime, end: datetime, step_s: int | None = None
-    ) -> NodeHistory:
+    ) -> NodeCharts:
         """How a machine and its cards did in that time.
 
         Raises:
@@ -89,9 +89,9 @@ class History:
             series[f"network_{way}_bytes_s"] = _with_trend(rates, span)
         cards = await self._store.gpu_history(node_id, span)
         drawn = [(gpu, _card(gpu, rows, span)) for gpu, rows in cards]
-        return NodeHistory(span, series, drawn)
+        return NodeCharts(span, series, drawn)
 
-    async def cluster(self, timeframe: str) -> ClusterHistory:
+    async def cluster(self, timeframe: str) -> ClusterCharts:
         """How all machines together did, and their tasks."""
         now = self._clock.now()
         begin = datetime.fromtimestamp(
@@ -104,7 +104,7 @@ class History:
         first = int(begin.timestamp()) // MINUTES_S * MINUTES_S
         steps = _task_span(span)
         told = await self._store.task_history(steps)
-        return ClusterHistory(
+        return ClusterCharts(
             span,
             charts(CLUSTER_METRICS, buckets, span),
             [counts.get(at) for at in span.times],
@@ -114,23 +114,25 @@ class History:
         )
 
 
-def _task_span(span: Span) -> Span:
+def _task_span(span: MetricSpan) -> MetricSpan:
     """The same time in steps that tasks are counted in, as many of them as fit."""
     step_s = -(-span.step_s // MINUTES_S) * MINUTES_S
     end = -(-span.end // step_s) * step_s
-    return Span(span.begin // step_s * step_s, end, step_s)
+    return MetricSpan(span.begin // step_s * step_s, end, step_s)
 
 
-def _aimed(raw: Charts, name: str, span: Span) -> Series:
+def _aimed(raw: Charts, name: str, span: MetricSpan) -> Series:
     total = raw[_FULL[name]].average if name in _FULL else ()
     return _with_trend(raw[name], span, last_known(total))
 
 
-def _with_trend(series: Series, span: Span, capacity: float | None = None) -> Series:
+def _with_trend(
+    series: Series, span: MetricSpan, capacity: float | None = None
+) -> Series:
     return replace(series, trend=trend(series, span, capacity))
 
 
-def _card(gpu: Gpu, rows: Sequence[Bucket], span: Span) -> Charts:
+def _card(gpu: Gpu, rows: Sequence[MetricStep], span: MetricSpan) -> Charts:
     drawn = charts(GPU_METRICS, rows, span)
     return {
         name: _with_trend(

@@ -19,7 +19,13 @@ from corral.core.nodes.node import NodeState, Sample
 from corral.core.nodes.worker import WorkerState
 from corral.core.tasks.job_type import OWN_TYPES
 from corral.manager.cluster.links import NodeLink
-from corral.manager.insight.prometheus import Count, Family, Gauge, Labels, largest
+from corral.manager.insight.prometheus import (
+    Count,
+    Gauge,
+    Labels,
+    MetricFamily,
+    largest,
+)
 
 if TYPE_CHECKING:
     from corral.manager.app import Manager
@@ -30,7 +36,7 @@ _NODE = ("node", "name")
 _CARD = (*_NODE, "gpu", "model")
 
 
-def read(manager: Manager) -> Iterator[Family]:
+def read(manager: Manager) -> Iterator[MetricFamily]:
     """Every figure of the moment."""
     yield Gauge(
         "corral_build_info", "Which version this is.", {(__version__,): 1}, ("version",)
@@ -44,7 +50,7 @@ def read(manager: Manager) -> Iterator[Family]:
     yield from _process()
 
 
-def _queues(manager: Manager) -> Iterator[Family]:
+def _queues(manager: Manager) -> Iterator[MetricFamily]:
     scheduler = manager.cluster.scheduler
     by_type = scheduler.waiting_by_type()
     counts = {name: 0.0 for name in manager.cluster.job_types if name not in OWN_TYPES}
@@ -60,7 +66,7 @@ def _queues(manager: Manager) -> Iterator[Family]:
     yield from _kept_results(manager)
 
 
-def _kept_results(manager: Manager) -> Iterator[Family]:
+def _kept_results(manager: Manager) -> Iterator[MetricFamily]:
     of_types, name = manager.caching.by_type().items(), "corral_result_cache"
     labels = ("task_type",)
     yield Count(
@@ -89,7 +95,7 @@ def _kept_results(manager: Manager) -> Iterator[Family]:
     )
 
 
-def _nodes(manager: Manager) -> Iterator[Family]:
+def _nodes(manager: Manager) -> Iterator[MetricFamily]:
     links = [n for n in manager.cluster.nodes.values() if _is_here(n)]
     states = Tally(str(link.node.state) for link in links)
     rows: dict[Labels, float | None] = {
@@ -129,7 +135,7 @@ def _names(link: NodeLink) -> Labels:
     return (link.node.id, link.node.hostname)
 
 
-def _workers(manager: Manager) -> Iterator[Family]:
+def _workers(manager: Manager) -> Iterator[MetricFamily]:
     links = list(manager.cluster.workers.values())
     states = Tally(str(link.worker.state) for link in links)
     rows: dict[Labels, float | None] = {(str(s),): states[s] for s in WorkerState}
@@ -145,7 +151,7 @@ def _workers(manager: Manager) -> Iterator[Family]:
     )
 
 
-def _cards(manager: Manager) -> Iterator[Family]:
+def _cards(manager: Manager) -> Iterator[MetricFamily]:
     cards = [
         ((*_names(link), str(card.index), card.name), card)
         for link in manager.cluster.nodes.values()
@@ -183,7 +189,7 @@ _OF_CARD: tuple[tuple[str, str, Callable[[Gpu], float | None]], ...] = (
 )
 
 
-def _models(manager: Manager) -> Iterator[Family]:
+def _models(manager: Manager) -> Iterator[MetricFamily]:
     held: Tally[str] = Tally()
     sizes: dict[str, float] = {}
     for link in manager.cluster.workers.values():
@@ -205,7 +211,7 @@ def _models(manager: Manager) -> Iterator[Family]:
     )
 
 
-def _health(manager: Manager) -> Iterator[Family]:
+def _health(manager: Manager) -> Iterator[MetricFamily]:
     reasons = manager.alarm.alerting.health().reasons
     open_alerts = Tally(str(reason.finding.severity) for reason in reasons)
     severities = ("info", "warning", "error", "critical")
@@ -219,7 +225,7 @@ def _health(manager: Manager) -> Iterator[Family]:
     yield Gauge("corral_engine_up", "1 while Redis answers.", float(is_up))
 
 
-def _process() -> Iterator[Family]:
+def _process() -> Iterator[MetricFamily]:
     process = psutil.Process(os.getpid())
     with process.oneshot():
         times = process.cpu_times()

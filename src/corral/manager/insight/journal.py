@@ -18,9 +18,8 @@ from corral.scheduler.events import SchedulerEvent, TasksQueued
 from corral.scheduler.plan import Plan
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.snapshot import Snapshot
+from corral.scheduler.snapshot import FORMAT, Snapshot
 
-FORMAT = 1
 _PARTS = 4
 # A snapshot costs some microseconds for each task that waits: with more than these it
 # would be felt, and the part begins without one.
@@ -34,7 +33,7 @@ Planned = tuple[float, bool, Plan]
 
 
 @dataclass(slots=True)
-class Part:
+class JournalPart:
     """Some of what happened, and the state it began with, if that was taken."""
 
     is_first: bool = False
@@ -54,7 +53,7 @@ class Journal:
 
     def __init__(self, policy: Policy, limit: int) -> None:
         self._policy = policy
-        self._part = Part(is_first=True)
+        self._part = JournalPart(is_first=True)
         self._parts = deque([self._part])
         self._size = max(1, limit // _PARTS)
 
@@ -74,7 +73,9 @@ class Journal:
     def _turn(self, scheduler: Scheduler) -> None:
         """Begin a new part, and forget the oldest."""
         is_quiet = scheduler.waiting_count() <= _QUIET
-        self._part = Part(snapshot=Snapshot(scheduler, self) if is_quiet else None)
+        self._part = JournalPart(
+            snapshot=Snapshot(scheduler, self) if is_quiet else None
+        )
         self._parts.append(self._part)
         if len(self._parts) > _PARTS + 1:
             self._parts.popleft()
@@ -101,7 +102,7 @@ class Journal:
             for step in some:
                 yield _encode(_told(step)) + b"\n"
 
-    def _from(self, since: float) -> list[Part]:
+    def _from(self, since: float) -> list[JournalPart]:
         parts = list(self._parts)
         known = [n for n, part in enumerate(parts) if part.is_known]
         # The part that `since` falls into, or the last one before with a known state.

@@ -35,7 +35,7 @@ STATEMENT = (
 Labels = tuple[str, ...]
 
 
-class Family(Protocol):
+class MetricFamily(Protocol):
     """All series of one name."""
 
     name: str
@@ -45,7 +45,7 @@ class Family(Protocol):
     def lines(self) -> Iterator[str]: ...
 
 
-class _Bounded:
+class _BoundedSeries:
     """Which names have series of their own."""
 
     def __init__(self, name: str, text: str, labels: Labels, most: int) -> None:
@@ -66,7 +66,7 @@ class _Bounded:
         return labels
 
 
-class Counter(_Bounded):
+class Counter(_BoundedSeries):
     """Something that is counted, since the start of the manager."""
 
     kind = "counter"
@@ -93,7 +93,7 @@ class Counter(_Bounded):
             yield _line(self.name, self.labels, labels, value)
 
 
-class Histogram(_Bounded):
+class Histogram(_BoundedSeries):
     """How long something took; `buckets` are upper limits, rising."""
 
     kind = "histogram"
@@ -176,7 +176,7 @@ def largest(counts: Mapping[str, float], most: int = MOST) -> dict[Labels, float
     return rows
 
 
-def exposition(family: Family) -> str:
+def exposition(family: MetricFamily) -> str:
     """A family in the text format, version 0.0.4."""
     name = family.name
     head = f"# HELP {name} {family.text}\n# TYPE {name} {family.kind}\n"

@@ -36,9 +36,9 @@ from corral.manager.cluster import gpus
 from corral.manager.cluster.state import Cluster, WorkerLink
 from corral.manager.feature import Loop
 from corral.manager.models.folder import find_folder, is_inside
-from corral.manager.models.memory import Models
+from corral.manager.models.memory import ModelMemory
 from corral.manager.models.peers import peers_of
-from corral.manager.models.service import ModelTelling
+from corral.manager.models.service import ModelServiceUpdates
 from corral.manager.models.sources import (
     NotYet,
     SourceConfig,
@@ -62,7 +62,7 @@ _TAKEN = frozenset({"assign", "unload", "assignments"})
 
 
 @dataclass(frozen=True, slots=True)
-class Bill:
+class NodeManifest:
     """What a node needs to have a model: its row, and addresses by file.
 
     `peers` are those on other nodes.
@@ -88,7 +88,7 @@ class Catalogue:
         cluster: Cluster,
         store: Store,
         objects: ObjectStore,
-        models: Models,
+        models: ModelMemory,
         clock: Clock,
         config: SourceConfig,
     ) -> None:
@@ -99,7 +99,7 @@ class Catalogue:
         self._clock = clock
         self.sources = Sources(config)
         service = self.sources.service
-        self.telling = ModelTelling(cluster, service, clock) if service else None
+        self.telling = ModelServiceUpdates(cluster, service, clock) if service else None
         self.entries: dict[str, CatalogueModel] = {}
         self.done: dict[str, tuple[int, int]] = {}
         """Bytes looked at, of how many, of those that are being read."""
@@ -249,7 +249,7 @@ class Catalogue:
         return entry.edition if entry is not None else ""
 
     # what nodes ask ------------------------------------------------------------
-    async def bill(self, name: str, node_id: str = "") -> Bill:
+    async def bill(self, name: str, node_id: str = "") -> NodeManifest:
         """How to get at a model; a model manager is asked for one nobody added.
 
         Raises:
@@ -261,7 +261,7 @@ class Catalogue:
         model = self.find(name)
         peers = peers_of(self._cluster, model, node_id, self._clock.now())
         urls = await self.sources.urls(model) if model.files else {}
-        return Bill(model, urls, peers)
+        return NodeManifest(model, urls, peers)
 
     async def _ask_service(self, name: str) -> None:
         now = self._clock.monotonic()

@@ -16,8 +16,8 @@ from corral.core.models.model import (
     MODEL_TASK,
     HeldModel,
     KnownModel,
+    MemoryLeak,
     Pin,
-    Worn,
     fetch_payload,
     unload_payload,
 )
@@ -28,11 +28,11 @@ from corral.errors import Conflict, CorralError, InvalidField
 from corral.manager.clock import Clock, new_task_id
 from corral.manager.cluster import gpus
 from corral.manager.cluster import scheduler_events as serving
-from corral.manager.cluster.held_models import STEP_MB, ModelsWord
+from corral.manager.cluster.held_models import STEP_MB, ReportedModels
 from corral.manager.cluster.state import Cluster, WorkerLink
 from corral.manager.feature import Loop
-from corral.manager.tasks.dispatch import Dispatching
-from corral.manager.tasks.submit import Submitting
+from corral.manager.tasks.dispatch import Dispatch
+from corral.manager.tasks.submit import Submit
 from corral.manager.workers.registry import Registry
 from corral.scheduler.events import MemoryChanged, ModelKnown, ModelsHeld, ModelsPinned
 from corral.store.base import Event, Store
@@ -42,7 +42,7 @@ from corral.store.base import Event, Store
 MEMORY_NOT_FREED = "memory_not_freed"
 
 
-def wear_event(link: WorkerLink, worn: Worn, now: datetime) -> Event:
+def wear_event(link: WorkerLink, worn: MemoryLeak, now: datetime) -> Event:
     """A runner of this worker was started anew for it."""
     title = (
         f"{link.worker.spec.name}: {worn.left_mb:g} MB did not come back when model "
@@ -80,7 +80,7 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ModelStatus:
     """How a model fares on a worker, and in how many seconds it is expected there."""
 
     worker_id: str
@@ -88,14 +88,14 @@ class Wanted:
     estimated_s: float | None = None
 
 
-class Models:
+class ModelMemory:
     def __init__(
         self,
         cluster: Cluster,
         store: Store,
         registry: Registry,
-        submitting: Submitting,
-        dispatching: Dispatching,
+        submitting: Submit,
+        dispatching: Dispatch,
         clock: Clock,
         config: ModelConfig,
         cancel: Callable[[str], Awaitable[None]],
@@ -132,7 +132,7 @@ class Models:
                 self._asked[place] = task.id
 
     # what workers say --------------------------------------------------------
-    def note(self, link: WorkerLink, word: ModelsWord) -> None:
+    def note(self, link: WorkerLink, word: ReportedModels) -> None:
         """A worker says what it holds; an older word than the last changes nothing."""
         if word.number <= link.shelf.number:
             return
@@ -189,7 +189,7 @@ class Models:
         pin: bool | None = None,
         priority: int = 0,
         by: str = _OWNER,
-    ) -> list[Wanted]:
+    ) -> list[ModelStatus]:
         """Load a model on workers, pin it there, or take the pin away.
 
         Raises:
@@ -255,18 +255,18 @@ class Models:
         place = (link.id, model)
         return model in link.shelf.held or place in self.pins or self._is_asked(place)
 
-    def status(self, link: WorkerLink, model: str) -> Wanted:
+    def status(self, link: WorkerLink, model: str) -> ModelStatus:
         """How a model fares on a worker."""
         place = (link.id, model)
         if model in link.shelf.held:
-            return Wanted(link.id, "loaded", 0.0)
+            return ModelStatus(link.id, "loaded", 0.0)
         expected = self.expected_load(link, model)
         load_s = expected.value if expected is not None else None
         task = self._cluster.tasks.get(self._asked.get(place, ""))
         if task is not None and task.state is not State.QUEUED:
-            return Wanted(link.id, "loading", load_s)
+            return ModelStatus(link.id, "loading", load_s)
         has_failed = task is None and place in self._tries
-        return Wanted(link.id, "failed" if has_failed else "queued", load_s)
+        return ModelStatus(link.id, "failed" if has_failed else "queued", load_s)
 
     def expected_load(self, link: WorkerLink, model: str) -> Figure | None:
         """Seconds a load there should take, and how sure that is."""

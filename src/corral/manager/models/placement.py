@@ -18,7 +18,7 @@ from corral.errors import Conflict, CorralError, WorkerNotFound
 from corral.manager.clock import Clock, new_id
 from corral.manager.cluster.state import Cluster
 from corral.manager.feature import Loop
-from corral.manager.models.memory import Models
+from corral.manager.models.memory import ModelMemory
 from corral.scheduler.models.rebalance import Move, Strategy, duration_s
 from corral.store.base import Event, Store
 
@@ -50,9 +50,9 @@ class _Underway:
     """Since when there is neither the load nor the model."""
 
 
-class Rebalancing:
+class Rebalancer:
     def __init__(
-        self, cluster: Cluster, store: Store, models: Models, clock: Clock
+        self, cluster: Cluster, store: Store, models: ModelMemory, clock: Clock
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -181,8 +181,8 @@ OWNER = "corral.prefetch"
 log = logging.getLogger(__name__)
 
 
-class Prefetching:
-    def __init__(self, cluster: Cluster, models: Models, clock: Clock) -> None:
+class Prefetcher:
+    def __init__(self, cluster: Cluster, models: ModelMemory, clock: Clock) -> None:
         self._cluster = cluster
         self._models = models
         self._clock = clock

@@ -147,7 +147,7 @@ _AWAY_S = 5.0
 _GB = 1024.0
 
 
-class ModelTelling:
+class ModelServiceUpdates:
     def __init__(self, cluster: Cluster, service: ModelService, clock: Clock) -> None:
         self._cluster = cluster
         self._service = service

@@ -25,7 +25,7 @@ from corral.core.models.catalogue import (
     UPLOAD,
     CatalogueModel,
     ModelFile,
-    Source,
+    ModelSource,
     read_source,
 )
 from corral.errors import InvalidField, NotFound, Unavailable
@@ -131,7 +131,7 @@ class Sources:
                 return found
         return None
 
-    def _shared(self, model: CatalogueModel, source: Source) -> Path | None:
+    def _shared(self, model: CatalogueModel, source: ModelSource) -> Path | None:
         names = dict.fromkeys((source.place or model.name, model.name))
         for place in self.config.folders:
             for name in names:
@@ -144,7 +144,7 @@ class Sources:
         return None
 
     async def _survey_folder(
-        self, folder: Path, source: Source, advance: Advance
+        self, folder: Path, source: ModelSource, advance: Advance
     ) -> Survey:
         # A snapshot of a hub's cache is links to files two folders up.
         is_snapshot = folder.parent.name == "snapshots"
@@ -156,7 +156,7 @@ class Sources:
         return Survey(files, named, type_of_files(names, config))
 
     async def _survey_service(
-        self, model: CatalogueModel, source: Source, advance: Advance
+        self, model: CatalogueModel, source: ModelSource, advance: Advance
     ) -> Survey:
         folder = await self.locate(model)
         name = source.place or model.name
@@ -270,7 +270,7 @@ class Sources:
                 start = max(0, start - len(piece))
 
 
-def _repo_of(model: CatalogueModel, source: Source) -> str | None:
+def _repo_of(model: CatalogueModel, source: ModelSource) -> str | None:
     """The repository of the hub that a model is, if it is one."""
     repo = source.place or model.name
     is_hub = source.kind == HUB or (source.kind == SERVICE and "/" in repo)

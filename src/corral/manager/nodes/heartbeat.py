@@ -14,11 +14,11 @@ from corral.core.nodes.breaker import BreakerReport
 from corral.core.nodes.clock_skew import ALARM_S
 from corral.core.nodes.gpu import Gpu, GpuChange, GpuEvent, compare, is_called
 from corral.core.nodes.node import Hold, HoldSource
-from corral.core.nodes.version import Fit, fit
+from corral.core.nodes.version import VersionFit, fit
 from corral.errors import Conflict, NotFound, VersionRefused
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import NodeLink
-from corral.manager.workers.lifecycle import Restarting
+from corral.manager.workers.lifecycle import WorkerRestarts
 from corral.manager.workers.registry import Registry
 from corral.store.base import Event, Store
 
@@ -127,7 +127,7 @@ def _breaker_title(words: str) -> str:
 
 
 async def reset_breakers(
-    registry: Registry, restarting: Restarting, node_id: str, key: str | None = None
+    registry: Registry, restarting: WorkerRestarts, node_id: str, key: str | None = None
 ) -> dict[str, list[str]]:
     """Have the workers that wait for a breaker started at once, which closes it.
 
@@ -186,14 +186,14 @@ async def note_clock(
     await store.add_events([event])
 
 
-def check_version(theirs: str | None, ours: str) -> Fit:
+def check_version(theirs: str | None, ours: str) -> VersionFit:
     """How a node's version fits ours.
 
     Raises:
         VersionRefused: they are too far apart to work together.
     """
     found = fit(theirs, ours)
-    if found is Fit.APART:
+    if found is VersionFit.APART:
         raise VersionRefused(
             f"this node has Corral {theirs} and the manager {ours}: they may be one "
             f"minor version apart at most; install {ours} here, or a nearer one",
@@ -203,7 +203,9 @@ def check_version(theirs: str | None, ours: str) -> Fit:
     return found
 
 
-async def note_version(store: Store, clock: Clock, link: NodeLink, found: Fit) -> None:
+async def note_version(
+    store: Store, clock: Clock, link: NodeLink, found: VersionFit
+) -> None:
     """Tell once that a node has another version than we."""
     was, link.version_skew = link.version_skew, found.skew
     if found.skew is None or was == found.skew:

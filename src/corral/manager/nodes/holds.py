@@ -18,9 +18,9 @@ from corral.manager.clock import Clock
 from corral.manager.cluster import scheduler_events as serving
 from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
 from corral.manager.feature import Loop
-from corral.manager.nodes.windows import Watch, is_over
-from corral.manager.tasks.dispatch import Dispatching
-from corral.manager.workers.lifecycle import Moving
+from corral.manager.nodes.windows import WindowWatch, is_over
+from corral.manager.tasks.dispatch import Dispatch
+from corral.manager.workers.lifecycle import WorkerMoves
 from corral.manager.workers.registry import Registry
 from corral.scheduler.events import NodeHeld
 from corral.store.base import Event, Store
@@ -31,13 +31,13 @@ _SILENT = "its heartbeats are late"
 _LEAVING = Hold(HoldSource.OPERATOR, "it leaves the cluster")
 
 
-class Holding:
+class NodeHolds:
     def __init__(
         self,
         cluster: Cluster,
         store: Store,
         registry: Registry,
-        dispatching: Dispatching,
+        dispatching: Dispatch,
         clock: Clock,
     ) -> None:
         self._cluster = cluster
@@ -45,8 +45,8 @@ class Holding:
         self._registry = registry
         self._dispatching = dispatching
         self._clock = clock
-        self._moving = Moving(cluster, store, registry, dispatching, clock)
-        self._watches: dict[str, Watch] = {}
+        self._moving = WorkerMoves(cluster, store, registry, dispatching, clock)
+        self._watches: dict[str, WindowWatch] = {}
 
     def load(self) -> None:
         """Take up what the store has of all nodes, before anything is planned."""
@@ -62,7 +62,7 @@ class Holding:
         node, now = link.node, self._clock.now()
         found = [] if node.hold is None or _is_past(node.hold, now) else [node.hold]
         if node.windows:
-            watch = self._watches.setdefault(node.id, Watch())
+            watch = self._watches.setdefault(node.id, WindowWatch())
             hold = watch.look(node.windows, now)
             found += [hold] if hold is not None else []
         if link.owner_hold is not None:

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from corral.core.nodes.node import Node, Window
+from corral.core.nodes.node import NodeRecord, Window
 from corral.core.tasks.options import check_label, check_taint, key_of
 from corral.errors import Conflict, InvalidField, NotFound
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, NodeLink
 from corral.manager.nodes import holds
 from corral.manager.nodes.windows import MOST, check
-from corral.manager.tasks.dispatch import Dispatching
+from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.workers.registry import Registry
 from corral.store.base import Store
 
 _MOST = 64
 
 
-class Marking:
+class NodeLabels:
     def __init__(
         self,
         cluster: Cluster,
         store: Store,
         registry: Registry,
-        dispatching: Dispatching,
+        dispatching: Dispatch,
         clock: Clock,
     ) -> None:
         self._cluster = cluster
@@ -75,7 +75,7 @@ class Marking:
         return link
 
 
-def _labelled(node: Node, labels: Mapping[str, str | None]) -> dict[str, str]:
+def _labelled(node: NodeRecord, labels: Mapping[str, str | None]) -> dict[str, str]:
     said = dict(node.set_labels)
     for key, value in labels.items():
         check_label(key, value or "x", "labels")
@@ -85,7 +85,7 @@ def _labelled(node: Node, labels: Mapping[str, str | None]) -> dict[str, str]:
     return said
 
 
-def _tainted(node: Node, taints: Mapping[str, str | None]) -> tuple[str, ...]:
+def _tainted(node: NodeRecord, taints: Mapping[str, str | None]) -> tuple[str, ...]:
     said = {key_of(taint.removeprefix("-")): taint for taint in node.set_taints}
     own = {key_of(taint) for taint in node.taints}
     for key, value in taints.items():

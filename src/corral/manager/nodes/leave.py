@@ -27,7 +27,7 @@ LEAVE_S = 60.0
 _UP = (NodeState.ONLINE, NodeState.SUSPECT)
 
 
-class Leaving:
+class NodeLeave:
     def __init__(
         self,
         cluster: Cluster,

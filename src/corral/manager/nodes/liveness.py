@@ -15,8 +15,8 @@ from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import Overlap, State
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, NodeLink
-from corral.manager.tasks.dispatch import Dispatching
-from corral.manager.tasks.settle import Settling
+from corral.manager.tasks.dispatch import Dispatch
+from corral.manager.tasks.settle import Settle
 from corral.manager.workers.registry import Registry
 from corral.store.base import Event, Store
 
@@ -57,8 +57,8 @@ class NodeWatch:
         cluster: Cluster,
         store: Store,
         registry: Registry,
-        settling: Settling,
-        dispatching: Dispatching,
+        settling: Settle,
+        dispatching: Dispatch,
         clock: Clock,
         liveness: Liveness,
     ) -> None:

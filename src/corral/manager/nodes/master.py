@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from corral.core.nodes.node import Node, NodeState, Sample
+from corral.core.nodes.node import NodeRecord, NodeState, Sample
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, NodeLink
 from corral.store.base import Event, Store
@@ -124,7 +124,7 @@ class Master:
     async def _appear(self, config: MasterConfig, link: NodeLink | None) -> NodeLink:
         """The row, as it was or for the first time."""
         at = self._clock.now()
-        node = Node(
+        node = NodeRecord(
             config.node_id,
             config.hostname,
             MASTER,
@@ -152,7 +152,7 @@ class Master:
         self._sampled_at = None
         await self._store.delete_node(config.node_id)
 
-    async def _save(self, link: NodeLink, node: Node) -> None:
+    async def _save(self, link: NodeLink, node: NodeRecord) -> None:
         link.node = node
         await self._store.save_node(node)
 

@@ -15,7 +15,7 @@ from corral.store.base import Retention, Store
 _GAP_SAMPLES = 3.5
 
 
-class Monitor:
+class NodeReadings:
     """One commit for all beats of the last `stamp_s` seconds."""
 
     def __init__(

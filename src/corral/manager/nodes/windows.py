@@ -97,7 +97,7 @@ def _end(window: Window, start: datetime) -> datetime:
 
 
 @dataclass(slots=True)
-class Watch:
+class WindowWatch:
     """One node's windows, looked at only when the clock could have changed them."""
 
     windows: tuple[Window, ...] = ()

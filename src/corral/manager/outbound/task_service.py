@@ -43,7 +43,7 @@ _AWAY = frozenset({401, 403, 408, 425, 429, 502, 503, 504})
 
 
 @dataclass(frozen=True, slots=True)
-class NeighbourConfig:
+class TaskServiceConfig:
     """Where the service is; `label` chooses tasks, all of them without it."""
 
     url: str
@@ -57,7 +57,7 @@ class NeighbourConfig:
     )
 
 
-class Verdict(Enum):
+class SendResult(Enum):
     NOTHING = "nothing to tell"
     ANSWERED = "taken, or refused for good"
     BROKEN = "this call fails"
@@ -65,7 +65,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Owed:
+class OwedStatus:
     """A task whose status did not get through; `health` is the answers until then."""
 
     seq: int
@@ -75,11 +75,11 @@ class Owed:
     due: float
 
 
-class Neighbour:
+class TaskService:
     """`open` once, then `step` again and again; `close` in the end."""
 
     def __init__(
-        self, cluster: Cluster, store: Store, clock: Clock, config: NeighbourConfig
+        self, cluster: Cluster, store: Store, clock: Clock, config: TaskServiceConfig
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -89,7 +89,7 @@ class Neighbour:
         self._headers = _headers(config)
         self._at = self._saved = 0
         self._page: dict[str, int] = {}
-        self._owed: dict[str, Owed] = {}
+        self._owed: dict[str, OwedStatus] = {}
         self._told: OrderedDict[str, int] = OrderedDict()
         self._queued: set[str] = set()
         self._answers = 0
@@ -179,21 +179,21 @@ class Neighbour:
         for id_, (verdict, reason) in zip(batch, verdicts, strict=True):
             self._settle(id_, verdict, reason)
 
-    async def _send(self, task: Task | None) -> tuple[Verdict, str]:
+    async def _send(self, task: Task | None) -> tuple[SendResult, str]:
         if task is None or not self._is_theirs(task):
-            return Verdict.NOTHING, ""
+            return SendResult.NOTHING, ""
         body = msgspec.json.encode(status_of(task))
         if self._told.get(task.id) == hash(body):
-            return Verdict.NOTHING, ""
+            return SendResult.NOTHING, ""
         try:
             async with asyncio.timeout(self._config.timeout_s):
                 status = await self._patch(task.id, body)
         except TimeoutError:
-            return Verdict.BROKEN, f"no answer within {self._config.timeout_s:g} s"
+            return SendResult.BROKEN, f"no answer within {self._config.timeout_s:g} s"
         except (httpx.HTTPError, httpx.InvalidURL) as e:
-            return Verdict.AWAY, str(e) or type(e).__name__
+            return SendResult.AWAY, str(e) or type(e).__name__
         verdict = _verdict(status)
-        if verdict is Verdict.ANSWERED:
+        if verdict is SendResult.ANSWERED:
             self._remember(task, hash(body), is_known=status < 400)
             if status >= 400:
                 log.info("the task service answered %d for %s", status, task.id)
@@ -222,14 +222,14 @@ class Neighbour:
         return self._http
 
     # what came of them ---------------------------------------------------------
-    def _note(self, verdict: Verdict, reason: str) -> None:
+    def _note(self, verdict: SendResult, reason: str) -> None:
         """Say once that the service is away, and once that it is back."""
-        if verdict is Verdict.ANSWERED:
+        if verdict is SendResult.ANSWERED:
             self._answers += 1
             if self._trouble:
                 log.info("the task service answers again")
             self._trouble = ""
-        elif verdict is not Verdict.NOTHING and not self._trouble:
+        elif verdict is not SendResult.NOTHING and not self._trouble:
             self._trouble = reason
             host = urlsplit(self._config.url).hostname
             log.warning("the task service at %s: %s; it is tried again", host, reason)
@@ -244,23 +244,27 @@ class Neighbour:
         if len(self._told) > REMEMBERED:
             self._queued.discard(self._told.popitem(last=False)[0])
 
-    def _settle(self, task_id: str, verdict: Verdict, reason: str) -> None:
+    def _settle(self, task_id: str, verdict: SendResult, reason: str) -> None:
         seq = self._page.pop(task_id, self._at)
-        before = self._owed.pop(task_id, None) or Owed(seq, 0, 0, self._answers, 0.0)
-        if verdict in (Verdict.NOTHING, Verdict.ANSWERED):
+        before = self._owed.pop(task_id, None) or OwedStatus(
+            seq, 0, 0, self._answers, 0.0
+        )
+        if verdict in (SendResult.NOTHING, SendResult.ANSWERED):
             return
         # A failure counts against the task only when others got through meanwhile.
-        counts = verdict is Verdict.BROKEN and self._answers > before.health
+        counts = verdict is SendResult.BROKEN and self._answers > before.health
         tries, failures = before.tries + counts, before.failures + 1
         if tries >= GIVE_UP:
             log.error("the task service cannot take %s: %s; left out", task_id, reason)
             return
         delay_s = self._config.backoff.delay_s(failures, random.random())
         due = self._clock.monotonic() + delay_s
-        self._owed[task_id] = Owed(before.seq, failures, tries, self._answers, due)
+        self._owed[task_id] = OwedStatus(
+            before.seq, failures, tries, self._answers, due
+        )
 
 
-def _headers(config: NeighbourConfig) -> list[tuple[str, str]]:
+def _headers(config: TaskServiceConfig) -> list[tuple[str, str]]:
     url = httpx.URL(config.url)
     headers = [("host", url.netloc.decode("ascii"))]
     headers += [("content-type", "application/json"), ("user-agent", "corral")]
@@ -273,10 +277,10 @@ def _runs(task: Task) -> bool:
     return task.state is State.RUNNING
 
 
-def _verdict(status: int) -> Verdict:
+def _verdict(status: int) -> SendResult:
     if status in _AWAY or 300 <= status < 400:
-        return Verdict.AWAY
-    return Verdict.BROKEN if status >= 500 else Verdict.ANSWERED
+        return SendResult.AWAY
+    return SendResult.BROKEN if status >= 500 else SendResult.ANSWERED
 
 
 def status_of(task: Task) -> dict[str, Any]:

@@ -27,7 +27,13 @@ from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster
 from corral.manager.outbound.address import pin
 from corral.manager.outbound.task_service import status_of
-from corral.manager.outbound.webhook import GONE, Courier, Facts, NotifyConfig, root_of
+from corral.manager.outbound.webhook import (
+    GONE,
+    NotifyConfig,
+    WebhookFacts,
+    WebhookSender,
+    root_of,
+)
 from corral.store.base import Event, Store
 
 log = logging.getLogger(__name__)
@@ -44,14 +50,14 @@ Judged = TaskSpec | CorralError
 
 
 @dataclass(slots=True)
-class _Receiver:
+class _WebhookReceiver:
     """What waits for one host and port, and how many calls are with it."""
 
     waiting: deque[Notice] = field(default_factory=deque)
     calls: int = 0
 
 
-class Notifying:
+class TaskWebhooks:
     """`open` once, then `step` again and again; `close` in the end."""
 
     def __init__(
@@ -60,10 +66,10 @@ class Notifying:
         self._store = store
         self._clock = clock
         self._config = config
-        self._courier = Courier(config, most_calls=WINDOW)
+        self._courier = WebhookSender(config, most_calls=WINDOW)
         self._ended: list[str] = []
         self._later: dict[tuple[str, str], Notice] = {}
-        self._receivers: dict[str, _Receiver] = {}
+        self._receivers: dict[str, _WebhookReceiver] = {}
         self._calls: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(WINDOW)
         self._news = asyncio.Event()
@@ -171,7 +177,7 @@ class Notifying:
 
     def _hand_over(self, notice: Notice) -> None:
         root = root_of(notice.url)
-        receiver = self._receivers.setdefault(root, _Receiver())
+        receiver = self._receivers.setdefault(root, _WebhookReceiver())
         receiver.waiting.append(notice)
         if receiver.calls < SHARE:
             receiver.calls += 1
@@ -179,7 +185,7 @@ class Notifying:
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
 
-    async def _serve(self, root: str, receiver: _Receiver) -> None:
+    async def _serve(self, root: str, receiver: _WebhookReceiver) -> None:
         try:
             while receiver.waiting:
                 notice = receiver.waiting.popleft()
@@ -235,7 +241,7 @@ class Notifying:
         body = msgspec.json.encode(told(task, self._clock.now()))
         delivery = f"{notice.task_id}:{notice.run}"
         trace = trace_of(task.spec.labels)
-        facts = Facts("task.ended", delivery, notice.tries + 1, trace)
+        facts = WebhookFacts("task.ended", delivery, notice.tries + 1, trace)
         return await self._courier.post(notice.url, body, facts)
 
 

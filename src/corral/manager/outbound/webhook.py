@@ -34,7 +34,7 @@ class NotifyConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class WebhookFacts:
     """What the headers of a call tell; `delivery` is the same on every try."""
 
     event: str
@@ -43,7 +43,7 @@ class Facts:
     trace: Trace = NO_TRACE
 
 
-class Courier:
+class WebhookSender:
     """Brings bodies to receivers; `close` in the end."""
 
     def __init__(self, config: NotifyConfig, most_calls: int) -> None:
@@ -55,7 +55,7 @@ class Courier:
         if self._http is not None:
             await self._http.aclose()
 
-    async def post(self, url: str, body: bytes, facts: Facts) -> str | None:
+    async def post(self, url: str, body: bytes, facts: WebhookFacts) -> str | None:
         """None once the receiver has it, else what went wrong."""
         try:
             async with asyncio.timeout(self._config.timeout_s):
@@ -68,7 +68,7 @@ class Courier:
             return str(error) or type(error).__name__
         return None if 200 <= status < 300 else f"it answered {status}"
 
-    async def _post(self, url: str, body: bytes, facts: Facts) -> int:
+    async def _post(self, url: str, body: bytes, facts: WebhookFacts) -> int:
         # Resolved for each call, and called at just those addresses: what a name
         # means by now cannot undo the check.
         pinned = await pin(root_of(url), self._config.reach)
@@ -80,7 +80,9 @@ class Courier:
                 continue
         return await self._post_to(last, url, body, facts)
 
-    async def _post_to(self, address: str, url: str, body: bytes, facts: Facts) -> int:
+    async def _post_to(
+        self, address: str, url: str, body: bytes, facts: WebhookFacts
+    ) -> int:
         target = httpx.URL(url)
         request = httpx.Request(
             "POST",
@@ -98,7 +100,7 @@ class Courier:
         answer = await self._open().handle_async_request(request)
         return await read_away(answer)
 
-    def _headers(self, body: bytes, facts: Facts) -> list[tuple[str, str]]:
+    def _headers(self, body: bytes, facts: WebhookFacts) -> list[tuple[str, str]]:
         return [
             ("content-type", "application/json"),
             ("user-agent", "corral"),

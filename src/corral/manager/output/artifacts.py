@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from corral.core import tree as trees
 from corral.core.tasks.task import State, Task
-from corral.core.tree import CHUNK_BYTES, File, Tree
+from corral.core.tree import CHUNK_BYTES, Tree, TreeFile
 from corral.errors import Conflict, InvalidField, NotFound, TaskNotFound, TooLarge
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, WorkerLink
@@ -22,7 +22,7 @@ ARTIFACT_FILES = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeepRequest:
     """What a worker asks to have kept of an attempt it holds."""
 
     task_id: str
@@ -42,7 +42,7 @@ async def load_tree(objects: ObjectStore, digest: str) -> Tree:
     return await asyncio.to_thread(trees.decode, data, pieces)
 
 
-class Keeping:
+class Artifacts:
     def __init__(
         self,
         cluster: Cluster,
@@ -57,7 +57,7 @@ class Keeping:
         self._clock = clock
         self._limit = limit_bytes
 
-    async def save(self, link: WorkerLink, keep: Keep) -> KeptTree:
+    async def save(self, link: WorkerLink, keep: KeepRequest) -> KeptTree:
         """Keep a tree for an attempt.
 
         Raises:
@@ -137,15 +137,15 @@ class Keeping:
             return
         raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
 
-    async def artifact(self, task_id: str, name: str, attempt: int | None) -> File:
+    async def artifact(self, task_id: str, name: str, attempt: int | None) -> TreeFile:
         found = await self.artifacts(task_id, attempt)
-        files: Sequence[File] = found[1].files if found else ()
+        files: Sequence[TreeFile] = found[1].files if found else ()
         for file in files:
             if file.name == name:
                 return file
         raise NotFound(f"task {task_id} left no file {name[:200]!r}", name=name[:200])
 
-    async def read(self, file: File, start: int, end: int) -> AsyncIterator[bytes]:
+    async def read(self, file: TreeFile, start: int, end: int) -> AsyncIterator[bytes]:
         """The bytes from `start` to before `end`, a chunk at a time, each checked."""
         for index, digest in enumerate(file.chunks):
             first = index * CHUNK_BYTES

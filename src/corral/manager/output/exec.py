@@ -81,7 +81,7 @@ class Exec:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class ExecUpdate:
     """What the worker says of a command."""
 
     number: int
@@ -162,7 +162,7 @@ class Execs:
         if run.is_ended and run.exit_code is None:
             raise Conflict(run.error or "the command cannot be run")
 
-    async def hear(self, link: WorkerLink, exec_id: str, word: Word) -> bool:
+    async def hear(self, link: WorkerLink, exec_id: str, word: ExecUpdate) -> bool:
         """Take what a worker says of a command; should it be stopped?
 
         Raises:

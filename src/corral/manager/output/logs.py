@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from corral.core.tasks.task import Task
 from corral.errors import TaskNotFound
-from corral.manager.cluster.waiters import Bells
+from corral.manager.cluster.waiters import TaskFollowers
 from corral.store.base import LogChunk, Store
 
 PAGE_BYTES = 128 << 10
@@ -24,7 +24,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class NumberedLine:
     attempt: int
     number: int
     at: float
@@ -33,21 +33,21 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class LogPage:
     """Lines after a place. `is_last`: the task has ended, and so has its log."""
 
     task: Task
-    lines: Sequence[Line]
+    lines: Sequence[NumberedLine]
     end: Place
     is_last: bool
     progress: tuple[float, str] | None
 
 
-class Following:
+class TaskLogs:
     """Pages of logs, waited for."""
 
     def __init__(
-        self, store: Store, bells: Bells, progress: dict[str, tuple[float, str]]
+        self, store: Store, bells: TaskFollowers, progress: dict[str, tuple[float, str]]
     ) -> None:
         self._store = store
         self._bells = bells
@@ -62,7 +62,7 @@ class Following:
         end = await self._store.log_end(task_id, attempt)
         return (end[0], max(end[1] - count, 0)) if end else (0, 0)
 
-    async def page(self, task_id: str, after: Place, attempt: int | None) -> Page:
+    async def page(self, task_id: str, after: Place, attempt: int | None) -> LogPage:
         """What there is now.
 
         Raises:
@@ -80,7 +80,7 @@ class Following:
         if is_last and chunks:
             last = await self._store.log_end(task_id, attempt)
             is_last = last is None or last <= end
-        return Page(task, lines, end, is_last, progress)
+        return LogPage(task, lines, end, is_last, progress)
 
     async def wait(
         self,
@@ -89,7 +89,7 @@ class Following:
         attempt: int | None,
         wait_s: float,
         known: float | None = None,
-    ) -> Page:
+    ) -> LogPage:
         """A page once it has something to say, or as it is after `wait_s`.
 
         Progress counts where the caller says how far it knows the task to be.
@@ -119,7 +119,7 @@ class Following:
         )
 
 
-def _lines(chunk: LogChunk, after: Place) -> Iterator[Line]:
+def _lines(chunk: LogChunk, after: Place) -> Iterator[NumberedLine]:
     rows = [
         (at, stream, text)
         for at, stream, texts in json.loads(chunk.lines)
@@ -128,4 +128,4 @@ def _lines(chunk: LogChunk, after: Place) -> Iterator[Line]:
     first = chunk.seq - len(rows) + 1
     for number, row in enumerate(rows, first):
         if (chunk.attempt, number) > after:
-            yield Line(chunk.attempt, max(number, 0), *row)
+            yield NumberedLine(chunk.attempt, max(number, 0), *row)

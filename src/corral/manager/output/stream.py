@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from corral.core.tasks.task import Task
 from corral.errors import CorralError, TaskNotFound
 from corral.manager.clock import Clock
-from corral.manager.cluster.waiters import Bells
+from corral.manager.cluster.waiters import TaskFollowers
 from corral.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ Place = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class AttemptPieces:
     """What one attempt has emitted, from number `first` on; each is JSON."""
 
     task_id: str
@@ -42,7 +42,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _AttemptStart:
     """From here on the pieces are this attempt's; those after `cut` are void."""
 
     attempt: int
@@ -50,12 +50,12 @@ class _Turn:
 
 
 @dataclass(slots=True)
-class Stream:
+class OutputStream:
     """Everything kept of one task; `base` is how many came before."""
 
     base: int
     values: list[bytes] = field(default_factory=list)
-    turns: list[_Turn] = field(default_factory=list)
+    turns: list[_AttemptStart] = field(default_factory=list)
     size: int = 0
     is_over: bool = False
     ended_at: float | None = None
@@ -68,10 +68,10 @@ class Stream:
     def attempt(self) -> int:
         return self.turns[-1].attempt
 
-    def add(self, pieces: Pieces) -> None:
+    def add(self, pieces: AttemptPieces) -> None:
         first = pieces.first
         if pieces.attempt != self.attempt or first <= self.end:
-            self.turns.append(_Turn(pieces.attempt, first - 1))
+            self.turns.append(_AttemptStart(pieces.attempt, first - 1))
             self._cut(first - 1)
         if first > self.end + 1:  # some were lost with another manager
             self._drop(len(self.values))
@@ -95,28 +95,28 @@ class Stream:
         self.base += count
 
 
-class Streams:
+class OutputStreams:
     """The streams of all tasks. What ended goes first when they grow too large."""
 
     def __init__(self, limit: int = ALL_BYTES) -> None:
         self._limit = limit
-        self._by_task: dict[str, Stream] = {}
+        self._by_task: dict[str, OutputStream] = {}
         self._size = 0
 
     def __len__(self) -> int:
         return len(self._by_task)
 
-    def get(self, task_id: str) -> Stream | None:
+    def get(self, task_id: str) -> OutputStream | None:
         return self._by_task.get(task_id)
 
-    def add(self, pieces: Pieces) -> None:
+    def add(self, pieces: AttemptPieces) -> None:
         stream = self._by_task.get(pieces.task_id)
         if stream is not None and stream.is_over:  # it runs once more
             stream = None
         self.forget(pieces.task_id)
         if stream is None:
             before = pieces.first - 1
-            stream = Stream(before, turns=[_Turn(pieces.attempt, before)])
+            stream = OutputStream(before, turns=[_AttemptStart(pieces.attempt, before)])
         # Last again: those that say nothing for long stand in front.
         self._by_task[pieces.task_id] = stream
         stream.add(pieces)
@@ -153,7 +153,7 @@ class Streams:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class OutputPage:
     """What follows a place.
 
     `cut` is set when another attempt's pieces follow: what was seen after that number
@@ -177,14 +177,14 @@ class Page:
         return bool(self.values or self.ended or self.skipped or self.cut is not None)
 
 
-class Reader:
+class OutputReader:
     """One who follows one task's output."""
 
     def __init__(
         self,
         store: Store,
-        bells: Bells,
-        streams: Streams,
+        bells: TaskFollowers,
+        streams: OutputStreams,
         is_live: Callable[[str], bool],
         task_id: str,
         after: Place,
@@ -208,7 +208,7 @@ class Reader:
         if await self._store.get_task(self._task_id) is None:
             raise TaskNotFound(f"no task {self._task_id!r}", task_id=self._task_id)
 
-    async def next(self, wait_s: float) -> Page:
+    async def next(self, wait_s: float) -> OutputPage:
         """What is new, once there is something, or nothing after `wait_s`."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s
@@ -227,10 +227,10 @@ class Reader:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(bell.wait(), left_s)
 
-    def _look(self) -> Page:
+    def _look(self) -> OutputPage:
         stream = self._streams.get(self._task_id)
         if stream is None:
-            return Page(self._attempt, self._number + 1, ())
+            return OutputPage(self._attempt, self._number + 1, ())
         cut = self._void(stream)
         seen = self._number if cut is None else cut
         first = max(seen, stream.base)
@@ -242,9 +242,9 @@ class Reader:
             size += len(value)
             if size > PAGE_BYTES:
                 break
-        return Page(stream.attempt, first + 1, page, cut, first - seen)
+        return OutputPage(stream.attempt, first + 1, page, cut, first - seen)
 
-    def _void(self, stream: Stream) -> int | None:
+    def _void(self, stream: OutputStream) -> int | None:
         """Up to which piece what was seen still stands; None when all of it does."""
         turns = stream.turns
         if self._turns is None:
@@ -254,21 +254,21 @@ class Reader:
         self._turns = len(turns)
         return min((*(t.cut for t in later), self._number)) if later else None
 
-    async def _last(self, page: Page) -> Page:
+    async def _last(self, page: OutputPage) -> OutputPage:
         task = await self._store.get_task(self._task_id)
         if task is None or not task.is_terminal:
             return page
-        return Page(page.attempt, page.first, (), ended=task)
+        return OutputPage(page.attempt, page.first, (), ended=task)
 
 
-class Streaming:
+class TaskOutput:
     """Readers of streams, and the loop that clears them up."""
 
     def __init__(
         self,
         store: Store,
-        bells: Bells,
-        streams: Streams,
+        bells: TaskFollowers,
+        streams: OutputStreams,
         is_live: Callable[[str], bool],
         clock: Clock,
         cancel: Callable[[str], Awaitable[None]],
@@ -281,9 +281,9 @@ class Streaming:
         self._cancel = cancel
         self._strays: set[asyncio.Task[None]] = set()
 
-    def reader(self, task_id: str, after: Place = (0, 0)) -> Reader:
+    def reader(self, task_id: str, after: Place = (0, 0)) -> OutputReader:
         parts = (self._store, self._bells, self._streams, self._is_live)
-        return Reader(*parts, task_id, after)
+        return OutputReader(*parts, task_id, after)
 
     def give_up(self, task_id: str) -> None:
         """Nobody wants this task any more: cancel it, without waiting for that.

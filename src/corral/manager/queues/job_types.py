@@ -13,10 +13,10 @@ from corral.core.tasks.task import TaskError
 from corral.errors import Conflict, InvalidField, NotFound
 from corral.manager.cluster.state import Cluster
 from corral.manager.gateway.apps import Gateway
-from corral.manager.tasks.dispatch import Dispatching
+from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.payload_schema import check_schema
-from corral.manager.tasks.result_cache import Caching
-from corral.manager.tasks.settle import Settling
+from corral.manager.tasks.result_cache import ResultCache
+from corral.manager.tasks.settle import Settle
 from corral.manager.workers.registry import Registry
 from corral.store.base import Store
 
@@ -31,9 +31,9 @@ class JobTypes:
         store: Store,
         registry: Registry,
         gateway: Gateway,
-        settling: Settling,
-        dispatching: Dispatching,
-        caching: Caching,
+        settling: Settle,
+        dispatching: Dispatch,
+        caching: ResultCache,
     ) -> None:
         self._cluster = cluster
         self._store = store

@@ -19,8 +19,8 @@ from corral.core.tasks.schedule import (
     AT_LABEL,
     LABEL,
     MOST_MISSED,
-    Missed,
-    Overlapping,
+    MissedPolicy,
+    OverlapPolicy,
     Schedule,
     moment_text,
 )
@@ -31,7 +31,7 @@ from corral.manager.cluster.state import Cluster
 from corral.manager.cron import Cron
 from corral.manager.tasks.payload_schema import check_payload
 from corral.manager.tasks.settle import told_of
-from corral.manager.tasks.submit import Answer, Submitting
+from corral.manager.tasks.submit import Answer, Submit
 from corral.store.base import Store
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ LOOK_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Firing:
+class _DueRun:
     """What one schedule does now: tasks to submit, and a word on those left out."""
 
     schedule: Schedule
@@ -54,7 +54,7 @@ class Schedules:
     """`load` once, then `step` again and again."""
 
     def __init__(
-        self, cluster: Cluster, store: Store, submitting: Submitting, clock: Clock
+        self, cluster: Cluster, store: Store, submitting: Submit, clock: Clock
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -145,7 +145,7 @@ class Schedules:
                 new_task_id(), key or new_task_id(), self._clock.now()
             )
             spec = _traced(spec, trace)
-            if found.overlap is Overlapping.SKIP and self._is_other(name, spec):
+            if found.overlap is OverlapPolicy.SKIP and self._is_other(name, spec):
                 raise Conflict(
                     f"a run of {name!r} is under way, and its runs may not overlap",
                     schedule=name,
@@ -187,7 +187,7 @@ class Schedules:
             due = [r for r in self._rows.values() if r.next_at and r.next_at <= now]
             if not due:
                 return
-            is_asked = any(row.overlap is Overlapping.SKIP for row in due)
+            is_asked = any(row.overlap is OverlapPolicy.SKIP for row in due)
             living = self._living() if is_asked else {}
             firings = [_firing(row, now, living.get(row.name, set())) for row in due]
             specs = [spec for firing in firings for spec in firing.specs]
@@ -198,7 +198,7 @@ class Schedules:
             )
 
     async def _move_on(
-        self, fired: Sequence[tuple[_Firing, list[Answer]]], now: datetime
+        self, fired: Sequence[tuple[_DueRun, list[Answer]]], now: datetime
     ) -> None:
         moves = []
         for firing, answers in fired:
@@ -241,16 +241,16 @@ def _cron(schedule: Schedule) -> Cron:
     return Cron(schedule.cron, schedule.timezone)
 
 
-def _firing(schedule: Schedule, now: datetime, living: set[str]) -> _Firing:
+def _firing(schedule: Schedule, now: datetime, living: set[str]) -> _DueRun:
     first = schedule.next_at
     assert first is not None
-    most = MOST_MISSED if schedule.missed is Missed.ALL else 1
+    most = MOST_MISSED if schedule.missed is MissedPolicy.ALL else 1
     # A line that was changed by hand may not know its own next time any more.
     due = _cron(schedule).due(first, now, most) or [first]
     runs = schedule.to_run(due, now)
     last, note = moment_text(due[-1]), None
     # The run itself may be there already, when a manager died before it moved on.
-    if runs and schedule.overlap is Overlapping.SKIP and living - {last}:
+    if runs and schedule.overlap is OverlapPolicy.SKIP and living - {last}:
         runs, note = (), f"the run of {last} was left out: one before it still lives"
     elif not runs:
         note = f"runs up to {last} were missed and left out"
@@ -258,14 +258,14 @@ def _firing(schedule: Schedule, now: datetime, living: set[str]) -> _Firing:
         _traced(schedule.spec(new_task_id(), at, now), Trace(new_id("schedule")))
         for at in runs
     )
-    return _Firing(schedule, due[-1], specs, note)
+    return _DueRun(schedule, due[-1], specs, note)
 
 
 def _traced(spec: TaskSpec, trace: Trace) -> TaskSpec:
     return replace(spec, labels={**spec.labels, **trace.labels})
 
 
-def _moved(firing: _Firing, answers: Sequence[Answer], now: datetime) -> Schedule:
+def _moved(firing: _DueRun, answers: Sequence[Answer], now: datetime) -> Schedule:
     """The schedule after its runs, with its next time."""
     schedule, note = firing.schedule, firing.note
     last_at, last_id = schedule.last_at, schedule.last_task_id

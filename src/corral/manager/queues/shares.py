@@ -13,7 +13,7 @@ from corral.core.tasks.task import State
 from corral.errors import NotFound
 from corral.manager.cluster.state import Cluster
 from corral.manager.feature import Loop
-from corral.manager.tasks.dispatch import Dispatching
+from corral.manager.tasks.dispatch import Dispatch
 from corral.scheduler.events import ShareGone, ShareSet, ShareUsed
 from corral.scheduler.world.share import GROUP_KEY
 from corral.store.base import Store
@@ -22,7 +22,7 @@ _PERIOD_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class ShareNow:
+class ShareStatus:
     """A share and how it stands; one for every value is the sum of those."""
 
     share: Share
@@ -31,10 +31,8 @@ class ShareNow:
     gpu_seconds_today: float = 0.0
 
 
-class Sharing:
-    def __init__(
-        self, cluster: Cluster, store: Store, dispatching: Dispatching
-    ) -> None:
+class ClusterShares:
+    def __init__(self, cluster: Cluster, store: Store, dispatching: Dispatch) -> None:
         self._cluster = cluster
         self._store = store
         self._dispatching = dispatching
@@ -79,10 +77,10 @@ class Sharing:
         self._cluster.scheduler.apply(ShareGone(name))
         self._dispatching.kick()
 
-    def all(self) -> list[ShareNow]:
+    def all(self) -> list[ShareStatus]:
         return [self.get(name) for name in sorted(self._shares)]
 
-    def get(self, name: str) -> ShareNow:
+    def get(self, name: str) -> ShareStatus:
         """Raises KeyError where there is none of that name."""
         share = self._shares[name]
         found = [
@@ -95,7 +93,7 @@ class Sharing:
                 and bucket.name not in self._shares
             )
         ]
-        return ShareNow(
+        return ShareStatus(
             share,
             sum(bucket.running for bucket in found),
             sum(len(line) for bucket in found for line in bucket.lines.values()),

@@ -12,7 +12,7 @@ from corral.core.tasks.task import State, Task, TaskError
 from corral.engine.base import Engine
 from corral.errors import Conflict, EngineUnavailable, StoreUnavailable
 from corral.manager.cluster.state import Cluster, WorkerLink
-from corral.manager.tasks.settle import Settling
+from corral.manager.tasks.settle import Settle
 from corral.scheduler.events import CardsBack
 from corral.scheduler.plan import Stop
 
@@ -85,7 +85,7 @@ _WHY = TaskError("preempted", "stopped to make room for a critical task")
 
 async def preempt(
     cluster: Cluster,
-    settling: Settling,
+    settling: Settle,
     engine: Engine,
     stops: Sequence[Stop],
     why: TaskError = _WHY,

@@ -19,22 +19,22 @@ from corral.core.tasks.webhook import NOTIFY
 from corral.errors import CorralError
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster
-from corral.manager.tasks.dispatch import Dispatching
-from corral.manager.tasks.result_cache import MOST_BYTES, Caching, is_asked
-from corral.manager.tasks.settle import Settling
+from corral.manager.tasks.dispatch import Dispatch
+from corral.manager.tasks.result_cache import MOST_BYTES, ResultCache, is_asked
+from corral.manager.tasks.settle import Settle
 from corral.scheduler.events import DependencyMet
 
 # Labels that say nothing of where and when a task may run.
 _IDLE = frozenset({CACHE, SAME, NOTIFY, REQUEST, PARENT})
 
 
-class Merging:
+class Coalesce:
     def __init__(
         self,
         cluster: Cluster,
-        caching: Caching,
-        settling: Settling,
-        dispatching: Dispatching,
+        caching: ResultCache,
+        settling: Settle,
+        dispatching: Dispatch,
         clock: Clock,
     ) -> None:
         self._cluster = cluster

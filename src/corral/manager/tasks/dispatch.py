@@ -32,7 +32,7 @@ from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, OpenOrder, WorkerLink
 from corral.manager.tasks.cancel import preempt
 from corral.manager.tasks.explain import expected_s
-from corral.manager.tasks.settle import FOLLOWED_S, Settling, told_of
+from corral.manager.tasks.settle import FOLLOWED_S, Settle, told_of
 from corral.scheduler.events import OrderClosed, TasksQueued
 from corral.scheduler.plan import Plan, PlannedOrder, Stop
 from corral.store.base import Placement, Store
@@ -64,7 +64,7 @@ _RETRY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ReadyOrder:
     """An order whose tasks are durably assigned; only the sending is left."""
 
     link: WorkerLink
@@ -75,7 +75,7 @@ class Ready:
     lead: str = ""
 
 
-class Dispatching:
+class Dispatch:
     """Plans when kicked; one placement commit at a time."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Dispatching:
         cluster: Cluster,
         store: Store,
         engine: Engine,
-        settling: Settling,
+        settling: Settle,
         clock: Clock,
         cluster_secret: bytes,
     ) -> None:
@@ -207,7 +207,7 @@ class Dispatching:
                     reply.set_result(None)
             link.replies.clear()
 
-    async def _place(self, orders: Sequence[PlannedOrder]) -> list[Ready]:
+    async def _place(self, orders: Sequence[PlannedOrder]) -> list[ReadyOrder]:
         due, placements = self._still_served(orders)
         now = self._clock.now()
         payloads = await self._store.place_tasks(self._cluster.term, placements, now)
@@ -225,7 +225,7 @@ class Dispatching:
                 self._stray(self.give_up(tasks))
             if link is not None and tasks:
                 given = (order.unload, order.cards, order.lead)
-                ready.append(Ready(link, tuple(tasks), payloads, *given))
+                ready.append(ReadyOrder(link, tuple(tasks), payloads, *given))
             else:
                 self._cluster.scheduler.apply(OrderClosed(order.worker_id))
         return ready
@@ -276,7 +276,7 @@ class Dispatching:
                 if left.gang is not None:
                     self.on_left(left.task_id)
 
-    async def send(self, ready: Ready) -> None:
+    async def send(self, ready: ReadyOrder) -> None:
         """Hand over a placed order; when that fails its tasks go back uncharged."""
         link = ready.link
         ready = self._still_due(ready)
@@ -329,7 +329,7 @@ class Dispatching:
             told = {"worker_id": link.id, "estimated_duration": expects_s}
             log.log(level, "task_scheduled", extra=told_of(task.spec) | told)
 
-    def _still_due(self, ready: Ready) -> Ready:
+    def _still_due(self, ready: ReadyOrder) -> ReadyOrder:
         """Leave out what was cancelled or taken away while the commit was under way."""
         incarnation = ready.link.worker.incarnation
         due: list[Task] = []
@@ -355,7 +355,7 @@ class Dispatching:
         )
         self.kick()
 
-    async def _items(self, ready: Ready) -> tuple[OrderItem, ...]:
+    async def _items(self, ready: ReadyOrder) -> tuple[OrderItem, ...]:
         needed = {d for t in ready.tasks for d in t.spec.depends_on}
         outputs: dict[str, str] = {}
         if needed:

@@ -13,7 +13,7 @@ from corral.core.tasks.result_cache import cached_from
 from corral.core.tasks.task import State, Task
 from corral.manager.cluster.state import Cluster
 from corral.scheduler.explain.explain import MOST_WORKERS
-from corral.scheduler.explain.values import Change, Explanation, Start
+from corral.scheduler.explain.values import ExpectedStart, Remedy, TaskExplanation
 from corral.scheduler.plan import Reason
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Explained:
     """A task, why it is where it is, and that in one sentence; `now` is the moment."""
 
     task: Task
-    explanation: Explanation
+    explanation: TaskExplanation
     headline: str
     now: float
 
@@ -39,16 +39,16 @@ def explain_task(manager: Manager, task: Task, *, is_all: bool = False) -> Expla
     # Memory is ahead of the store by what is being written.
     task = cluster.tasks.get(task.id, task)
     most = len(cluster.workers) if is_all else MOST_WORKERS
-    found = cluster.scheduler.explain(task.id, now, most) or Explanation(task.id)
+    found = cluster.scheduler.explain(task.id, now, most) or TaskExplanation(task.id)
     if task.state is State.QUEUED:
         if not manager.dispatching.is_engine_up:
-            change = Change("engine", "starts when Redis answers again")
+            change = Remedy("engine", "starts when Redis answers again")
             found = replace(found, reason=ENGINE_DOWN, changes=(change,), start=None)
         else:
             found = _with_worker_on_its_way(manager, found)
     elif found.reason is not None and found.reason.reason != "deadline_passed":
         # It moved on while it was looked for.
-        found = Explanation(task.id)
+        found = TaskExplanation(task.id)
     if task.state is not State.TIMED_OUT and found.placement is None:
         found = _without_deadline(found)
     if found.placement is not None and found.placement.worker_id != task.worker_id:
@@ -56,23 +56,25 @@ def explain_task(manager: Manager, task: Task, *, is_all: bool = False) -> Expla
     return Explained(task, found, _headline(task, found), now)
 
 
-def _with_worker_on_its_way(manager: Manager, found: Explanation) -> Explanation:
+def _with_worker_on_its_way(
+    manager: Manager, found: TaskExplanation
+) -> TaskExplanation:
     reason = manager.autoscaling.reword(found.reason)
     if reason is found.reason:
         return found
     if reason is None or reason.reason == "no_worker":
         return replace(found, reason=reason)
-    change = Change("wait", "starts when that worker is up", reason.details)
+    change = Remedy("wait", "starts when that worker is up", reason.details)
     return replace(found, reason=reason, changes=(change, *found.changes))
 
 
-def _without_deadline(found: Explanation) -> Explanation:
+def _without_deadline(found: TaskExplanation) -> TaskExplanation:
     """A deadline that passed in an earlier run of the task says nothing now."""
     is_old = found.reason is not None and found.reason.reason == "deadline_passed"
-    return Explanation(found.task_id) if is_old else found
+    return TaskExplanation(found.task_id) if is_old else found
 
 
-def _headline(task: Task, found: Explanation) -> str:
+def _headline(task: Task, found: TaskExplanation) -> str:
     if found.reason is not None:
         verb = "waits" if task.state is State.QUEUED else "did not start"
         return f"Task {task.id} {verb}: {found.reason.message}."
@@ -104,7 +106,7 @@ def expected(cluster: Cluster, task: Task) -> tuple[Figure | None, Figure | None
     return run, cluster.scheduler.working(*kind)
 
 
-def expected_start(cluster: Cluster, task: Task, now: float) -> Start | None:
+def expected_start(cluster: Cluster, task: Task, now: float) -> ExpectedStart | None:
     """When a task that only waits for its turn should start."""
     if task.state is not State.QUEUED:
         return None

@@ -18,8 +18,8 @@ from corral.engine.base import Engine
 from corral.errors import CorralError
 from corral.manager.cluster.state import Cluster
 from corral.manager.tasks.cancel import preempt, stopping
-from corral.manager.tasks.dispatch import Dispatching
-from corral.manager.tasks.settle import Settling
+from corral.manager.tasks.dispatch import Dispatch
+from corral.manager.tasks.settle import Settle
 from corral.scheduler.plan import Stop
 
 log = logging.getLogger(__name__)
@@ -31,9 +31,9 @@ class Gangs:
     def __init__(
         self,
         cluster: Cluster,
-        settling: Settling,
+        settling: Settle,
         engine: Engine,
-        dispatching: Dispatching,
+        dispatching: Dispatch,
     ) -> None:
         self._cluster = cluster
         self._settling = settling

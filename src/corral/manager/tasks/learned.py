@@ -23,7 +23,7 @@ MOST = 20_000
 _KEEP = timedelta(days=365)
 
 
-class Learning:
+class LearnedFigures:
     def __init__(self, cluster: Cluster, store: Store, clock: Clock) -> None:
         self._cluster = cluster
         self._store = store

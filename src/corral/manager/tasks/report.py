@@ -15,10 +15,10 @@ from corral.errors import Conflict, StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, Kind, WorkerLink
 from corral.manager.group_commit import GroupCommit
-from corral.manager.output.stream import Pieces
+from corral.manager.output.stream import AttemptPieces
 from corral.manager.tasks.cancel import stopped
-from corral.manager.tasks.dispatch import Dispatching
-from corral.manager.tasks.settle import Settling
+from corral.manager.tasks.dispatch import Dispatch
+from corral.manager.tasks.settle import Settle
 from corral.store.base import LogChunk, Store
 
 Started = tuple[str, int, datetime]
@@ -37,16 +37,16 @@ class Report:
     wants_order: bool = False
     state: str | None = None
     error: str | None = None
-    output: Sequence[Pieces] = ()
+    output: Sequence[AttemptPieces] = ()
 
 
-class Reporting:
+class TaskReports:
     def __init__(
         self,
         cluster: Cluster,
         store: Store,
-        settling: Settling,
-        dispatching: Dispatching,
+        settling: Settle,
+        dispatching: Dispatch,
         clock: Clock,
     ) -> None:
         self._cluster = cluster

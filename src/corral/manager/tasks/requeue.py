@@ -8,21 +8,21 @@ from corral.core.tasks.task import State, Task
 from corral.errors import Conflict, TaskNotFound
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster
-from corral.manager.output.artifacts import Keeping
-from corral.manager.tasks.dispatch import Dispatching
-from corral.manager.tasks.settle import Settling
+from corral.manager.output.artifacts import Artifacts
+from corral.manager.tasks.dispatch import Dispatch
+from corral.manager.tasks.settle import Settle
 from corral.scheduler.events import TasksGone, TasksQueued
 from corral.store.base import Store
 
 
-class Requeuing:
+class Requeue:
     def __init__(
         self,
         cluster: Cluster,
         store: Store,
-        settling: Settling,
-        dispatching: Dispatching,
-        keeping: Keeping,
+        settling: Settle,
+        dispatching: Dispatch,
+        keeping: Artifacts,
         clock: Clock,
     ) -> None:
         self._cluster = cluster

@@ -16,7 +16,7 @@ from hashlib import sha256
 
 from corral.core.models.catalogue import CatalogueModel
 from corral.core.nodes.worker import WorkerSpec
-from corral.core.nodes.worker_type import Entry
+from corral.core.nodes.worker_type import WorkerCode
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.result_cache import (
     CACHE,
@@ -64,7 +64,7 @@ class CacheFigures:
         return replace(self, hits=self.hits + is_hit, misses=self.misses + (not is_hit))
 
 
-class Caching:
+class ResultCache:
     """`limit_bytes` is for all results together; 0 keeps none."""
 
     def __init__(
@@ -208,7 +208,7 @@ class Caching:
         known = self._makers.get(link.id)
         if known is not None and known[0] is spec:
             return known[1]
-        entry = Entry(spec.worker_class, spec.params, spec.environment)
+        entry = WorkerCode(spec.worker_class, spec.params, spec.environment)
         maker = spec.entry or sha256(entry.encode()).hexdigest()
         self._makers[link.id] = (spec, maker)
         return maker

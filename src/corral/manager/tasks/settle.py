@@ -55,7 +55,7 @@ _LOUD = frozenset(
 )
 
 
-class Settling:
+class Settle:
     """The only way a task leaves a worker, a queue, or the cluster."""
 
     def __init__(

@@ -20,16 +20,16 @@ from corral.errors import (
     UnknownTaskType,
     WorkerNotFound,
 )
-from corral.manager.access.secrets import Vault
+from corral.manager.access.secrets import NamedSecrets
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster
 from corral.manager.group_commit import GroupCommit
-from corral.manager.tasks.coalesce import Merging
-from corral.manager.tasks.dispatch import Dispatching, Ready
+from corral.manager.tasks.coalesce import Coalesce
+from corral.manager.tasks.dispatch import Dispatch, ReadyOrder
 from corral.manager.tasks.explain import expected_s
 from corral.manager.tasks.payload_schema import check_payload
-from corral.manager.tasks.result_cache import Caching
-from corral.manager.tasks.settle import FOLLOWED_S, Settling, told_of
+from corral.manager.tasks.result_cache import ResultCache
+from corral.manager.tasks.settle import FOLLOWED_S, Settle, told_of
 from corral.scheduler.events import OrderClosed, TasksGone, TasksQueued
 from corral.scheduler.plan import PlannedOrder
 from corral.store.base import Inserted, Store
@@ -55,16 +55,16 @@ class _Entry:
     answer: Answer | None = None
 
 
-class Submitting:
+class Submit:
     def __init__(
         self,
         cluster: Cluster,
         store: Store,
-        dispatching: Dispatching,
-        settling: Settling,
+        dispatching: Dispatch,
+        settling: Settle,
         clock: Clock,
-        vault: Vault,
-        caching: Caching,
+        vault: NamedSecrets,
+        caching: ResultCache,
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -73,7 +73,7 @@ class Submitting:
         self._clock = clock
         self._vault = vault
         self._caching = caching
-        self._merging = Merging(cluster, caching, settling, dispatching, clock)
+        self._merging = Coalesce(cluster, caching, settling, dispatching, clock)
         self.check_model: Callable[[TaskSpec], None] = lambda spec: None
         self._writes: GroupCommit[list[_Entry], None] = GroupCommit(self._commit)
 
@@ -302,7 +302,7 @@ class Submitting:
                 self._cluster.scheduler.apply(OrderClosed(order.worker_id))
                 continue
             given = (order.unload, order.cards, order.lead)
-            await self._dispatching.send(Ready(link, tasks, {}, *given))
+            await self._dispatching.send(ReadyOrder(link, tasks, {}, *given))
 
 
 def _is_new(answer: Answer | None) -> bool:

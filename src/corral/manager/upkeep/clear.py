@@ -14,7 +14,7 @@ from corral.core.tasks.task import Task, TaskError
 from corral.errors import StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster
-from corral.manager.tasks.settle import Settling
+from corral.manager.tasks.settle import Settle
 from corral.manager.upkeep.rescue import Rescue
 from corral.manager.workers.registry import Registry
 from corral.store.base import Event, Store
@@ -24,14 +24,14 @@ _PAUSES_S = (0.0, 0.0, 0.05, 0.2, 0.5, 1.0)
 _WHY = TaskError("cancelled", "the databases were cleared")
 
 
-class Clearing:
+class Clear:
     """`drop` tells the worker that has a task to stop it."""
 
     def __init__(
         self,
         cluster: Cluster,
         store: Store,
-        settling: Settling,
+        settling: Settle,
         registry: Registry,
         rescue: Rescue,
         clock: Clock,

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 
 from corral.core import tree as trees
-from corral.core.nodes.worker_type import Entry
+from corral.core.nodes.worker_type import WorkerCode
 from corral.core.tasks.environment import ArchiveEnvironment, Environment
 from corral.errors import BadRequest, CorruptObject, NotFound
 from corral.manager.clock import Clock
@@ -29,7 +29,7 @@ LONGEST_PAUSE_S = 86_400.0
 _GONE = (NotFound, CorruptObject, BadRequest)
 
 
-class Garbage:
+class ObjectCleanup:
     """`keep_s` is how old an object is at least when it goes."""
 
     def __init__(
@@ -119,7 +119,7 @@ class Garbage:
         if digest is None:
             return set()
         try:
-            entry = Entry.decode(await self._objects.get(digest))
+            entry = WorkerCode.decode(await self._objects.get(digest))
         except _GONE:
             return {digest}
         return {digest, *_digests_of(entry.environment)}

@@ -19,8 +19,8 @@ from corral.manager.access.derived_keys import node_password
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, OpenOrder, WorkerLink
 from corral.manager.nodes.liveness import Liveness
-from corral.manager.tasks.dispatch import Dispatching
-from corral.manager.tasks.settle import Settling
+from corral.manager.tasks.dispatch import Dispatch
+from corral.manager.tasks.settle import Settle
 from corral.manager.workers.registry import Registry
 from corral.scheduler.events import TasksGone, TasksQueued
 from corral.store.base import Store
@@ -37,8 +37,8 @@ class Rescue:
         store: Store,
         engine: Engine,
         registry: Registry,
-        settling: Settling,
-        dispatching: Dispatching,
+        settling: Settle,
+        dispatching: Dispatch,
         clock: Clock,
         liveness: Liveness,
         cluster_secret: bytes,

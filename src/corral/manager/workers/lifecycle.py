@@ -14,20 +14,20 @@ from corral.core.nodes.worker import LAUNCHED, MOVABLE, WorkerSpec, WorkerState
 from corral.errors import WorkerNotFound
 from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
-from corral.manager.tasks.dispatch import Dispatching
+from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.workers.registry import Registry
-from corral.manager.workers.types import WorkerTypes
+from corral.manager.workers.types import WorkerTypeRegistry
 from corral.scheduler.events import WorkerGone
 from corral.store.base import Event, Store
 
 
-class Restarting:
+class WorkerRestarts:
     def __init__(
         self,
         cluster: Cluster,
         store: Store,
         registry: Registry,
-        dispatching: Dispatching,
+        dispatching: Dispatch,
     ) -> None:
         self._cluster = cluster
         self._store = store
@@ -63,11 +63,11 @@ FOR_WORKER = "for_worker"
 """The label of a node that has one worker, and no reason to be without it."""
 
 
-class Stopping:
+class WorkerStops:
     """Without a node a worker is looked for on all of them."""
 
     def __init__(
-        self, cluster: Cluster, registry: Registry, worker_types: WorkerTypes
+        self, cluster: Cluster, registry: Registry, worker_types: WorkerTypeRegistry
     ) -> None:
         self._cluster = cluster
         self._registry = registry
@@ -131,13 +131,13 @@ def _port(spec: WorkerSpec) -> int | None:
 # Moves workers that were launched on no node in particular off a drained one.
 
 
-class Moving:
+class WorkerMoves:
     def __init__(
         self,
         cluster: Cluster,
         store: Store,
         registry: Registry,
-        dispatching: Dispatching,
+        dispatching: Dispatch,
         clock: Clock,
     ) -> None:
         self._cluster = cluster

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from corral.core.nodes.node import Node, NodeState, Sample
-from corral.core.nodes.worker import Worker, WorkerSpec, WorkerState
+from corral.core.nodes.node import NodeRecord, NodeState, Sample
+from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.task import Task
 from corral.errors import Conflict, NodeNotFound, WorkerNotFound
@@ -21,8 +21,8 @@ from corral.manager.cluster import scheduler_events as serving
 from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
 from corral.manager.group_commit import GroupCommit
 from corral.manager.tasks.cancel import stopped
-from corral.manager.tasks.dispatch import Dispatching
-from corral.manager.tasks.settle import Settling, homeless, orphan
+from corral.manager.tasks.dispatch import Dispatch
+from corral.manager.tasks.settle import Settle, homeless, orphan
 from corral.scheduler.events import TypesServed, WorkerGone
 from corral.store.base import Event, Store
 
@@ -31,7 +31,7 @@ from corral.store.base import Event, Store
 _KEPT = 1000
 
 
-class Connecting:
+class PendingConnections:
     def __init__(self) -> None:
         self._awaited: dict[str, tuple[str, ...]] = {}
 
@@ -77,8 +77,8 @@ class Registry:
         self,
         cluster: Cluster,
         store: Store,
-        settling: Settling,
-        dispatching: Dispatching,
+        settling: Settle,
+        dispatching: Dispatch,
         clock: Clock,
         unheld_grace_s: float = 3.0,
     ) -> None:
@@ -88,8 +88,8 @@ class Registry:
         self._dispatching = dispatching
         self._clock = clock
         self._grace_s = unheld_grace_s
-        self.connecting = Connecting()
-        self._saves: GroupCommit[Worker, None] = GroupCommit(self._save_all)
+        self.connecting = PendingConnections()
+        self._saves: GroupCommit[WorkerRecord, None] = GroupCommit(self._save_all)
 
     # look-ups ----------------------------------------------------------------
     def node(self, node_id: str) -> NodeLink:
@@ -108,8 +108,8 @@ class Registry:
         return self._cluster.of_node(node_id)
 
     # nodes -------------------------------------------------------------------
-    async def join(self, hostname: str, node_type: str = "worker") -> Node:
-        node = Node(
+    async def join(self, hostname: str, node_type: str = "worker") -> NodeRecord:
+        node = NodeRecord(
             id=new_id("n"),
             hostname=hostname,
             node_type=node_type,
@@ -157,14 +157,14 @@ class Registry:
 
     async def _declare(self, link: NodeLink, specs: Sequence[WorkerSpec]) -> None:
         by_name = {w.worker.spec.name: w for w in self.of_node(link.node.id)}
-        wanted: list[Worker] = []
+        wanted: list[WorkerRecord] = []
         for spec in specs:
             old = by_name.get(spec.name)
             spec = self.connecting.complete(spec, old.worker.spec if old else None)
             await self.ensure_job_types(spec.job_types)
             worker_id = old.id if old else new_id("w")
             generation = old.worker.generation if old else 0
-            row = Worker(worker_id, link.node.id, spec, generation=generation)
+            row = WorkerRecord(worker_id, link.node.id, spec, generation=generation)
             wanted.append(row)
         await self._store.save_workers(wanted)
         for row in wanted:
@@ -190,7 +190,7 @@ class Registry:
         node.check_open()
         spec = self.connecting.complete(spec)
         await self.ensure_job_types(spec.job_types)
-        worker = await self._save(Worker(new_id("w"), node_id, spec))
+        worker = await self._save(WorkerRecord(new_id("w"), node_id, spec))
         node.touch_desired()
         return worker
 
@@ -214,11 +214,11 @@ class Registry:
         await self._remove(link)
         self.node(link.worker.node_id).touch_desired()
 
-    async def _save(self, worker: Worker) -> WorkerLink:
+    async def _save(self, worker: WorkerRecord) -> WorkerLink:
         await self._saves.put(worker)
         return self._cluster.add_worker(worker)
 
-    async def _save_all(self, workers: Sequence[Worker]) -> list[None]:
+    async def _save_all(self, workers: Sequence[WorkerRecord]) -> list[None]:
         await self._store.save_workers(workers)
         return [None] * len(workers)
 
@@ -240,7 +240,7 @@ class Registry:
 
     async def desired(
         self, node_id: str, since: int, wait_s: float
-    ) -> tuple[int, list[Worker]]:
+    ) -> tuple[int, list[WorkerRecord]]:
         """The workers a node should run; waits while `since` is still the newest."""
         link = self.node(node_id)
         if since == link.desired_version and wait_s > 0:
@@ -251,7 +251,7 @@ class Registry:
         return link.desired_version, workers
 
     # workers -----------------------------------------------------------------
-    async def register_worker(self, worker_id: str, pid: int) -> Worker:
+    async def register_worker(self, worker_id: str, pid: int) -> WorkerRecord:
         """A supervisor started: a new incarnation, not yet serving."""
         link = self.worker(worker_id)
         await self.retire(link, WorkerState.STARTING)

@@ -22,22 +22,22 @@ from corral.manager.clock import Clock
 from corral.manager.cluster.gpus import bound_ids
 from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
 from corral.manager.feature import Loop
-from corral.manager.tasks.dispatch import Dispatching
+from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.workers.lifecycle import can_take
 from corral.manager.workers.registry import Registry
-from corral.manager.workers.types import WorkerTypes
+from corral.manager.workers.types import WorkerTypeRegistry
 from corral.scheduler.events import WorkerGone
 from corral.scheduler.plan import Reason
 from corral.scheduler.scaling.scaler import Scaler
 from corral.scheduler.scaling.values import (
-    Launch,
+    LaunchDecision,
     NodeRoom,
-    Retire,
+    RetireDecision,
     ScaledType,
     ScaledWorker,
+    ScaledWorkerState,
+    ScalingInput,
     ScalingPolicy,
-    Scene,
-    Standing,
     TypeNow,
 )
 from corral.store.base import Event, Store
@@ -58,35 +58,37 @@ def scene_of(
     node_workers: int,
     now: float,
     epoch_s: float,
-) -> Scene:
+) -> ScalingInput:
     """What there is at this moment; `node_workers` of 0 is one for each core."""
     kinds = tuple(_scaled(kind) for kind in scaled_types(cluster))
     names = {kind.name for kind in kinds}
     mine = [w for w in cluster.workers.values() if w.worker.spec.worker_type in names]
     kept = cluster.scheduler.kept() if mine else frozenset()
     standings = {w.id: standing(cluster, w, leaving) for w in cluster.workers.values()}
-    return Scene(
+    return ScalingInput(
         now,
         kinds,
         tuple(_worker(cluster, w, standings[w.id], w.id in kept) for w in mine),
         tuple(_room(cluster, n, node_workers) for n in cluster.nodes.values()),
         cluster.scheduler.demands(epoch_s),
-        sum(found is not Standing.OUT for found in standings.values()),
+        sum(found is not ScaledWorkerState.OUT for found in standings.values()),
     )
 
 
-def standing(cluster: Cluster, link: WorkerLink, leaving: Container[str]) -> Standing:
+def standing(
+    cluster: Cluster, link: WorkerLink, leaving: Container[str]
+) -> ScaledWorkerState:
     worker = link.worker
     node = cluster.nodes.get(worker.node_id)
     if link.id in leaving:
-        return Standing.LEAVING
+        return ScaledWorkerState.LEAVING
     if node is None or node.node.state in _GONE or node.holds or link.is_parked:
-        return Standing.OUT
+        return ScaledWorkerState.OUT
     if worker.state is WorkerState.ERROR:
-        return Standing.BROKEN
+        return ScaledWorkerState.BROKEN
     # One that served before the manager started is on its way until it is heard of.
     is_serving = cluster.scheduler.serves(link.id)
-    return Standing.SERVING if is_serving else Standing.STARTING
+    return ScaledWorkerState.SERVING if is_serving else ScaledWorkerState.STARTING
 
 
 def _scaled(kind: WorkerType) -> ScaledType:
@@ -100,7 +102,7 @@ def _scaled(kind: WorkerType) -> ScaledType:
 
 
 def _worker(
-    cluster: Cluster, link: WorkerLink, found: Standing, is_kept: bool
+    cluster: Cluster, link: WorkerLink, found: ScaledWorkerState, is_kept: bool
 ) -> ScaledWorker:
     return ScaledWorker(
         link.id,
@@ -165,7 +167,7 @@ class ScalingConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
+class ScalingStep:
     """What was decided last of a type, and why; `event` is what it is called."""
 
     at: datetime
@@ -176,24 +178,24 @@ class Scaled:
 
 
 @dataclass(frozen=True, slots=True)
-class TypeScaling:
+class ScaledTypeStatus:
     """A type with limits, how it stood at the last look, and what was done last."""
 
     kind: WorkerType
     now: TypeNow
     leaving: int = 0
-    last: Scaled | None = None
+    last: ScalingStep | None = None
 
 
-class Autoscaling:
+class Autoscaler:
     def __init__(
         self,
         cluster: Cluster,
         store: Store,
         registry: Registry,
-        dispatching: Dispatching,
+        dispatching: Dispatch,
         clock: Clock,
-        worker_types: WorkerTypes,
+        worker_types: WorkerTypeRegistry,
         config: ScalingConfig,
     ) -> None:
         self._cluster = cluster
@@ -204,16 +206,16 @@ class Autoscaling:
         self._worker_types = worker_types
         self.config = config
         self._scaler = Scaler(config.policy)
-        self._leaving: dict[str, Retire] = {}
+        self._leaving: dict[str, RetireDecision] = {}
         self._now: dict[str, TypeNow] = {}
-        self._last: dict[str, Scaled] = {}
+        self._last: dict[str, ScalingStep] = {}
         self._stepping = asyncio.Lock()
 
-    def all(self) -> list[TypeScaling]:
+    def all(self) -> list[ScaledTypeStatus]:
         """Every type with limits, by name."""
         names = [retire.type_name for retire in self._leaving.values()]
         return [
-            TypeScaling(
+            ScaledTypeStatus(
                 kind,
                 self._now.get(kind.name) or self._unseen(kind),
                 names.count(kind.name),
@@ -225,10 +227,10 @@ class Autoscaling:
     def _unseen(self, kind: WorkerType) -> TypeNow:
         """A type that was not looked at: autoscaling is off, or it came just now."""
         found = [standing(self._cluster, w, ()) for w in self._workers_of(kind)]
-        serving, starting = Standing.SERVING, Standing.STARTING
+        serving, starting = ScaledWorkerState.SERVING, ScaledWorkerState.STARTING
         return TypeNow(
             kind.name,
-            len(found) - found.count(Standing.OUT),
+            len(found) - found.count(ScaledWorkerState.OUT),
             found.count(serving),
             found.count(starting),
             self._cluster.scheduler.waiting_by_type()[kind.job_type or ""],
@@ -270,7 +272,7 @@ class Autoscaling:
         for launch in found.launches:
             await self._launch(launch)
 
-    async def _launch(self, launch: Launch) -> None:
+    async def _launch(self, launch: LaunchDecision) -> None:
         try:
             link = await self._worker_types.start(launch.node_id, launch.type_name)
         except NotLeader:
@@ -306,7 +308,7 @@ class Autoscaling:
 
     async def _tell(self, event: str, name: str, link: WorkerLink, why: str) -> None:
         worker, now = link.worker, self._clock.now()
-        self._last[name] = Scaled(now, event, link.id, worker.node_id, why)
+        self._last[name] = ScalingStep(now, event, link.id, worker.node_id, why)
         verb = "starts" if event == UP else "stops"
         title = f"worker {link.id} of type {name} {verb}: {why}"
         data: dict[str, Any] = {
@@ -331,7 +333,7 @@ class Autoscaling:
         names = sorted(
             w.id
             for w in found
-            if standing(self._cluster, w, self._leaving) is Standing.STARTING
+            if standing(self._cluster, w, self._leaving) is ScaledWorkerState.STARTING
         )
         blocked = [self._now[k.name].blocked for k in kinds if k.name in self._now]
         if not names and any(blocked):

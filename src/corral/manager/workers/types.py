@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from corral.core.nodes.node import NodeState
 from corral.core.nodes.worker import LAUNCHED, MOVABLE, WorkerSpec, WorkerState
 from corral.core.nodes.worker_type import (
-    Entry,
+    WorkerCode,
     WorkerType,
     check_scaling,
     check_served,
@@ -35,7 +35,7 @@ _GONE = (WorkerState.LOST, WorkerState.STOPPED, WorkerState.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchProgress:
     """How far a launch is: pending, running, ready or failed."""
 
     id: str
@@ -44,7 +44,7 @@ class Launch:
     error: str | None = None
 
 
-class WorkerTypes:
+class WorkerTypeRegistry:
     def __init__(
         self,
         cluster: Cluster,
@@ -79,7 +79,7 @@ class WorkerTypes:
         check_scaling(worker_type)
         if worker_type.job_type is not None:
             await self._registry.ensure_job_types([worker_type.job_type])
-        entry = Entry(
+        entry = WorkerCode(
             worker_type.worker_class, worker_type.params, worker_type.environment
         )
         digest = await self._objects.put(entry.encode())
@@ -187,7 +187,7 @@ class WorkerTypes:
                 f"worker type {name!r} has versions 1 to {newest.version}", name=name
             )
         digest = newest.versions[int(number) - 1]
-        entry = Entry.decode(await self._objects.get(digest))
+        entry = WorkerCode.decode(await self._objects.get(digest))
         return replace(
             newest,
             worker_class=entry.worker_class,
@@ -234,14 +234,14 @@ class WorkerTypes:
             self._failed.popitem(last=False)
         return launch_id
 
-    def launch_of(self, launch_id: str) -> Launch:
+    def launch_of(self, launch_id: str) -> LaunchProgress:
         if (reason := self._failed.get(launch_id)) is not None:
-            return Launch(launch_id, "failed", error=reason)
+            return LaunchProgress(launch_id, "failed", error=reason)
         link = self._cluster.workers.get(launch_id)
         if link is None:
             raise NotFound(f"no launch {launch_id!r}", launch_id=launch_id)
         worker = link.worker
-        return Launch(launch_id, launch_status(worker), link, worker.error)
+        return LaunchProgress(launch_id, launch_status(worker), link, worker.error)
 
     async def connect(self, job_type: str, url: str) -> None:
         """Let a worker serve a job type, now or as soon as there is one."""

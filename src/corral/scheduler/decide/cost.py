@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from corral.scheduler.decide.holds import Grants
-from corral.scheduler.events import Waiting
+from corral.scheduler.decide.holds import CapacityHolds
+from corral.scheduler.events import WaitingTask
 from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.place.leases import Stock
+from corral.scheduler.place.leases import Leases
 from corral.scheduler.world.fairness import OVERDUE_S, overdue_s
-from corral.scheduler.world.fleet import Fleet, Worker
-from corral.scheduler.world.line import CRITICAL, Family
+from corral.scheduler.world.fleet import Fleet, FleetWorker
+from corral.scheduler.world.line import CRITICAL, TaskLine
 
 BATCH = 4
 _MOST_HOLDERS = 32
@@ -32,14 +32,14 @@ class Cost:
     score: float
     unload: tuple[str, ...] = ()
     count: int = 1
-    first: Waiting | None = None
+    first: WaitingTask | None = None
     """The task to begin with, where it is not the next in line."""
     is_late: bool = False
     """That one has waited far too long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Victim:
+class EvictionCandidate:
     """A model that could be dropped, and what its return would cost."""
 
     rank: tuple[bool, float, float, str]
@@ -48,19 +48,19 @@ class Victim:
     lost_s: float
 
 
-class Smith:
+class CostModel:
     def __init__(
         self,
         fleet: Fleet,
         estimates: Estimates,
         most_models: int,
         is_lru: bool = False,
-        stock: Stock | None = None,
-        needy: dict[str, Family] | None = None,
+        stock: Leases | None = None,
+        needy: dict[str, TaskLine] | None = None,
     ) -> None:
         self._fleet = fleet
-        self.stock = stock or Stock()
-        self.grants = Grants(
+        self.stock = stock or Leases()
+        self.grants = CapacityHolds(
             self.stock, fleet, {} if needy is None else needy, self.tier
         )
         self._known = estimates
@@ -69,7 +69,7 @@ class Smith:
         self._enough_until: float | None = None
 
     # what it takes --------------------------------------------------------------
-    def tier(self, family: Family, now: float) -> int:
+    def tier(self, family: TaskLine, now: float) -> int:
         """Critical before all, then who has waited far too long."""
         if family.priority >= CRITICAL:
             return 2
@@ -81,10 +81,10 @@ class Smith:
 
     def offer(
         self,
-        worker: Worker,
-        family: Family,
+        worker: FleetWorker,
+        family: TaskLine,
         now: float,
-        victims: list[Victim] | None = None,
+        victims: list[EvictionCandidate] | None = None,
     ) -> Cost | None:
         """As `cost`; that it is None is remembered as long as it must stay so."""
         if self.is_left(worker, family, now):
@@ -100,11 +100,11 @@ class Smith:
 
     def cost(
         self,
-        worker: Worker,
-        family: Family,
+        worker: FleetWorker,
+        family: TaskLine,
         now: float,
-        victims: list[Victim] | None = None,
-        task: Waiting | None = None,
+        victims: list[EvictionCandidate] | None = None,
+        task: WaitingTask | None = None,
     ) -> Cost | None:
         """None when workers that have the model will be through with it before.
 
@@ -150,7 +150,7 @@ class Smith:
         score = weight / (setup_s + batch * run_s + 1e-9)
         return Cost(setup_s, run_s, score, unload, batch)
 
-    def is_left(self, worker: Worker, family: Family, now: float) -> bool:
+    def is_left(self, worker: FleetWorker, family: TaskLine, now: float) -> bool:
         """Was it left to those who have its model, and nothing changed since?
 
         What a fast worker leaves to them a slower one does all the more.
@@ -165,8 +165,8 @@ class Smith:
         )
 
     def not_left(
-        self, worker: Worker, families: Iterable[Family], now: float
-    ) -> list[Family]:
+        self, worker: FleetWorker, families: Iterable[TaskLine], now: float
+    ) -> list[TaskLine]:
         """Those of which `is_left` is false; one call for all of them is quicker."""
         epochs, speed, models = self._fleet.epochs, worker.speed, worker.models
         return [
@@ -179,7 +179,7 @@ class Smith:
             or left[3] != epochs[family.model or ""]
         ]
 
-    def is_left_by_all(self, family: Family, ahead: int, now: float) -> bool:
+    def is_left_by_all(self, family: TaskLine, ahead: int, now: float) -> bool:
         """As `is_left`, for whoever has room."""
         left, model = family.left, family.model or ""
         if left is None or not left[1] <= now < left[2]:
@@ -191,7 +191,7 @@ class Smith:
 
     def _absorbed(
         self,
-        family: Family,
+        family: TaskLine,
         within_s: float,
         normal_s: float,
         now: float,
@@ -226,7 +226,7 @@ class Smith:
         return done / max(normal_s, 1e-9)
 
     # room -------------------------------------------------------------------------
-    def task_mb(self, worker: Worker, task: Waiting) -> float:
+    def task_mb(self, worker: FleetWorker, task: WaitingTask) -> float:
         """What it and those that run there take of the cards this worker has."""
         need = task.need
         if need is None or not need.gpu_mb or not worker.gpus:
@@ -235,9 +235,9 @@ class Smith:
 
     def room_for(
         self,
-        worker: Worker,
+        worker: FleetWorker,
         model: str | None,
-        victims: Sequence[Victim],
+        victims: Sequence[EvictionCandidate],
         task_mb: float = 0.0,
     ) -> tuple[tuple[str, ...], float] | None:
         """What to drop for this model, and the seconds that is expected to cost.
@@ -266,10 +266,10 @@ class Smith:
             return None
         return tuple(dropped), lost_s
 
-    def _used_mb(self, worker: Worker) -> float:
+    def _used_mb(self, worker: FleetWorker) -> float:
         return sum(map(self._known.size_mb, worker.models))
 
-    def surplus(self, worker: Worker, now: float) -> tuple[str, ...]:
+    def surplus(self, worker: FleetWorker, now: float) -> tuple[str, ...]:
         """Models to drop because others have taken memory since they were loaded."""
         if worker.memory_mb is None:
             return ()
@@ -281,7 +281,7 @@ class Smith:
                 short_mb -= victim.size_mb
         return tuple(found)
 
-    def victims(self, worker: Worker, now: float) -> list[Victim]:
+    def victims(self, worker: FleetWorker, now: float) -> list[EvictionCandidate]:
         """Models neither in use nor pinned, the least worth keeping first."""
         known, pins = self._known, self._fleet.pins.get(worker.worker_id, ())
         waited_for = {family.model for family in worker.group.waiting.values()}
@@ -296,12 +296,12 @@ class Smith:
                 value = wanted * load_s / max(size_mb, 1.0)
             lost_s = load_s * min(1.0, REUSE * wanted)
             rank = (model in waited_for, value, held.used_at, model)
-            found.append(Victim(rank, model, size_mb, lost_s))
+            found.append(EvictionCandidate(rank, model, size_mb, lost_s))
         found.sort(key=lambda victim: victim.rank)
         return found
 
     # a family looks for workers -----------------------------------------------------
-    def candidates(self, family: Family, ahead: int) -> Iterator[Worker]:
+    def candidates(self, family: TaskLine, ahead: int) -> Iterator[FleetWorker]:
         """Workers with room: those that have the model, then the fastest."""
         if family.only is not None:
             only = self._fleet.workers.get(family.only)
@@ -324,6 +324,6 @@ class Smith:
         yield from sorted(cold, key=quick)[:_COLD]
 
 
-def quick(worker: Worker) -> tuple[float, float, str]:
+def quick(worker: FleetWorker) -> tuple[float, float, str]:
     """The order in which workers are asked: least loaded, fastest, by name."""
     return worker.open_orders / worker.slots, -worker.speed, worker.worker_id

@@ -11,23 +11,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from corral.core.tasks.needs import NOTHING, Need
-from corral.scheduler.events import Waiting
-from corral.scheduler.place.capacity import Room
-from corral.scheduler.place.leases import Stock
-from corral.scheduler.world.fleet import Fleet, Worker
-from corral.scheduler.world.line import Family
+from corral.scheduler.events import WaitingTask
+from corral.scheduler.place.capacity import NodeCapacity
+from corral.scheduler.place.leases import Leases
+from corral.scheduler.world.fleet import Fleet, FleetWorker
+from corral.scheduler.world.line import TaskLine
 
 _MOST_HOLDING = 32
 _MOST_NODES = 512
 
 
-class Grants:
+class CapacityHolds:
     def __init__(
         self,
-        stock: Stock,
+        stock: Leases,
         fleet: Fleet,
-        needy: dict[str, Family],
-        tier: Callable[[Family, float], int],
+        needy: dict[str, TaskLine],
+        tier: Callable[[TaskLine, float], int],
     ) -> None:
         self._stock = stock
         self._fleet = fleet
@@ -37,14 +37,16 @@ class Grants:
         """By node, the line that has a hold on it."""
 
     # what fits -------------------------------------------------------------------
-    def fits(self, worker: Worker, family: Family, task: Waiting, now: float) -> bool:
+    def fits(
+        self, worker: FleetWorker, family: TaskLine, task: WaitingTask, now: float
+    ) -> bool:
         need = task.need or NOTHING
         if self.is_blocked(worker.node_id, family, now):
             return False
         found = self._stock.find(worker.worker_id, worker.node_id, need)
         return found is not None
 
-    def best(self, family: Family, now: float) -> Worker | None:
+    def best(self, family: TaskLine, now: float) -> FleetWorker | None:
         """The worker on whose node least is lost for others."""
         need = family.need
         if need is None or family.only is not None:
@@ -58,19 +60,19 @@ class Grants:
         if own:
             return own[0]
 
-        def may(room: Room) -> bool:
+        def may(room: NodeCapacity) -> bool:
             return self._on(room.name, family, need, now) is not None
 
         fit = self._stock.packing.choose(need, may)
         return None if fit is None else self._on(fit.room.name, family, need, now)
 
-    def _has_own(self, worker: Worker, need: Need) -> bool:
+    def _has_own(self, worker: FleetWorker, need: Need) -> bool:
         yard = self._stock.yard(worker.node_id)
         return bool(need.gpus) and yard is not None and worker.worker_id in yard.own
 
     def _on(
-        self, node_id: str, family: Family, need: Need, now: float
-    ) -> Worker | None:
+        self, node_id: str, family: TaskLine, need: Need, now: float
+    ) -> FleetWorker | None:
         """A free worker of this node that may use what all have there."""
         if self.is_blocked(node_id, family, now):
             return None
@@ -80,17 +82,19 @@ class Grants:
                 return worker
         return None
 
-    def _is_open(self, worker: Worker, family: Family, need: Need, now: float) -> bool:
+    def _is_open(
+        self, worker: FleetWorker, family: TaskLine, need: Need, now: float
+    ) -> bool:
         if not worker.has_room or self.is_blocked(worker.node_id, family, now):
             return False
         return self._stock.find(worker.worker_id, worker.node_id, need) is not None
 
-    def places(self, family: Family, now: float) -> list[Worker]:
+    def places(self, family: TaskLine, now: float) -> list[FleetWorker]:
         """A worker for each of a gang, every one on a node of its own; or none."""
         if len(self.members(family)) < family.gang_size:
             return []
         need = family.need or NOTHING
-        found: dict[str, Worker] = {}
+        found: dict[str, FleetWorker] = {}
         for worker in self._able(family):
             if len(found) == family.gang_size:
                 break
@@ -100,16 +104,16 @@ class Grants:
                 found[worker.node_id] = worker
         return list(found.values()) if len(found) == family.gang_size else []
 
-    def members(self, family: Family) -> list[Waiting]:
+    def members(self, family: TaskLine) -> list[WaitingTask]:
         """One task for each rank of a gang, as far as they are here."""
-        found: dict[int, Waiting] = {}
+        found: dict[int, WaitingTask] = {}
         if family.gang_size:
             for task in sorted(family.queue.tasks(), key=lambda t: t.seq):
                 if task.gang is not None:
                     found.setdefault(task.gang.rank, task)
         return [found[rank] for rank in sorted(found)]
 
-    def _able(self, family: Family) -> Iterator[Worker]:
+    def _able(self, family: TaskLine) -> Iterator[FleetWorker]:
         for group in family.groups:
             for worker in group.workers.values():
                 is_asked = family.only in (None, worker.worker_id)
@@ -117,7 +121,7 @@ class Grants:
                     yield worker
 
     # what is kept ----------------------------------------------------------------
-    def is_blocked(self, node_id: str, family: Family, now: float) -> bool:
+    def is_blocked(self, node_id: str, family: TaskLine, now: float) -> bool:
         """Is this node kept for others, whom these must let go before?"""
         holder = self._needy.get(self._held.get(node_id, ""))
         if not holder or holder is family or holder.is_aside:
@@ -145,7 +149,7 @@ class Grants:
             self._hold(family, before)
         return [node for node, key in before.items() if self._held.get(node) != key]
 
-    def _hold(self, family: Family, before: dict[str, str]) -> None:
+    def _hold(self, family: TaskLine, before: dict[str, str]) -> None:
         count = max(1, family.gang_size)
         task = family.queue.head()
         need = (task.need if task is not None else None) or NOTHING
@@ -160,7 +164,7 @@ class Grants:
         if len(nodes) >= count:
             self._held |= dict.fromkeys(nodes[:count], family.key)
 
-    def _could(self, node_id: str, family: Family, need: Need) -> bool:
+    def _could(self, node_id: str, family: TaskLine, need: Need) -> bool:
         return any(
             not worker.is_held
             and worker.group in family.groups
@@ -170,7 +174,7 @@ class Grants:
         )
 
     def _choose(
-        self, family: Family, need: Need, without: set[str], count: int
+        self, family: TaskLine, need: Need, without: set[str], count: int
     ) -> list[str]:
         """Nodes that would have room if nothing ran there, those with least first."""
         leased: dict[str, int] = {}
@@ -183,6 +187,6 @@ class Grants:
         able = [n for n in nodes if self._could(n, family, need)]
         return sorted(able, key=lambda n: (leased.get(n, 0), n))[:count]
 
-    def holder(self, node_id: str) -> Family | None:
+    def holder(self, node_id: str) -> TaskLine | None:
         """The line that has a hold on a node."""
         return self._needy.get(self._held.get(node_id, ""))

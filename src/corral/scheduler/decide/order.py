@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import nlargest, nsmallest
 
-from corral.scheduler.decide.cost import BATCH, Cost, Smith, Victim
-from corral.scheduler.events import Waiting
+from corral.scheduler.decide.cost import BATCH, Cost, CostModel, EvictionCandidate
+from corral.scheduler.events import WaitingTask
 from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.world.fairness import Turns
-from corral.scheduler.world.fleet import Worker
-from corral.scheduler.world.line import CRITICAL, Family
+from corral.scheduler.world.fairness import PassedTasks
+from corral.scheduler.world.fleet import FleetWorker
+from corral.scheduler.world.line import CRITICAL, TaskLine
 from corral.scheduler.world.share import Shares
 
 _MANY = 64
@@ -25,17 +25,17 @@ _FEW = 32
 _OLDEST = 4
 Rank = tuple[bool, int, int, int]
 """Is it critical, how far its owner is ahead (negative), score, who came first."""
-Found = tuple[Rank, Family, Cost]
+Found = tuple[Rank, TaskLine, Cost]
 
 
-class Ordering:
+class LineOrder:
     def __init__(
         self,
-        smith: Smith,
+        smith: CostModel,
         known: Estimates,
         shares: Shares,
-        turns: Turns,
-        where: Mapping[str, Family],
+        turns: PassedTasks,
+        where: Mapping[str, TaskLine],
     ) -> None:
         self._smith = smith
         self._known = known
@@ -45,10 +45,10 @@ class Ordering:
 
     def pick(
         self,
-        worker: Worker,
+        worker: FleetWorker,
         now: float,
-        may: Callable[[Family], bool] | None = None,
-    ) -> tuple[Family, Cost] | None:
+        may: Callable[[TaskLine], bool] | None = None,
+    ) -> tuple[TaskLine, Cost] | None:
         """The family this worker should serve now, if any is better served by it."""
         best: dict[str, Found] = {}
         late: Found | None = None
@@ -78,9 +78,9 @@ class Ordering:
         return family, replace(cost, first=hasty)
 
     def _able(
-        self, worker: Worker, now: float, may: Callable[[Family], bool] | None
+        self, worker: FleetWorker, now: float, may: Callable[[TaskLine], bool] | None
     ) -> Iterator[Found]:
-        victims: list[Victim] | None = None
+        victims: list[EvictionCandidate] | None = None
         some = self._worth_a_look(worker, now)
         for family in self._smith.not_left(worker, some, now):
             if family.only is not None and family.only != worker.worker_id:
@@ -93,13 +93,13 @@ class Ordering:
             if cost is not None:
                 yield self._rank(family, cost), family, cost
 
-    def _rank(self, family: Family, cost: Cost) -> Rank:
+    def _rank(self, family: TaskLine, cost: Cost) -> Rank:
         """Scores within a percent are equal: then who came first."""
         level = self._level(family, cost) if family.buckets else 0
         score = int(64 * math.log2(cost.score))
         return family.priority >= CRITICAL, level, score, -family.since
 
-    def _level(self, family: Family, cost: Cost) -> int:
+    def _level(self, family: TaskLine, cost: Cost) -> int:
         """How many turns its owner is ahead of others; less than one does not count.
 
         A turn is what it is worth to change for: a task, or a model with a batch.
@@ -115,7 +115,7 @@ class Ordering:
         return level == 0 and self._smith.tier(family, now) == 1
 
     def _overdue(
-        self, worker: Worker, late: Found, best: dict[str, Found], now: float
+        self, worker: FleetWorker, late: Found, best: dict[str, Found], now: float
     ) -> Cost | None:
         """What the oldest of a line costs, if it may go now."""
         _, family, cost = late
@@ -134,7 +134,7 @@ class Ordering:
             cost = own
         return replace(cost, first=oldest, is_late=True)
 
-    def _owes(self, worker: Worker, job_type: str) -> bool:
+    def _owes(self, worker: FleetWorker, job_type: str) -> bool:
         """Were some passed before, which this worker could run now?"""
         waiting = worker.group.waiting
         for task_id in self._turns.owed(job_type):
@@ -145,14 +145,14 @@ class Ordering:
                 return True
         return False
 
-    def _worth_a_look(self, worker: Worker, now: float) -> Iterable[Family]:
+    def _worth_a_look(self, worker: FleetWorker, now: float) -> Iterable[TaskLine]:
         """All that wait; of very many those that could be the ones to choose."""
         waiting = worker.group.waiting
         if len(waiting) <= _MANY:
             return waiting.values()
-        some: dict[str, Family] = {}
+        some: dict[str, TaskLine] = {}
         rest: list[tuple[float, int, str]] = []
-        best: dict[str, Family] = {}
+        best: dict[str, TaskLine] = {}
         for key, family in waiting.items():
             if family.model in worker.models:
                 some[key] = family
@@ -165,7 +165,7 @@ class Ordering:
         chosen = (*nlargest(_FEW, rest), *nsmallest(_OLDEST, rest, key=_came))
         return {**some, **{key: waiting[key] for _, _, key in chosen}}.values()
 
-    def better(self, worker: Worker, late: Waiting) -> Iterator[Waiting]:
+    def better(self, worker: FleetWorker, late: WaitingTask) -> Iterator[WaitingTask]:
         """Tasks of its type that stand before one that is overdue."""
         for family in worker.group.waiting.values():
             if family.only not in (None, worker.worker_id):
@@ -176,7 +176,7 @@ class Ordering:
                     yield task
 
 
-def _kind(family: Family) -> str:
+def _kind(family: TaskLine) -> str:
     """The job type of its next task: a line of one worker has several."""
     head = family.queue.head() if family.only else None
     return head.job_type if head else family.job_type
@@ -186,7 +186,7 @@ def _came(row: tuple[float, int, str]) -> int:
     return -row[1]
 
 
-def _priority(family: Family, task: Waiting) -> int:
+def _priority(family: TaskLine, task: WaitingTask) -> int:
     return task.priority if family.counts_priority else 0
 
 

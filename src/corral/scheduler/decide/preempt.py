@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 from corral.scheduler.explain.decisions import Decision
 from corral.scheduler.learn.estimate import Estimates
 from corral.scheduler.plan import Stop
-from corral.scheduler.world.fleet import Worker
-from corral.scheduler.world.line import CRITICAL, Family
+from corral.scheduler.world.fleet import FleetWorker
+from corral.scheduler.world.line import CRITICAL, TaskLine
 from corral.scheduler.world.picture import Picture
 
 _LOOK_AGAIN_S = 1.0
@@ -46,7 +46,7 @@ class Preemption:
                 ]
         return tuple(found)
 
-    def _critical(self, family: Family) -> list[Waiting]:
+    def _critical(self, family: TaskLine) -> list[WaitingTask]:
         """Critical tasks of a line for which nothing is being stopped yet."""
         head = family.queue.head() if family.counts_priority else None
         if head is None or head.priority < CRITICAL or family.is_aside:
@@ -55,13 +55,15 @@ class Preemption:
         coming = sum(1 for w in self._workers(family) if w.worker_id in self._asked)
         return waiting[coming:]
 
-    def _workers(self, family: Family) -> Iterator[Worker]:
+    def _workers(self, family: TaskLine) -> Iterator[FleetWorker]:
         for group in family.groups:
             for worker in group.workers.values():
                 if not worker.is_held and family.only in (None, worker.worker_id):
                     yield worker
 
-    def _victim(self, family: Family, task: Waiting, now: float) -> Decision | None:
+    def _victim(
+        self, family: TaskLine, task: WaitingTask, now: float
+    ) -> Decision | None:
         best: tuple[tuple[int, float, str], Decision] | None = None
         for worker in self._workers(family):
             if worker.has_room or self._is_soon_free(worker, task, now):
@@ -77,7 +79,7 @@ class Preemption:
                     best = rank, decision
         return best[1] if best is not None else None
 
-    def _is_soon_free(self, worker: Worker, task: Waiting, now: float) -> bool:
+    def _is_soon_free(self, worker: FleetWorker, task: WaitingTask, now: float) -> bool:
         """Will it have room by itself before the critical task could be through?
 
         Of what never ran before nobody knows when it ends: that is not waited for.
@@ -88,7 +90,7 @@ class Preemption:
             return False
         return worker.residual_s(now) <= self._needs_s(worker, task)
 
-    def _lesser(self, worker: Worker) -> Decision | None:
+    def _lesser(self, worker: FleetWorker) -> Decision | None:
         """An order of a worker that may be stopped."""
         if worker.worker_id in self._asked or not worker.open_orders:
             return None
@@ -97,7 +99,7 @@ class Preemption:
                 return decision
         return None
 
-    def _needs_s(self, worker: Worker, task: Waiting) -> float:
+    def _needs_s(self, worker: FleetWorker, task: WaitingTask) -> float:
         run_s = self._known.run_s(task.job_type, task.model, task.units)
         is_loaded = task.model is None or task.model in worker.models
         load_s = 0.0 if is_loaded else self._known.load_s(task.model or "")

@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from corral.scheduler.events import BOUND, Waiting
-from corral.scheduler.world.fleet import Worker
-from corral.scheduler.world.line import Family
+from corral.scheduler.events import BOUND, WaitingTask
+from corral.scheduler.world.fleet import FleetWorker
+from corral.scheduler.world.line import TaskLine
 from corral.scheduler.world.picture import Picture
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class StrategyView:
     """What a strategy sees when it chooses."""
 
     picture: Picture
     now: float
 
-    def line(self, worker: Worker) -> Family | None:
+    def line(self, worker: FleetWorker) -> TaskLine | None:
         """The tasks that wait for this worker."""
         return self.picture.families.get(BOUND + worker.worker_id)
 
-    def run_s(self, task: Waiting) -> float:
+    def run_s(self, task: WaitingTask) -> float:
         return self.picture.known.run_s(task.job_type, task.model, task.units)
 
 
@@ -38,7 +38,9 @@ class LeastLoaded:
         # counted again only when they have moved, else each task would cost them all.
         self._counted: dict[str, tuple[int, float, dict[str, None]]] = {}
 
-    def choose(self, task: Waiting, workers: Sequence[Worker], look: Look) -> Worker:
+    def choose(
+        self, task: WaitingTask, workers: Sequence[FleetWorker], look: StrategyView
+    ) -> FleetWorker:
         best = min(workers, key=lambda w: (self._through_s(w, task, look), w.worker_id))
         length, run_s, models = self._count(best, look)
         if task.model is not None:
@@ -47,7 +49,9 @@ class LeastLoaded:
         self._counted[best.worker_id] = (length + 1, run_s, models)
         return best
 
-    def _through_s(self, worker: Worker, task: Waiting, look: Look) -> float:
+    def _through_s(
+        self, worker: FleetWorker, task: WaitingTask, look: StrategyView
+    ) -> float:
         """Seconds until it would be through with its line and this task."""
         _, run_s, models = self._count(worker, look)
         names = models if task.model is None else {**models, task.model: None}
@@ -57,7 +61,9 @@ class LeastLoaded:
         total += sum(load_s(name, worker.worker_id) for name in new)
         return total + (run_s + look.run_s(task)) / worker.speed
 
-    def _count(self, worker: Worker, look: Look) -> tuple[int, float, dict[str, None]]:
+    def _count(
+        self, worker: FleetWorker, look: StrategyView
+    ) -> tuple[int, float, dict[str, None]]:
         line = look.line(worker)
         length = len(line) if line else 0
         counted = self._counted.get(worker.worker_id)
@@ -75,7 +81,9 @@ class WeightedRoundRobin:
     def __init__(self) -> None:
         self._credit: dict[str, float] = {}
 
-    def choose(self, task: Waiting, workers: Sequence[Worker], look: Look) -> Worker:
+    def choose(
+        self, task: WaitingTask, workers: Sequence[FleetWorker], look: StrategyView
+    ) -> FleetWorker:
         credit = self._credit
         for worker in workers:
             credit[worker.worker_id] = credit.get(worker.worker_id, 0.0) + worker.speed
@@ -90,7 +98,9 @@ class Affinity:
     def __init__(self) -> None:
         self._least = LeastLoaded()
 
-    def choose(self, task: Waiting, workers: Sequence[Worker], look: Look) -> Worker:
+    def choose(
+        self, task: WaitingTask, workers: Sequence[FleetWorker], look: StrategyView
+    ) -> FleetWorker:
         warm = [worker for worker in workers if task.model in worker.models]
         return self._least.choose(task, warm or workers, look)
 
@@ -108,7 +118,7 @@ def bind(strategy: Strategy, picture: Picture, now: float) -> None:
 
     Tasks with needs of their own stay: where they fit is known when they can start.
     """
-    look = Look(picture, now)
+    look = StrategyView(picture, now)
     for key in list(picture.grown):
         family = picture.families.get(key)
         if not family or family.only is not None or family.is_aside:

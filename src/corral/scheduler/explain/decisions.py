@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from corral.scheduler.decide.cost import Cost
-from corral.scheduler.events import Waiting, WorkerReady
-from corral.scheduler.explain.values import Placement, Terms
+from corral.scheduler.events import WaitingTask, WorkerReady
+from corral.scheduler.explain.values import PastPlacement, Terms
 from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.world.fleet import Worker
+from corral.scheduler.world.fleet import FleetWorker
 
 # A memory of the last things noted by name, with a bound and without bookkeeping.
 
@@ -57,7 +57,7 @@ class Decision:
     at: float
     worker_id: str
     node_id: str
-    tasks: tuple[Waiting, ...]
+    tasks: tuple[WaitingTask, ...]
     cost: Cost
     load: str | None
     load_s: float
@@ -65,7 +65,7 @@ class Decision:
     """Orders the worker had already."""
     passed_over: tuple[str, ...]
 
-    def placement(self) -> Placement:
+    def placement(self) -> PastPlacement:
         cost = self.cost
         terms = Terms(
             0.0,
@@ -74,7 +74,7 @@ class Decision:
             cost.run_s,
             cost.score,
         )
-        return Placement(
+        return PastPlacement(
             self.at,
             self.worker_id,
             self.node_id,
@@ -116,12 +116,12 @@ class Decisions:
 
     def __init__(self) -> None:
         self._placed: Recent[Decision] = Recent(_KEPT)
-        self._expired: Recent[tuple[Waiting, float]] = Recent(_KEPT)
+        self._expired: Recent[tuple[WaitingTask, float]] = Recent(_KEPT)
 
     def note(
         self,
-        worker: Worker,
-        tasks: tuple[Waiting, ...],
+        worker: FleetWorker,
+        tasks: tuple[WaitingTask, ...],
         cost: Cost,
         load: str | None,
         load_s: float,
@@ -146,12 +146,12 @@ class Decisions:
         for task in tasks:
             self._placed.note(task.task_id, decision)
 
-    def expire(self, task: Waiting, now: float) -> None:
+    def expire(self, task: WaitingTask, now: float) -> None:
         self._expired.note(task.task_id, (task, now))
 
     def placed(self, task_id: str) -> Decision | None:
         return self._placed.get(task_id)
 
-    def expired(self, task_id: str) -> tuple[Waiting, float] | None:
+    def expired(self, task_id: str) -> tuple[WaitingTask, float] | None:
         """A task whose deadline passed while it waited, and when that was seen."""
         return self._expired.get(task_id)

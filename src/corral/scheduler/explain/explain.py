@@ -9,17 +9,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from corral.core.tasks.result_cache import awaited_in
-from corral.scheduler.decide.cost import Smith
-from corral.scheduler.events import Waiting, WorkerAway, WorkerBroken
+from corral.scheduler.decide.cost import CostModel
+from corral.scheduler.events import WaitingTask, WorkerAway, WorkerBroken
 from corral.scheduler.explain.decisions import Decisions
 from corral.scheduler.explain.forecast import Forecasts
-from corral.scheduler.explain.obstacles import Bench, Look, out_of_work
+from corral.scheduler.explain.obstacles import (
+    ObstacleFinder,
+    WorkerObstacles,
+    out_of_work,
+)
 from corral.scheduler.explain.reasons import why_no_worker
 from corral.scheduler.explain.remedy import changes
 from corral.scheduler.explain.shortage import own_change
-from corral.scheduler.explain.values import FREE, Candidate, Change, Explanation, Start
+from corral.scheduler.explain.values import (
+    FREE,
+    ExpectedStart,
+    Remedy,
+    TaskExplanation,
+    WorkerCandidate,
+)
 from corral.scheduler.plan import Reason
-from corral.scheduler.world.line import Family
+from corral.scheduler.world.line import TaskLine
 from corral.scheduler.world.picture import Picture
 
 MOST_WORKERS = 2000
@@ -28,11 +38,11 @@ _BUSY = frozenset({"workers_busy", "waits_for_holder", "memory_in_use"})
 """What ends by itself once nothing else keeps a task back."""
 
 
-class Explaining:
+class Explainer:
     def __init__(
         self,
         picture: Picture,
-        smith: Smith,
+        smith: CostModel,
         forecasts: Forecasts,
         decisions: Decisions,
     ) -> None:
@@ -48,7 +58,7 @@ class Explaining:
 
     def explain(
         self, task_id: str, now: float, most: int = MOST_WORKERS
-    ) -> Explanation | None:
+    ) -> TaskExplanation | None:
         """All that can be said of a task; None when nothing is known of it.
 
         Looks at `most` workers.
@@ -62,15 +72,15 @@ class Explaining:
             return self._late(*expired, now, most)
         if placed is None:
             return None
-        return Explanation(
+        return TaskExplanation(
             task_id, run_s=placed.cost.run_s, placement=placed.placement()
         )
 
     # one that waits -----------------------------------------------------------------
-    def _why(self, task: Waiting, now: float) -> Reason:
+    def _why(self, task: WaitingTask, now: float) -> Reason:
         return self._why_nowhere(task, now) or why_no_worker(self._bench(task, now))
 
-    def _why_nowhere(self, task: Waiting, now: float) -> Reason | None:
+    def _why_nowhere(self, task: WaitingTask, now: float) -> Reason | None:
         """What keeps it from every worker."""
         if (other := awaited_in(task.needs)) is not None:
             words = f"waits for the answer of task {other}, which asks the same"
@@ -92,12 +102,14 @@ class Explaining:
             return Reason("draining", "the cluster is draining: nothing new starts")
         return self._picture.gate.why(task, now)
 
-    def _bench(self, task: Waiting, now: float) -> Bench:
+    def _bench(self, task: WaitingTask, now: float) -> ObstacleFinder:
         picture = self._picture
         family = self._family(task)
-        return Bench(task, family, picture.fleet, picture.known, self._smith, now)
+        return ObstacleFinder(
+            task, family, picture.fleet, picture.known, self._smith, now
+        )
 
-    def _family(self, task: Waiting) -> Family:
+    def _family(self, task: WaitingTask) -> TaskLine:
         """Its line; for a task that is in none yet, or no more, one like it."""
         found = self._picture.where.get(task.task_id)
         key = self._picture.gate.line_of(task)
@@ -108,7 +120,7 @@ class Explaining:
         alike.push(task)
         return alike
 
-    def _waiting(self, task: Waiting, now: float, most: int) -> Explanation:
+    def _waiting(self, task: WaitingTask, now: float, most: int) -> TaskExplanation:
         bench = self._bench(task, now)
         nowhere = self._why_nowhere(task, now)
         reason = nowhere or why_no_worker(bench)
@@ -121,7 +133,7 @@ class Explaining:
             found = changes(bench, looks, reason, in_s)
         candidates = _candidates(bench, looks)
         is_in_line = task.task_id in self._picture.where
-        return Explanation(
+        return TaskExplanation(
             task.task_id,
             reason,
             bench.family.queue.position(task) if is_in_line else 0,
@@ -133,15 +145,19 @@ class Explaining:
             len(bench.fleet.workers),
         )
 
-    def _start(self, bench: Bench, nowhere: Reason | None) -> Start | None:
+    def _start(
+        self, bench: ObstacleFinder, nowhere: Reason | None
+    ) -> ExpectedStart | None:
         task, now = bench.task, bench.now
         if nowhere is None and task.task_id in self._picture.where:
             return self._forecasts.expect(task, bench.family, now)
         if nowhere is not None and nowhere.reason == "not_before":
-            return Start(task.run_after, task.run_after, task.run_after)
+            return ExpectedStart(task.run_after, task.run_after, task.run_after)
         return None
 
-    def _run_s(self, bench: Bench, candidates: tuple[Candidate, ...]) -> float | None:
+    def _run_s(
+        self, bench: ObstacleFinder, candidates: tuple[WorkerCandidate, ...]
+    ) -> float | None:
         """What it takes where it would go, if tasks like it have run."""
         task = bench.task
         if bench.known.recent_s(task.job_type) is None:
@@ -152,8 +168,8 @@ class Explaining:
         return bench.known.run_s(task.job_type, task.model, task.units)
 
     def _lifted(
-        self, bench: Bench, looks: list[Look], nowhere: Reason
-    ) -> tuple[Change, ...]:
+        self, bench: ObstacleFinder, looks: list[WorkerObstacles], nowhere: Reason
+    ) -> tuple[Remedy, ...]:
         """What would end a state that keeps it from every worker, and what then."""
         first = own_change(nowhere, self._picture.gate.shares.out)
         after = why_no_worker(bench)
@@ -167,7 +183,9 @@ class Explaining:
         )
 
     # one that came too late ----------------------------------------------------------
-    def _late(self, task: Waiting, at: float, now: float, most: int) -> Explanation:
+    def _late(
+        self, task: WaitingTask, at: float, now: float, most: int
+    ) -> TaskExplanation:
         deadline = task.deadline or at
         bench = self._bench(replace(task, deadline=None), now)
         why = self._why_nowhere(task, deadline) or why_no_worker(bench)
@@ -177,7 +195,7 @@ class Explaining:
         later = (
             f"at least {wait_s:.0f} s from then" if wait_s else "a later one, or none"
         )
-        found = Change(
+        found = Remedy(
             "deadline",
             f"submit it again with another deadline: {later}",
             {"deadline": deadline, "expected_wait_s": wait_s},
@@ -186,7 +204,7 @@ class Explaining:
         looks = bench.looks(most)
         is_busy = why.reason in _BUSY
         more = () if is_busy else changes(bench, looks, why, None)
-        return Explanation(
+        return TaskExplanation(
             task.task_id,
             reason,
             changes=(found, *more),
@@ -195,7 +213,9 @@ class Explaining:
         )
 
 
-def _candidates(bench: Bench, looks: list[Look]) -> tuple[Candidate, ...]:
+def _candidates(
+    bench: ObstacleFinder, looks: list[WorkerObstacles]
+) -> tuple[WorkerCandidate, ...]:
     """Every worker, those that could start it soonest first."""
     fleet, task = bench.fleet, bench.task
     found = [look.candidate() for look in looks]
@@ -205,7 +225,7 @@ def _candidates(bench: Bench, looks: list[Look]) -> tuple[Candidate, ...]:
     return tuple(sorted(found, key=_nearness))
 
 
-def _nearness(candidate: Candidate) -> tuple[int, float, str]:
+def _nearness(candidate: WorkerCandidate) -> tuple[int, float, str]:
     terms = candidate.terms
     if terms is not None:
         order = 0 if candidate.verdict == FREE else 1
@@ -213,7 +233,9 @@ def _nearness(candidate: Candidate) -> tuple[int, float, str]:
     return 2 + (candidate.verdict == "type"), 0.0, candidate.worker_id
 
 
-def _too_late(task: Waiting, start: Start | None, now: float) -> tuple[Change, ...]:
+def _too_late(
+    task: WaitingTask, start: ExpectedStart | None, now: float
+) -> tuple[Remedy, ...]:
     if task.deadline is None or start is None or start.at <= task.deadline:
         return ()
     left_s, in_s = task.deadline - now, start.at - now
@@ -221,4 +243,4 @@ def _too_late(task: Waiting, start: Start | None, now: float) -> tuple[Change, .
         f"its deadline is in {left_s:.0f} s, before its turn in about {in_s:.0f} s: "
         "give it a later one or a higher priority"
     )
-    return (Change("deadline", words, {"deadline": task.deadline}),)
+    return (Remedy("deadline", words, {"deadline": task.deadline}),)

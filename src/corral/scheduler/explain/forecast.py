@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from corral.scheduler.decide.cost import BATCH, Smith
-from corral.scheduler.events import Waiting
+from corral.scheduler.decide.cost import BATCH, CostModel
+from corral.scheduler.events import WaitingTask
 from corral.scheduler.explain.decisions import Recent
-from corral.scheduler.explain.values import Start
+from corral.scheduler.explain.values import ExpectedStart
 from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.world.fleet import Fleet, Group, Worker
-from corral.scheduler.world.line import Family
+from corral.scheduler.world.fleet import Fleet, FleetWorker, WorkerGroup
+from corral.scheduler.world.line import TaskLine
 
 _KEPT = 20_000
 _GRAIN_S = 1.0
@@ -61,7 +61,7 @@ class _Made:
 
 
 class Forecasts:
-    def __init__(self, fleet: Fleet, known: Estimates, smith: Smith) -> None:
+    def __init__(self, fleet: Fleet, known: Estimates, smith: CostModel) -> None:
         self._fleet = fleet
         self._known = known
         self._smith = smith
@@ -71,7 +71,9 @@ class Forecasts:
         self.kept = 0
         """Of those checked, how many started within their interval."""
 
-    def expect(self, task: Waiting, family: Family, now: float) -> Start | None:
+    def expect(
+        self, task: WaitingTask, family: TaskLine, now: float
+    ) -> ExpectedStart | None:
         """When this task starts, if its kind and a worker for it are known.
 
         What is said first of a task is held against when it starts.
@@ -85,7 +87,7 @@ class Forecasts:
         at = min(max(low, now + _scaled(wait_s, found.middle)), high)
         if self._made.get(task.task_id) is None:
             self._made.note(task.task_id, _Made(now, wait_s, low, high))
-        return Start(at, low, high)
+        return ExpectedStart(at, low, high)
 
     def started(self, task_id: str, now: float) -> None:
         """A task starts: learn from what was said of it."""
@@ -102,7 +104,7 @@ class Forecasts:
     def has_any(self) -> bool:
         return len(self._made) > 0
 
-    def _calibration(self, wait_s: float, task: Waiting) -> Calibration:
+    def _calibration(self, wait_s: float, task: WaitingTask) -> Calibration:
         bucket = _bucket(wait_s)
         found = self._learned.get(bucket)
         if found is None:
@@ -111,7 +113,7 @@ class Forecasts:
         return found
 
     # the expectation ------------------------------------------------------------
-    def wait_s(self, task: Waiting, family: Family, now: float) -> float | None:
+    def wait_s(self, task: WaitingTask, family: TaskLine, now: float) -> float | None:
         """Seconds before it starts, before anything is learned of such answers.
 
         Half way between when its turn comes and when one that has its model can take
@@ -136,7 +138,7 @@ class Forecasts:
         held_s = min(h.residual_s(now) for h in holders) + own_s / together
         return (turn_s + held_s) / 2
 
-    def _soon(self, family: Family) -> Iterator[Worker]:
+    def _soon(self, family: TaskLine) -> Iterator[FleetWorker]:
         """Those that could take it, a few of each group: the longest at work first."""
         if family.only is not None:
             only = self._fleet.workers.get(family.only)
@@ -147,14 +149,14 @@ class Forecasts:
             for worker in islice(_open(group), _LOOK_AT)
         )
 
-    def _holders(self, family: Family) -> Iterable[Worker]:
+    def _holders(self, family: TaskLine) -> Iterable[FleetWorker]:
         return self._fleet.holders.get(family.model or "", {}).values()
 
-    def _before_s(self, family: Family, now: float) -> float:
+    def _before_s(self, family: TaskLine, now: float) -> float:
         """Seconds of work, at speed 1, of those families that are better served."""
         mine = self._rank(family, now)
         total = 0.0 if self._is_warm(family) else self._load_s(family)
-        others: dict[str, Family] = {}
+        others: dict[str, TaskLine] = {}
         for group in family.groups:
             others.update(islice(group.waiting.items(), _LOOK_AT - len(others)))
         before_s = 0.0
@@ -167,28 +169,28 @@ class Forecasts:
         every = max((len(group.waiting) for group in family.groups), default=0)
         return total + before_s * max(1.0, every / max(1, len(others)))
 
-    def _rank(self, family: Family, now: float) -> tuple[float, ...]:
+    def _rank(self, family: TaskLine, now: float) -> tuple[float, ...]:
         batch = min(BATCH, len(family))
         setup_s = 0.0 if self._is_warm(family) else self._load_s(family)
         weight = family.weight(max(1, batch), now)
         score = weight / (setup_s + batch * self._run_s(family) + 1e-9)
         return self._smith.tier(family, now), family.priority, score
 
-    def _is_warm(self, family: Family) -> bool:
+    def _is_warm(self, family: TaskLine) -> bool:
         return family.model is None or family.model in self._fleet.holders
 
-    def _run_s(self, family: Family) -> float:
+    def _run_s(self, family: TaskLine) -> float:
         return self._known.run_s(family.job_type, family.model)
 
-    def _load_s(self, family: Family) -> float:
+    def _load_s(self, family: TaskLine) -> float:
         return self._known.load_s(family.model) if family.model else 0.0
 
 
-def _open(group: Group) -> Iterator[Worker]:
+def _open(group: WorkerGroup) -> Iterator[FleetWorker]:
     return (worker for lane in group.lanes for worker in lane.values())
 
 
-def _speed(group: Group) -> float:
+def _speed(group: WorkerGroup) -> float:
     """What its workers that get anything do together, in seconds a second."""
     first = next(_open(group), None)
     if first is None:

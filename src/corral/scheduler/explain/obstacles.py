@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from corral.core.tasks.options import ANYWHERE
-from corral.scheduler.decide.cost import Smith
-from corral.scheduler.events import Waiting, WorkerAway, WorkerBroken
+from corral.scheduler.decide.cost import CostModel
+from corral.scheduler.events import WaitingTask, WorkerAway, WorkerBroken
 from corral.scheduler.explain.shortage import lack
-from corral.scheduler.explain.values import FREE, Candidate, Obstacle, Terms
+from corral.scheduler.explain.values import FREE, Obstacle, Terms, WorkerCandidate
 from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.world.fleet import Fleet, Worker
-from corral.scheduler.world.line import Family
+from corral.scheduler.world.fleet import Fleet, FleetWorker
+from corral.scheduler.world.line import TaskLine
 
 PASSING = frozenset({"busy", "memory_in_use", "waits_for_holder", "in_use", "kept"})
 """What time alone ends."""
@@ -28,21 +28,21 @@ def gib(mb: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class WorkerObstacles:
     """A worker, all that keeps it from the task, and what the task costs there.
 
     The terms are there unless something lasting keeps it away.
     """
 
-    worker: Worker
+    worker: FleetWorker
     obstacles: list[Obstacle]
     terms: Terms | None
 
-    def candidate(self) -> Candidate:
+    def candidate(self) -> WorkerCandidate:
         found = self.obstacles
         first = found[0] if found else Obstacle(FREE, "could start it now")
         worker = self.worker
-        return Candidate(
+        return WorkerCandidate(
             worker.worker_id,
             worker.node_id,
             first.word,
@@ -53,18 +53,18 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class ObstacleFinder:
     """Judges workers for one task at one moment."""
 
-    task: Waiting
-    family: Family
+    task: WaitingTask
+    family: TaskLine
     fleet: Fleet
     known: Estimates
-    smith: Smith
+    smith: CostModel
     now: float
     _drops: dict[str, float | None] = field(default_factory=dict)
 
-    def looks(self, most: int) -> list[Look]:
+    def looks(self, most: int) -> list[WorkerObstacles]:
         """Workers, each looked at once; the likeliest if there are more than `most`."""
         workers = self.fleet.workers
         if len(workers) > most:
@@ -76,12 +76,12 @@ class Bench:
             workers = dict(islice({**likely, **workers}.items(), most))
         return [self.look(worker) for worker in workers.values()]
 
-    def look(self, worker: Worker) -> Look:
+    def look(self, worker: FleetWorker) -> WorkerObstacles:
         found = self.obstacles(worker)
         is_able = all(obstacle.word in PASSING for obstacle in found)
-        return Look(worker, found, self.terms(worker) if is_able else None)
+        return WorkerObstacles(worker, found, self.terms(worker) if is_able else None)
 
-    def obstacles(self, worker: Worker) -> list[Obstacle]:
+    def obstacles(self, worker: FleetWorker) -> list[Obstacle]:
         """All of them; those that time will not take away come first."""
         if self._is_for_another(worker):
             return [_for_one(self.family.only or "")]
@@ -97,21 +97,21 @@ class Bench:
             found += self._of_moment(worker)
         return found
 
-    def _lacks(self, worker: Worker) -> Obstacle | None:
+    def _lacks(self, worker: FleetWorker) -> Obstacle | None:
         """What this task needs and cannot have there, now or ever."""
         return lack(self.smith, self.task, self.family, worker, self.now)
 
-    def _is_for_another(self, worker: Worker) -> bool:
+    def _is_for_another(self, worker: FleetWorker) -> bool:
         return self.family.only not in (None, worker.worker_id)
 
-    def _serves(self, worker: Worker) -> bool:
+    def _serves(self, worker: FleetWorker) -> bool:
         return worker.group.serves(self.family, self._size_mb())
 
     def _size_mb(self) -> float:
         return self.known.size_mb(self.task.model) if self.task.model else 0.0
 
     # what does not change by itself -----------------------------------------------
-    def _of_kind(self, worker: Worker) -> list[Obstacle]:
+    def _of_kind(self, worker: FleetWorker) -> list[Obstacle]:
         found = []
         if self.task.job_type not in worker.types:
             words = f"serves {_names(worker.types)}, not '{self.task.job_type}'"
@@ -133,7 +133,7 @@ class Bench:
             found.append(Obstacle("taints", words, {"taints": taints}))
         return found
 
-    def _of_size(self, worker: Worker) -> Obstacle | None:
+    def _of_size(self, worker: FleetWorker) -> Obstacle | None:
         size_mb, memory_mb = self._size_mb(), worker.memory_mb
         if memory_mb is None or size_mb <= memory_mb:
             return None
@@ -154,7 +154,7 @@ class Bench:
         return Obstacle("model_too_large", words, details)
 
     # what passes ------------------------------------------------------------------
-    def _of_moment(self, worker: Worker) -> list[Obstacle]:
+    def _of_moment(self, worker: FleetWorker) -> list[Obstacle]:
         found = []
         if worker.open_orders >= worker.slots:
             found.append(self._busy(worker))
@@ -166,7 +166,7 @@ class Bench:
             found.append(self._holder_first(worker))
         return found
 
-    def _drop_s(self, worker: Worker) -> float | None:
+    def _drop_s(self, worker: FleetWorker) -> float | None:
         """What dropping models for its own costs; None when there is no room."""
         if worker.worker_id not in self._drops:
             victims = self.smith.victims(worker, self.now)
@@ -174,11 +174,11 @@ class Bench:
             self._drops[worker.worker_id] = None if found is None else found[1]
         return self._drops[worker.worker_id]
 
-    def _is_left(self, worker: Worker) -> bool:
+    def _is_left(self, worker: FleetWorker) -> bool:
         """Is it better left to those that have its model?"""
         return self.smith.cost(worker, self.family, self.now) is None
 
-    def _busy(self, worker: Worker) -> Obstacle:
+    def _busy(self, worker: FleetWorker) -> Obstacle:
         running = running_on(worker)
         left_s = worker.residual_s(self.now)
         words = f"busy with {_tasks(running) if running else 'other work'}"
@@ -189,7 +189,7 @@ class Bench:
         details = {"tasks": running, "free_in_s": round(left_s, 1)}
         return Obstacle("busy", words, details)
 
-    def _no_room(self, worker: Worker) -> Obstacle:
+    def _no_room(self, worker: FleetWorker) -> Obstacle:
         """Models that may not be dropped now take the memory it needs."""
         pins = self.fleet.pins.get(worker.worker_id, frozenset())
         pinned = [m for m in worker.models if m in pins]
@@ -207,7 +207,7 @@ class Bench:
         details = {"models": names, "short_mb": short_mb, "needs_mb": self._size_mb()}
         return Obstacle(word, words, details)
 
-    def _holder_first(self, worker: Worker) -> Obstacle:
+    def _holder_first(self, worker: FleetWorker) -> Obstacle:
         holders = self.fleet.holders.get(self.task.model or "", {}).values()
         first = min(holders, key=lambda h: (h.residual_s(self.now), h.worker_id))
         left_s = first.residual_s(self.now)
@@ -219,7 +219,7 @@ class Bench:
         details = {"holder": first.worker_id, "free_in_s": left_s, "load_s": load_s}
         return Obstacle("waits_for_holder", words, details)
 
-    def terms(self, worker: Worker) -> Terms:
+    def terms(self, worker: FleetWorker) -> Terms:
         """What it would cost there, counted from now."""
         task, known = self.task, self.known
         run_s = known.run_s(task.job_type, task.model, task.units) / worker.speed
@@ -234,21 +234,21 @@ class Bench:
         return Terms(0.0, load_s, drop_s, run_s, score)
 
 
-def running_on(worker: Worker) -> list[str]:
+def running_on(worker: FleetWorker) -> list[str]:
     """The tasks it has, as far as its last orders tell."""
     last = worker.given[-worker.open_orders :] if worker.open_orders else ()
     return [task.task_id for decision in last for task in decision.tasks]
 
 
-def out_of_work(found: WorkerBroken | WorkerAway, fleet: Fleet) -> Candidate:
+def out_of_work(found: WorkerBroken | WorkerAway, fleet: Fleet) -> WorkerCandidate:
     """A worker that should be there and is not."""
     if isinstance(found, WorkerBroken):
         words = f"cannot start: {found.error}"
-        return Candidate(found.worker_id, found.node_id, found.reason, words)
+        return WorkerCandidate(found.worker_id, found.node_id, found.reason, words)
     held = fleet.place(found.node_id).held
     word = "node_held" if held is not None else "worker_error"
     words = f"was stopped with node {found.node_id}: {held or 'not back yet'}"
-    return Candidate(found.worker_id, found.node_id, word, words)
+    return WorkerCandidate(found.worker_id, found.node_id, word, words)
 
 
 def _held(node_id: str, why: str) -> Obstacle:

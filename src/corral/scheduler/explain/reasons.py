@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from corral.core.tasks.options import ANYWHERE
-from corral.scheduler.events import Waiting, WorkerAway, WorkerBroken
-from corral.scheduler.explain.obstacles import PASSING, Bench
+from corral.scheduler.events import WaitingTask, WorkerAway, WorkerBroken
+from corral.scheduler.explain.obstacles import PASSING, ObstacleFinder
 from corral.scheduler.explain.values import Obstacle
 from corral.scheduler.plan import Reason
-from corral.scheduler.world.fleet import Fleet, Worker
+from corral.scheduler.world.fleet import Fleet, FleetWorker
 
 _LOOK_AT = 64
 
 
-def why_no_worker(bench: Bench) -> Reason:
+def why_no_worker(bench: ObstacleFinder) -> Reason:
     task, family, fleet = bench.task, bench.family, bench.fleet
     ahead = family.queue.position(task)
     if family.only is not None:
@@ -42,7 +42,9 @@ def why_no_worker(bench: Bench) -> Reason:
     )
 
 
-def _why_not_now(bench: Bench, serving: Sequence[Worker]) -> Reason | None:
+def _why_not_now(
+    bench: ObstacleFinder, serving: Sequence[FleetWorker]
+) -> Reason | None:
     """There are workers with room, but none of them takes it."""
     free = list(islice((w for w in serving if w.has_room), _LOOK_AT))
     first: Obstacle | None = None
@@ -67,7 +69,7 @@ def _nearness(found: Obstacle) -> int:
     return 1 if found.word in PASSING else 2
 
 
-def _why_no_gang(bench: Bench) -> Reason:
+def _why_no_gang(bench: ObstacleFinder) -> Reason:
     """There is no place for all of its gang at once."""
     family, size = bench.family, bench.family.gang_size
     here = len(bench.smith.grants.members(family))
@@ -84,7 +86,9 @@ def _why_no_gang(bench: Bench) -> Reason:
     return Reason("gang_room", words, {"nodes": sorted(nodes), "size": size})
 
 
-def _why_too_large(bench: Bench, workers: Iterable[Worker]) -> Reason | None:
+def _why_too_large(
+    bench: ObstacleFinder, workers: Iterable[FleetWorker]
+) -> Reason | None:
     """Its model fits into no worker's memory."""
     found = [
         (worker.worker_id, obstacle)
@@ -102,7 +106,7 @@ def _why_too_large(bench: Bench, workers: Iterable[Worker]) -> Reason | None:
     return Reason(least.word, words, {**least.details, "worker_id": worker_id})
 
 
-def _busy(task: Waiting, serving: Iterable[Worker], ahead: int) -> Reason:
+def _busy(task: WaitingTask, serving: Iterable[FleetWorker], ahead: int) -> Reason:
     names = sorted(w.worker_id for w in serving)
     return Reason(
         "workers_busy",
@@ -113,7 +117,7 @@ def _busy(task: Waiting, serving: Iterable[Worker], ahead: int) -> Reason:
 
 
 def _why_held(
-    task: Waiting, fleet: Fleet, workers: Iterable[Worker | WorkerAway]
+    task: WaitingTask, fleet: Fleet, workers: Iterable[FleetWorker | WorkerAway]
 ) -> Reason | None:
     """Its workers are on nodes that get nothing new now."""
     constraint = task.constraint or ANYWHERE
@@ -134,7 +138,7 @@ def _held(nodes: dict[str, str]) -> Reason:
 
 
 def _why_not_there(
-    task: Waiting, fleet: Fleet, workers: Iterable[Worker]
+    task: WaitingTask, fleet: Fleet, workers: Iterable[FleetWorker]
 ) -> Reason | None:
     """Those who serve its type are on nodes it may not go to."""
     constraint = task.constraint or ANYWHERE
@@ -156,7 +160,7 @@ def _why_not_there(
     return Reason("taints", words, {"taints": taints})
 
 
-def _why_broken(task: Waiting, broken: Iterable[WorkerBroken]) -> Reason | None:
+def _why_broken(task: WaitingTask, broken: Iterable[WorkerBroken]) -> Reason | None:
     found = [b for b in broken if task.job_type in b.job_types]
     if not found:
         return None

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, islice
 
-from corral.scheduler.events import Waiting, WorkerBroken
-from corral.scheduler.explain.obstacles import PASSING, Bench, Look, gib, running_on
-from corral.scheduler.explain.values import Change, Obstacle
+from corral.scheduler.events import WaitingTask, WorkerBroken
+from corral.scheduler.explain.obstacles import (
+    PASSING,
+    ObstacleFinder,
+    WorkerObstacles,
+    gib,
+    running_on,
+)
+from corral.scheduler.explain.values import Obstacle, Remedy
 from corral.scheduler.plan import Reason
-from corral.scheduler.world.fleet import Worker
+from corral.scheduler.world.fleet import FleetWorker
 
 _SMALLNESS = (
     "wait",
@@ -29,8 +35,11 @@ _MOST = 6
 
 
 def changes(
-    bench: Bench, looks: Sequence[Look], reason: Reason, in_s: float | None
-) -> tuple[Change, ...]:
+    bench: ObstacleFinder,
+    looks: Sequence[WorkerObstacles],
+    reason: Reason,
+    in_s: float | None,
+) -> tuple[Remedy, ...]:
     """What would start the task, the smallest first; `in_s` is when it starts anyway.
 
     Looks only at workers: what keeps a task from all of them comes before.
@@ -43,8 +52,8 @@ def changes(
 
 
 def _of_workers(
-    bench: Bench, looks: Sequence[Look], in_s: float | None
-) -> Iterable[Change]:
+    bench: ObstacleFinder, looks: Sequence[WorkerObstacles], in_s: float | None
+) -> Iterable[Remedy]:
     able = [(look.worker, look.terms) for look in looks if look.terms is not None]
     if able:
         first, _ = min(able, key=lambda a: (a[1].total_s, a[0].worker_id))
@@ -58,7 +67,7 @@ def _of_workers(
         yield _together(bench, *next(same))
 
 
-def _lasting(look: Look) -> list[Obstacle]:
+def _lasting(look: WorkerObstacles) -> list[Obstacle]:
     return [o for o in look.obstacles if o.word not in PASSING]
 
 
@@ -71,14 +80,14 @@ def _sizes(found: Sequence[Obstacle]) -> list[tuple[str, float]]:
     return [(o.word, float(o.details.get("short_mb", 0.0))) for o in found]
 
 
-def _subject(worker: Worker, found: Sequence[Obstacle]) -> tuple[str, ...]:
+def _subject(worker: FleetWorker, found: Sequence[Obstacle]) -> tuple[str, ...]:
     """The same change helps all workers of a node, unless memory is short."""
     words = tuple(obstacle.word for obstacle in found)
     is_short = any("short_mb" in obstacle.details for obstacle in found)
     return (*words, worker.worker_id if is_short else worker.node_id)
 
 
-def _wait(bench: Bench, first: Worker, in_s: float | None) -> Change:
+def _wait(bench: ObstacleFinder, first: FleetWorker, in_s: float | None) -> Remedy:
     """Time alone will do: for a worker to be free, or its turn to come."""
     now, task = bench.now, bench.task
     ahead = bench.family.queue.position(task)
@@ -100,16 +109,18 @@ def _wait(bench: Bench, first: Worker, in_s: float | None) -> Change:
         words = f"its turn comes after {ahead} other task(s); then it {words}"
     known_s = in_s if in_s is not None else (left_s if first.free_at else None)
     words += f", in about {known_s:.0f} s" if known_s else ""
-    return Change("wait", words, details, in_s=known_s)
+    return Remedy("wait", words, details, in_s=known_s)
 
 
-def _held_up(bench: Bench, worker: Worker) -> Obstacle | None:
+def _held_up(bench: ObstacleFinder, worker: FleetWorker) -> Obstacle | None:
     """What this task needs and others have there."""
     found = bench.obstacles(worker) if bench.task.need is not None else []
     return next((o for o in found if o.word in ("in_use", "kept")), None)
 
 
-def _together(bench: Bench, worker: Worker, found: Sequence[Obstacle]) -> Change:
+def _together(
+    bench: ObstacleFinder, worker: FleetWorker, found: Sequence[Obstacle]
+) -> Remedy:
     """One change for all that keeps this worker from the task."""
     parts = [_CHANGES[obstacle.word](bench, worker, obstacle) for obstacle in found]
     first = max(parts, key=lambda change: _SMALLNESS.index(change.kind))
@@ -123,50 +134,50 @@ def _together(bench: Bench, worker: Worker, found: Sequence[Obstacle]) -> Change
         details |= part.details
     commands = [part.command for part in parts if part.command]
     command = " && ".join(commands) if len(commands) == len(parts) else None
-    return Change(first.kind, words, details, command)
+    return Remedy(first.kind, words, details, command)
 
 
-def _uncordon(bench: Bench, worker: Worker, found: Obstacle) -> Change:
+def _uncordon(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
     words = f"uncordon node {worker.node_id} ({found.details['held']})"
-    return Change("uncordon", words, found.details, f"corral uncordon {worker.node_id}")
+    return Remedy("uncordon", words, found.details, f"corral uncordon {worker.node_id}")
 
 
-def _label(bench: Bench, worker: Worker, found: Obstacle) -> Change:
+def _label(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
     missing = found.details["missing"]
     named = ", ".join(missing)
     words = f"add label {named} to node {worker.node_id} or drop it from the task"
     command = f"corral label {worker.node_id} {' '.join(missing)}"
-    return Change("label", words, {"labels": missing}, command)
+    return Remedy("label", words, {"labels": missing}, command)
 
 
-def _tolerate(bench: Bench, worker: Worker, found: Obstacle) -> Change:
+def _tolerate(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
     taints = found.details["taints"]
     named = ", ".join(taints)
     words = f"let the task tolerate {named} or take it off node {worker.node_id}"
     off = " ".join(f"{taint.partition('=')[0]}-" for taint in taints)
-    return Change(
+    return Remedy(
         "tolerate", words, found.details, f"corral taint {worker.node_id} {off}"
     )
 
 
-def _more_memory(bench: Bench, worker: Worker, found: Obstacle) -> Change:
+def _more_memory(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
     short_mb, needs_mb = found.details["short_mb"], found.details["needs_mb"]
     given = f"give {worker.worker_id} {gib(needs_mb)} for models"
     words = f"needs {gib(short_mb)} more: {given}"
-    return Change("more_memory", words, found.details)
+    return Remedy("more_memory", words, found.details)
 
 
-def _free_memory(bench: Bench, worker: Worker, found: Obstacle) -> Change:
+def _free_memory(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
     short_mb, others_mb = found.details["short_mb"], found.details.get("others_mb")
     used = f"the {gib(others_mb)}" if others_mb is not None else "what"
     words = (
         f"needs {gib(short_mb)} more: free it of {used} that other "
         f"processes use on the card of {worker.worker_id}"
     )
-    return Change("free_memory", words, found.details)
+    return Remedy("free_memory", words, found.details)
 
 
-def _unpin(bench: Bench, worker: Worker, found: Obstacle) -> Change:
+def _unpin(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
     """The fewest pins that are in the way."""
     left_mb = found.details["short_mb"]
     names: list[str] = []
@@ -180,20 +191,20 @@ def _unpin(bench: Bench, worker: Worker, found: Obstacle) -> Change:
     )
     commands = [f"corral models unpin {name} {worker.worker_id}" for name in names]
     details = {**found.details, "models": names}
-    return Change("unpin", words, details, " && ".join(commands))
+    return Remedy("unpin", words, details, " && ".join(commands))
 
 
-def _ask_less(bench: Bench, worker: Worker, found: Obstacle) -> Change:
+def _ask_less(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
     what, short = found.details["lacks"], found.details["short"]
     unit = {"cpu": "thousandths of a processor", "gpus": "GPU(s)"}.get(what, "MB")
     if what in ("gpu_share", "gpu_kind"):
         unit = "thousandths of a GPU" if what == "gpu_share" else "GPU(s) of that kind"
     name = str(what).replace("_", " ")
     words = f"ask for {short} {unit} less ({name}), or a node with so much more"
-    return Change("ask_less", words, found.details)
+    return Remedy("ask_less", words, found.details)
 
 
-_CHANGES: dict[str, Callable[[Bench, Worker, Obstacle], Change]] = {
+_CHANGES: dict[str, Callable[[ObstacleFinder, FleetWorker, Obstacle], Remedy]] = {
     "node_held": _uncordon,
     "node_labels": _label,
     "taints": _tolerate,
@@ -204,7 +215,7 @@ _CHANGES: dict[str, Callable[[Bench, Worker, Obstacle], Change]] = {
 }
 
 
-def _of_broken(bench: Bench) -> Iterable[Change]:
+def _of_broken(bench: ObstacleFinder) -> Iterable[Remedy]:
     task, fleet = bench.task, bench.fleet
     for broken in sorted(fleet.broken.values(), key=lambda b: b.worker_id):
         if task.job_type in broken.job_types and bench.family.only in (
@@ -218,20 +229,20 @@ def _of_broken(bench: Bench) -> Iterable[Change]:
         if held is not None:
             words = f"uncordon node {node_id} ({held}): its workers come back"
             details = {"node_id": node_id, "held": held}
-            yield Change("uncordon", words, details, f"corral uncordon {node_id}")
+            yield Remedy("uncordon", words, details, f"corral uncordon {node_id}")
 
 
-def _mend(broken: WorkerBroken) -> Change:
+def _mend(broken: WorkerBroken) -> Remedy:
     details = {"worker_id": broken.worker_id, "error": broken.error}
     if broken.reason == "breaker_open":
         words = f"mend worker {broken.worker_id} ({broken.error}) and reset its breaker"
         command = f"corral breaker reset {broken.node_id or 'NODE'}"
-        return Change("reset_breaker", words, details, command)
+        return Remedy("reset_breaker", words, details, command)
     words = f"mend worker {broken.worker_id}: {broken.error}"
-    return Change("repair", words, details)
+    return Remedy("repair", words, details)
 
 
-def _launch(task: Waiting, reason: Reason) -> Change:
+def _launch(task: WaitingTask, reason: Reason) -> Remedy:
     more = "another" if reason.reason == "workers_busy" else "a"
     words = f"start {more} worker for '{task.job_type}'"
     if task.model is not None and reason.reason == "model_too_large":
@@ -241,7 +252,7 @@ def _launch(task: Waiting, reason: Reason) -> Change:
     if task.worker_id is not None:
         words = f"start worker {task.worker_id} again: the task is for it alone"
     command = f"corral worker launch CLASS --job-type {task.job_type}"
-    return Change(
+    return Remedy(
         "worker",
         words,
         {"job_type": task.job_type},
@@ -249,5 +260,5 @@ def _launch(task: Waiting, reason: Reason) -> Change:
     )
 
 
-def _labels(task: Waiting) -> tuple[tuple[str, str], ...]:
+def _labels(task: WaitingTask) -> tuple[tuple[str, str], ...]:
     return task.constraint.labels if task.constraint is not None else ()

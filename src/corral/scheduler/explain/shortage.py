@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from corral.core.tasks.needs import LEAST, WHOLE, Need
-from corral.scheduler.decide.cost import Smith
-from corral.scheduler.events import Waiting
-from corral.scheduler.explain.values import Change, Obstacle
-from corral.scheduler.place.capacity import Lack, Short
+from corral.scheduler.decide.cost import CostModel
+from corral.scheduler.events import WaitingTask
+from corral.scheduler.explain.values import Obstacle, Remedy
+from corral.scheduler.place.capacity import Lack, Shortage
 from corral.scheduler.plan import Reason
-from corral.scheduler.world.fleet import Worker
-from corral.scheduler.world.line import Family
-from corral.scheduler.world.share import GROUP_KEY, Use
+from corral.scheduler.world.fleet import FleetWorker
+from corral.scheduler.world.line import TaskLine
+from corral.scheduler.world.share import GROUP_KEY, AttemptUse
 
 NEVER = "too_little"
 """Says that a node would not have enough if nothing ran there."""
@@ -24,7 +24,11 @@ KEPT = "kept"
 
 
 def lack(
-    smith: Smith, task: Waiting, family: Family, worker: Worker, now: float
+    smith: CostModel,
+    task: WaitingTask,
+    family: TaskLine,
+    worker: FleetWorker,
+    now: float,
 ) -> Obstacle | None:
     need, stock, node_id = task.need, smith.stock, worker.node_id
     if need is None:
@@ -53,7 +57,9 @@ def lack(
     return Obstacle(NEVER, f"node {node_id} {_words(need, empty)}", details)
 
 
-def _kept(smith: Smith, family: Family, worker: Worker, now: float) -> Obstacle | None:
+def _kept(
+    smith: CostModel, family: TaskLine, worker: FleetWorker, now: float
+) -> Obstacle | None:
     if not smith.grants.is_blocked(worker.node_id, family, now):
         return None
     holder = smith.grants.holder(worker.node_id)
@@ -63,7 +69,7 @@ def _kept(smith: Smith, family: Family, worker: Worker, now: float) -> Obstacle 
     return Obstacle(KEPT, words, {"node_id": worker.node_id, "task_id": first})
 
 
-def _words(need: Need, short: Short) -> str:
+def _words(need: Need, short: Shortage) -> str:
     match short.lack:
         case Lack.CPU:
             return f"is {short.lacking / WHOLE:g} processors short"
@@ -95,7 +101,7 @@ def _running(tasks: list[str]) -> str:
 _MOST = 6
 
 
-def own_change(reason: Reason, out: Mapping[str, Use]) -> Change:
+def own_change(reason: Reason, out: Mapping[str, AttemptUse]) -> Remedy:
     """What would end a state that keeps a task from every worker.
 
     `out` is what counts against shares now, by task.
@@ -103,26 +109,26 @@ def own_change(reason: Reason, out: Mapping[str, Use]) -> Change:
     details = reason.details
     if reason.reason == "same_question":
         words = f"is answered when task {details['task_id']} has completed"
-        return Change("wait", words, details)
+        return Remedy("wait", words, details)
     if reason.reason == "dependencies":
         named = ", ".join(details["depends_on"])
         words = f"starts when task(s) {named} have completed"
-        return Change("dependencies", words, details)
+        return Remedy("dependencies", words, details)
     if reason.reason == "not_before":
         in_s = details["starts_in_s"]
         words = f"in {in_s:g} s, or now without run_after"
-        return Change("run_after", words, details, in_s=in_s)
+        return Remedy("run_after", words, details, in_s=in_s)
     if reason.reason == "type_paused":
         job_type = details["job_type"]
         command = f"corral job-type resume {job_type}"
-        return Change("resume_type", f"resume job type '{job_type}'", details, command)
+        return Remedy("resume_type", f"resume job type '{job_type}'", details, command)
     if reason.reason == "quota":
         return _quota(reason, out)
     words = "let the cluster go on: POST /cluster/drain?resume=true"
-    return Change("resume", words)
+    return Remedy("resume", words)
 
 
-def _quota(reason: Reason, out: Mapping[str, Use]) -> Change:
+def _quota(reason: Reason, out: Mapping[str, AttemptUse]) -> Remedy:
     """More for its share or group, or less of it at work."""
     details = reason.details
     word = "group" if "group" in details else "share"
@@ -132,7 +138,7 @@ def _quota(reason: Reason, out: Mapping[str, Use]) -> Change:
         words = (
             f"raise the GPU-seconds of {name} from {quota_s:g}, or wait for midnight"
         )
-        return Change("quota", words, details, in_s=in_s)
+        return Remedy("quota", words, details, in_s=in_s)
     most = details["max_running"]
     inside = sorted(
         task_id
@@ -142,4 +148,4 @@ def _quota(reason: Reason, out: Mapping[str, Use]) -> Change:
     )
     ends = f"task {inside[0]}" if len(inside) == 1 else "one of its tasks"
     words = f"raise the quota of {name} from {most}, or wait until {ends} ends"
-    return Change("quota", words, {**details, "tasks": inside[:_MOST]})
+    return Remedy("quota", words, {**details, "tasks": inside[:_MOST]})

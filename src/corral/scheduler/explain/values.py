@@ -10,7 +10,7 @@ from corral.scheduler.plan import Reason
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class ExpectedStart:
     """When a task is expected to start; four of five such do from `low` to `high`."""
 
     at: float
@@ -48,7 +48,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class WorkerCandidate:
     """A worker, and the first thing that keeps the task from it (`free`: nothing).
 
     `terms` are there where the worker could run it, now or later.
@@ -63,7 +63,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Remedy:
     """Something that would start the task, in words and as data.
 
     `in_s` is when it comes by itself, about; None for what somebody has to do.
@@ -77,7 +77,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PastPlacement:
     """Where an attempt was sent, and what decided that."""
 
     at: float
@@ -94,7 +94,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class TaskExplanation:
     """All that can be said of a task's place; `reason` only while it waits."""
 
     task_id: str
@@ -102,11 +102,11 @@ class Explanation:
     ahead: int = 0
     """Tasks before it in its line."""
     line: int = 0
-    start: Start | None = None
+    start: ExpectedStart | None = None
     run_s: float | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[Remedy, ...] = ()
     """What would start it, the smallest first."""
-    candidates: tuple[Candidate, ...] = ()
+    candidates: tuple[WorkerCandidate, ...] = ()
     workers: int = 0
     """All there are; of very many only the likeliest are among the candidates."""
-    placement: Placement | None = None
+    placement: PastPlacement | None = None

@@ -15,7 +15,7 @@ from corral.core.insight.learned import (
     Learned,
 )
 from corral.scheduler.learn.mean import UNKNOWN_SPREAD, Mean
-from corral.scheduler.learn.worker_speed import Pace, Paces
+from corral.scheduler.learn.worker_speed import WorkerSpeed, WorkerSpeeds
 
 _WEIGHT = 0.3
 _UNKNOWN_S = 15.0
@@ -45,7 +45,7 @@ class Estimates:
         self._size_mb: dict[str, float] = {}
         self._rates: dict[str, tuple[float, float]] = {}
         self._all = Mean()
-        self.paces = Paces()
+        self.paces = WorkerSpeeds()
         self._changed: dict[_Subject, None] = {}
         # As these change with every run, what they are of is written out later.
         self._kinds: dict[Kind, None] = {}
@@ -227,7 +227,7 @@ class Estimates:
     def _figures(self, subject: _Subject) -> tuple[float, float, float, float, str]:
         kind, job_type, model, units, worker_id = subject
         if kind == SPEED:
-            pace = self.paces.of.get(worker_id) or Pace()
+            pace = self.paces.of.get(worker_id) or WorkerSpeed()
             return pace.count, pace.offset, pace.spread, pace.believed, ""
         if kind == RECENT:
             return 1.0, self._short[job_type], 0.0, 0.0, ""
@@ -255,5 +255,5 @@ class Estimates:
             elif row.kind == MEMORY:
                 self._working[kind] = mean
             elif row.kind == SPEED:
-                pace = Pace(row.count, row.value, row.spread, row.middle)
+                pace = WorkerSpeed(row.count, row.value, row.spread, row.middle)
                 self.paces.recall(row.worker_id, pace)

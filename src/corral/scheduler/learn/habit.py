@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 from corral.scheduler.learn.estimate import Estimates
 
 MOST_MODELS = 256
@@ -51,13 +51,13 @@ class Habit:
     last day on which it was.
     """
 
-    task: Waiting
+    task: WaitingTask
     last: float = -math.inf
     wakes: list[float] = field(default_factory=list)
     slots: dict[int, tuple[float, int]] = field(default_factory=dict)
     _slot_until: float = -math.inf
 
-    def note(self, task: Waiting, at: float, pause_s: float) -> None:
+    def note(self, task: WaitingTask, at: float, pause_s: float) -> None:
         self.task = task
         if at - self.last >= pause_s:
             self.wakes.append(at)
@@ -145,13 +145,13 @@ class Habits:
         self._known = estimates
         self.models: dict[str, Habit] = {}
 
-    def note(self, task: Waiting) -> None:
+    def note(self, task: WaitingTask) -> None:
         """A task with a model could start from now on."""
         habit = self.see(task)
         at = max(task.arrived, task.run_after)
         habit.note(task, at, self._known.load_s(task.model or ""))
 
-    def see(self, task: Waiting) -> Habit:
+    def see(self, task: WaitingTask) -> Habit:
         """Remember the latest task of its model, and nothing of when it came."""
         model = task.model or ""
         habit = self.models.get(model)

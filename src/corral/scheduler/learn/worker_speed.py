@@ -29,7 +29,7 @@ _MOST_WORKERS = 20_000
 
 
 @dataclass(slots=True)
-class Pace:
+class WorkerSpeed:
     count: float = 0.0
     offset: float = 0.0
     spread: float = _FIRST_SPREAD
@@ -71,11 +71,11 @@ class Pace:
         return max(_MARGIN, _SURE * math.sqrt(self.spread * share))
 
 
-class Paces:
+class WorkerSpeeds:
     """The mean of all offsets is speed 1: what they share says nothing of one."""
 
     def __init__(self) -> None:
-        self.of: dict[str, Pace] = {}
+        self.of: dict[str, WorkerSpeed] = {}
         self._sum = 0.0
 
     def factor(self, worker_id: str) -> float:
@@ -113,14 +113,14 @@ class Paces:
         kind.centre(took + own, count)
         return moved
 
-    def recall(self, worker_id: str, pace: Pace) -> None:
+    def recall(self, worker_id: str, pace: WorkerSpeed) -> None:
         """Go on from what was known before."""
         known = self.of.get(worker_id) or self._new(worker_id)
         self._sum += pace.offset - known.offset
         self.of[worker_id] = pace
 
-    def _new(self, worker_id: str) -> Pace:
+    def _new(self, worker_id: str) -> WorkerSpeed:
         while len(self.of) >= _MOST_WORKERS:
             self._sum -= self.of.pop(next(iter(self.of))).offset
-        pace = self.of[worker_id] = Pace()
+        pace = self.of[worker_id] = WorkerSpeed()
         return pace

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from corral.scheduler.decide.cost import REUSE, Smith
+from corral.scheduler.decide.cost import REUSE, CostModel
 from corral.scheduler.learn.habit import Expected, Habit
-from corral.scheduler.world.fleet import Group, Worker
+from corral.scheduler.world.fleet import FleetWorker, WorkerGroup
 from corral.scheduler.world.picture import Picture
 
 OFF, RATE, PATTERN = "off", "rate", "pattern"
@@ -46,10 +46,10 @@ class Prefetch:
     next_wake: float | None = None
 
 
-class Prefetching:
+class PrefetchPlanner:
     """Asked between plans; what it names must be loaded by whoever asks."""
 
-    def __init__(self, picture: Picture, smith: Smith, mode: str) -> None:
+    def __init__(self, picture: Picture, smith: CostModel, mode: str) -> None:
         self._picture = picture
         self._smith = smith
         self._mode = mode
@@ -70,7 +70,7 @@ class Prefetching:
         return self._by_rate(idle, now) if self._mode == RATE else self._due(idle, now)
 
     # by pattern --------------------------------------------------------------
-    def _due(self, idle: dict[str, Worker], now: float) -> Prefetch:
+    def _due(self, idle: dict[str, FleetWorker], now: float) -> Prefetch:
         loads: list[Load] = []
         wakes: list[float] = []
         for model, habit in self._picture.habits.models.items():
@@ -99,9 +99,9 @@ class Prefetching:
         model: str,
         habit: Habit,
         coming: Expected,
-        idle: dict[str, Worker],
+        idle: dict[str, FleetWorker],
         now: float,
-    ) -> Worker | None:
+    ) -> FleetWorker | None:
         """The idle worker that loses least by it, if it is worth that."""
         groups = self._groups(habit)
         holders = self._picture.fleet.holders.get(model, {}).values()
@@ -122,7 +122,7 @@ class Prefetching:
         return worker if gain_s > _WORTH * lost_s else None
 
     def _lost_s(
-        self, worker: Worker, model: str, coming: Expected, now: float
+        self, worker: FleetWorker, model: str, coming: Expected, now: float
     ) -> float | None:
         """What dropping others for it costs; None where it does not fit."""
         victims = self._smith.victims(worker, now)
@@ -144,7 +144,7 @@ class Prefetching:
         load_s = self._picture.known.load_s(model)
         return load_s if known.at < coming.until else _LATER * load_s
 
-    def _delay_s(self, worker: Worker, model: str, now: float) -> float:
+    def _delay_s(self, worker: FleetWorker, model: str, now: float) -> float:
         """What others would wait while the last idle worker loads it."""
         load_s, total = self._picture.known.load_s(model), 0.0
         for other, habit in self._picture.habits.models.items():
@@ -159,7 +159,7 @@ class Prefetching:
         return total
 
     # by rate -----------------------------------------------------------------
-    def _by_rate(self, idle: dict[str, Worker], now: float) -> Prefetch:
+    def _by_rate(self, idle: dict[str, FleetWorker], now: float) -> Prefetch:
         loads: list[Load] = []
         wanted = self._wanted(now)
         for worker_id, worker in sorted(idle.items()):
@@ -173,7 +173,7 @@ class Prefetching:
                 break
         return Prefetch(tuple(loads))
 
-    def _wanted(self, now: float) -> list[tuple[str, Habit, Sequence[Group]]]:
+    def _wanted(self, now: float) -> list[tuple[str, Habit, Sequence[WorkerGroup]]]:
         """Models that are asked for, those worth most first."""
         habits, known = self._picture.habits.models, self._picture.known
         found = [
@@ -186,8 +186,8 @@ class Prefetching:
 
     def _best(
         self,
-        worker: Worker,
-        wanted: Iterable[tuple[str, Habit, Sequence[Group]]],
+        worker: FleetWorker,
+        wanted: Iterable[tuple[str, Habit, Sequence[WorkerGroup]]],
         now: float,
         *,
         is_last: bool,
@@ -221,10 +221,10 @@ class Prefetching:
         wanted = known.demand(model, now) / (copies + 1)
         return known.load_s(model) * min(1.0, REUSE * wanted)
 
-    def _groups(self, habit: Habit) -> Sequence[Group]:
+    def _groups(self, habit: Habit) -> Sequence[WorkerGroup]:
         return self._picture.detached(habit.task).groups
 
 
-def is_idle(worker: Worker) -> bool:
+def is_idle(worker: FleetWorker) -> bool:
     """It has no order, and nothing waits that it could run."""
     return not worker.open_orders and not worker.is_held and not worker.group.waiting

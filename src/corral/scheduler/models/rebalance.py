@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 
-from corral.scheduler.models.what_if import Board, Shelf
+from corral.scheduler.models.what_if import WhatIf, WhatIfWorker
 from corral.scheduler.world.picture import Picture
 
 MOST_MOVES = 32
@@ -41,7 +41,7 @@ class Move:
     load_s: float
 
 
-class Rebalancing:
+class RebalancePlanner:
     """For one answer; `moves` may be called once."""
 
     def __init__(self, picture: Picture, most_models: int, now: float) -> None:
@@ -56,14 +56,14 @@ class Rebalancing:
 
     def moves(self, strategy: Strategy, *, force: bool = False) -> tuple[Move, ...]:
         """What to do, in any order."""
-        board = Board(self._picture, self._most_models, self._now, force=force)
+        board = WhatIf(self._picture, self._most_models, self._now, force=force)
         if strategy is Strategy.MEMORY:
             self._make_room(board)
         while self._spread(board, strategy):
             pass
         return tuple(self._moves)
 
-    def _spread(self, board: Board, strategy: Strategy) -> bool:
+    def _spread(self, board: WhatIf, strategy: Strategy) -> bool:
         """The best moves that there are now, one of each worker; were there any?"""
         choices = [m for m in self._choices(board, strategy) if m.saves_s > m.costs_s]
         done: set[str] = set()
@@ -77,7 +77,7 @@ class Rebalancing:
                 done.add(move.from_worker)
         return bool(done)
 
-    def _is_still_good(self, board: Board, strategy: Strategy, move: Move) -> bool:
+    def _is_still_good(self, board: WhatIf, strategy: Strategy, move: Move) -> bool:
         """After those of the same round that went before it."""
         source, target = board.shelves[move.from_worker], board.shelves[move.to_worker]
         if target.id in self._givers or not board.has_room(target, move.model):
@@ -87,7 +87,7 @@ class Rebalancing:
         )
         return again.saves_s > again.costs_s
 
-    def _carry_out(self, board: Board, move: Move) -> None:
+    def _carry_out(self, board: WhatIf, move: Move) -> None:
         board.put(board.shelves[move.to_worker], move.model)
         if not move.is_copy:
             board.take(board.shelves[move.from_worker], move.model)
@@ -96,7 +96,7 @@ class Rebalancing:
         self._moved.add((move.model, move.to_worker))
 
     # one at a time -----------------------------------------------------------
-    def _choices(self, board: Board, strategy: Strategy) -> Iterator[Move]:
+    def _choices(self, board: WhatIf, strategy: Strategy) -> Iterator[Move]:
         """What could be done next, from those that have most to those with least."""
         rank = board.busy if strategy is Strategy.LOAD else board.fill
         by_rank = sorted(board.shelves.values(), key=lambda s: (rank(s), s.id))
@@ -117,11 +117,11 @@ class Rebalancing:
 
     def _try(
         self,
-        board: Board,
+        board: WhatIf,
         strategy: Strategy,
         model: str,
-        source: Shelf,
-        target: Shelf,
+        source: WhatIfWorker,
+        target: WhatIfWorker,
         *,
         is_copy: bool = False,
     ) -> Move:
@@ -145,7 +145,7 @@ class Rebalancing:
         return _move(board, model, source, target, saves_s, costs_s, is_copy)
 
     # room in one piece -------------------------------------------------------
-    def _make_room(self, board: Board) -> None:
+    def _make_room(self, board: WhatIf) -> None:
         """Free one card for the largest model that nobody has room for.
 
         Otherwise its load would drop models that would fit elsewhere.
@@ -170,7 +170,9 @@ class Rebalancing:
                 return
 
 
-def _targets(board: Board, model: str, takers: Iterable[Shelf]) -> list[Shelf]:
+def _targets(
+    board: WhatIf, model: str, takers: Iterable[WhatIfWorker]
+) -> list[WhatIfWorker]:
     serving = board.groups(model)
     fit = (
         shelf
@@ -181,13 +183,13 @@ def _targets(board: Board, model: str, takers: Iterable[Shelf]) -> list[Shelf]:
 
 
 def _state(
-    board: Board, source: Shelf, target: Shelf, models: Iterable[str]
+    board: WhatIf, source: WhatIfWorker, target: WhatIfWorker, models: Iterable[str]
 ) -> tuple[float, float]:
     crowding_s = board.crowding_s(source) + board.crowding_s(target)
     return crowding_s, board.waiting_s(models)
 
 
-def _emptied(board: Board, shelf: Shelf, wanted: str) -> list[Move]:
+def _emptied(board: WhatIf, shelf: WhatIfWorker, wanted: str) -> list[Move]:
     """Moves that make room on a worker for a model; none if it cannot be made."""
     memory_mb, left_mb = shelf.worker.memory_mb, board.room_mb(shelf)
     size_mb = board.size_mb(wanted)
@@ -211,7 +213,7 @@ def _emptied(board: Board, shelf: Shelf, wanted: str) -> list[Move]:
     return moves if left_mb >= size_mb else []
 
 
-def _tightest(board: Board, source: Shelf, model: str) -> Shelf | None:
+def _tightest(board: WhatIf, source: WhatIfWorker, model: str) -> WhatIfWorker | None:
     """Where it fits and least is left: large rooms stay large."""
     fit = [
         (board.room_mb(shelf) or 0.0, shelf.id, shelf)
@@ -230,10 +232,10 @@ def _cost(moves: list[Move]) -> tuple[float, str]:
 
 
 def _move(
-    board: Board,
+    board: WhatIf,
     model: str,
-    source: Shelf,
-    target: Shelf,
+    source: WhatIfWorker,
+    target: WhatIfWorker,
     saves_s: float,
     costs_s: float,
     is_copy: bool = False,

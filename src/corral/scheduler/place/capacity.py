@@ -33,7 +33,7 @@ class Card:
         return not need.kinds or self.kind in need.kinds
 
 
-class Left(NamedTuple):
+class FreeCapacity(NamedTuple):
     """What is free; below nothing where others took what was counted on."""
 
     cpu_milli: int
@@ -42,7 +42,7 @@ class Left(NamedTuple):
     """Thousandths, by card."""
     card_mb: tuple[int, ...] = ()
 
-    def after(self, need: Need, cards: Sequence[int], times: int = 1) -> Left:
+    def after(self, need: Need, cards: Sequence[int], times: int = 1) -> FreeCapacity:
         """What is left when it is taken, or with `times=-1` when it is given back."""
         shares, card_mb = self.shares, self.card_mb
         if cards:
@@ -51,7 +51,7 @@ class Left(NamedTuple):
                 each[card] -= times * need.share
                 each_mb[card] -= times * need.gpu_mb
             shares, card_mb = tuple(each), tuple(each_mb)
-        return Left(
+        return FreeCapacity(
             self.cpu_milli - times * need.cpu_milli,
             self.memory_mb - times * need.memory_mb,
             shares,
@@ -60,7 +60,7 @@ class Left(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class CapacityOffer:
     """What a node may give out in all, and what others use of its cards' memory."""
 
     cpu_milli: int
@@ -70,11 +70,11 @@ class Offer:
     """By card; none where empty."""
 
     @property
-    def left(self) -> Left:
+    def left(self) -> FreeCapacity:
         """What is free while nothing is placed."""
         foreign = self.foreign_mb or (0,) * len(self.cards)
         pairs = zip(self.cards, foreign, strict=True)
-        return Left(
+        return FreeCapacity(
             self.cpu_milli,
             self.memory_mb,
             tuple(card.share for card in self.cards),
@@ -83,18 +83,18 @@ class Offer:
 
 
 @dataclass(slots=True, eq=False)
-class Room:
+class NodeCapacity:
     """A node: what it offers, and what is left of that."""
 
     name: str
-    offer: Offer
-    left: Left
+    offer: CapacityOffer
+    left: FreeCapacity
 
     @classmethod
-    def of(cls, name: str, offer: Offer) -> Room:
+    def of(cls, name: str, offer: CapacityOffer) -> NodeCapacity:
         return cls(name, offer, offer.left)
 
-    def change(self, offer: Offer) -> None:
+    def change(self, offer: CapacityOffer) -> None:
         """Offer more or less from now on; what is placed stays placed.
 
         Raises:
@@ -105,7 +105,7 @@ class Room:
         if added < 0:
             raise ValueError(f"{self.name} would lose {-added} of its cards")
         old, new = self.offer.left, offer.left
-        self.left = Left(
+        self.left = FreeCapacity(
             self.left.cpu_milli + new.cpu_milli - old.cpu_milli,
             self.left.memory_mb + new.memory_mb - old.memory_mb,
             _moved(self.left.shares, old.shares, new.shares),
@@ -116,10 +116,10 @@ class Room:
     def fits(self, need: Need) -> bool:
         return self.short(need) is None
 
-    def emptied(self, *, of_others: bool = False) -> Room:
+    def emptied(self, *, of_others: bool = False) -> NodeCapacity:
         """This node with nothing placed, for what-if; also with no memory in use."""
         offer = replace(self.offer, foreign_mb=()) if of_others else self.offer
-        return Room.of(self.name, offer)
+        return NodeCapacity.of(self.name, offer)
 
     def holds(self, need: Need, cards: Sequence[int]) -> bool:
         """Whether it fits on just these cards."""
@@ -135,32 +135,34 @@ class Room:
             for card in cards
         )
 
-    def short(self, need: Need) -> Short | None:
+    def short(self, need: Need) -> Shortage | None:
         """The first thing that is missing here, and how much of it; None: it fits."""
         cpu = need.cpu_milli - self.left.cpu_milli
         if cpu > 0:
-            return Short(Lack.CPU, cpu)
+            return Shortage(Lack.CPU, cpu)
         memory = need.memory_mb - self.left.memory_mb
         if memory > 0:
-            return Short(Lack.MEMORY, memory)
+            return Shortage(Lack.MEMORY, memory)
         return self._short_of_cards(need) if need.gpus else None
 
-    def _short_of_cards(self, need: Need) -> Short | None:
+    def _short_of_cards(self, need: Need) -> Shortage | None:
         cards, count = self.offer.cards, need.gpus
         suited = [at for at, card in enumerate(cards) if card.suits(need)]
         if len(suited) < count:
             lack = Lack.GPUS if len(cards) < count else Lack.KIND
-            return Short(lack, count - len(suited))
+            return Shortage(lack, count - len(suited))
         shares, card_mb = self.left.shares, self.left.card_mb
         open_ = [at for at in suited if shares[at] >= need.share]
         if len(open_) < count:
             best = sorted((shares[at] for at in suited), reverse=True)
-            return Short(Lack.SHARE, need.share - best[count - 1], count - len(open_))
+            return Shortage(
+                Lack.SHARE, need.share - best[count - 1], count - len(open_)
+            )
         most_mb = sorted((card_mb[at] for at in open_), reverse=True)
         if most_mb[count - 1] >= need.gpu_mb:
             return None
         cards_short = sum(mb < need.gpu_mb for mb in most_mb[:count])
-        return Short(Lack.GPU_MEMORY, need.gpu_mb - most_mb[count - 1], cards_short)
+        return Shortage(Lack.GPU_MEMORY, need.gpu_mb - most_mb[count - 1], cards_short)
 
 
 class Lack(StrEnum):
@@ -175,7 +177,7 @@ class Lack(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Short:
+class Shortage:
     """What is missing: `lacking` thousandths of CPU or of a card, megabytes, or cards.
 
     Of several cards it is the most that one of them lacks, and `cards` how many do.

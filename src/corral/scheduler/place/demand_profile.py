@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping
 
 from corral.scheduler.place.capacity import WHOLE, Card, Need
-from corral.scheduler.place.worth import Outlook, size_on
+from corral.scheduler.place.worth import NodeWorth, size_on
 
 _WINDOW = 4096
 """Needs that count as usual: the latest."""
@@ -22,7 +22,7 @@ Supply = Mapping[tuple[Card, ...], int]
 _Outline = tuple[int, int, int, int, int, frozenset[str], str]
 
 
-class Usual:
+class DemandProfile:
     """The latest needs, and the outlook they give for each make of node."""
 
     def __init__(self) -> None:
@@ -56,8 +56,8 @@ class Usual:
             need: _scarcity(need, supply) for need in self._chances if need.is_picky
         }
 
-    def outlook(self, cards: tuple[Card, ...]) -> Outlook:
-        return Outlook.of(cards, self._chances, self._scarce)
+    def outlook(self, cards: tuple[Card, ...]) -> NodeWorth:
+        return NodeWorth.of(cards, self._chances, self._scarce)
 
 
 def _profile(needs: Collection[Need]) -> dict[_Outline, float]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from corral.core.tasks.needs import Need
 from corral.scheduler.events import CardOffer, NodeOffers
-from corral.scheduler.place.capacity import Card, Offer, Room, Short
+from corral.scheduler.place.capacity import CapacityOffer, Card, NodeCapacity, Shortage
 from corral.scheduler.place.packing import Packing
 
 
@@ -30,23 +30,23 @@ class Lease:
 
 
 @dataclass(slots=True, eq=False)
-class Yard:
+class NodeLeases:
     """A node: what it has for all, and the cards that workers have for themselves."""
 
-    room: Room
+    room: NodeCapacity
     told: NodeOffers
     """What it last told that it has."""
     ids: list[str] = field(default_factory=list)
-    own: dict[str, Room] = field(default_factory=dict)
+    own: dict[str, NodeCapacity] = field(default_factory=dict)
     own_ids: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-class Stock:
+class Leases:
     def __init__(self) -> None:
         self.packing = Packing()
         self.leases: dict[str, Lease] = {}
         """By task."""
-        self._yards: dict[str, Yard] = {}
+        self._yards: dict[str, NodeLeases] = {}
         self._unplaced: dict[str, Lease] = {}
         """Of tasks that were there before their node told what it has."""
 
@@ -55,8 +55,8 @@ class Stock:
         """Take note of what a node has now; is any of it new?"""
         yard = self._yards.get(event.node_id)
         if yard is None:
-            room = Room.of(event.node_id, Offer(0, 0))
-            yard = self._yards[event.node_id] = Yard(room, event)
+            room = NodeCapacity.of(event.node_id, CapacityOffer(0, 0))
+            yard = self._yards[event.node_id] = NodeLeases(room, event)
             self.packing.add(room)
         yard.told = event
         before = (yard.room.offer, {w: r.offer for w, r in yard.own.items()})
@@ -68,7 +68,7 @@ class Stock:
             known and card.is_offered and not card.holder
             for card, known in zip(cards, is_known, strict=True)
         ]
-        offer = Offer(
+        offer = CapacityOffer(
             event.cpu_milli,
             event.memory_mb,
             tuple(map(_card, cards, free)),
@@ -79,7 +79,7 @@ class Stock:
         self._settle(event.node_id)
         return before != (yard.room.offer, {w: r.offer for w, r in yard.own.items()})
 
-    def _set_own(self, yard: Yard, cards: Sequence[CardOffer]) -> None:
+    def _set_own(self, yard: NodeLeases, cards: Sequence[CardOffer]) -> None:
         held: dict[str, list[CardOffer]] = {}
         for card in cards:
             if card.holder:
@@ -89,7 +89,7 @@ class Stock:
             del yard.own[gone], yard.own_ids[gone]
         for worker_id, some in held.items():
             ids = tuple(card.card_id for card in some)
-            offer = Offer(
+            offer = CapacityOffer(
                 0,
                 0,
                 tuple(_card(card, card.is_offered) for card in some),
@@ -99,7 +99,7 @@ class Stock:
                 yard.own[worker_id].change(offer)
             else:
                 self._lift(worker_id)
-                yard.own[worker_id] = Room.of(worker_id, offer)
+                yard.own[worker_id] = NodeCapacity.of(worker_id, offer)
                 yard.own_ids[worker_id] = ids
 
     def withdraw(self, node_id: str) -> None:
@@ -119,7 +119,7 @@ class Stock:
                 self._unplaced[task_id] = self.leases.pop(task_id)
 
     # what fits -------------------------------------------------------------------
-    def yard(self, node_id: str) -> Yard | None:
+    def yard(self, node_id: str) -> NodeLeases | None:
         return self._yards.get(node_id)
 
     def find(self, worker_id: str, node_id: str, need: Need) -> tuple[int, ...] | None:
@@ -142,7 +142,7 @@ class Stock:
         *,
         is_empty: bool = False,
         of_others: bool = False,
-    ) -> Short | None:
+    ) -> Shortage | None:
         """What is missing there first; with `is_empty` if nothing were given out,
         with `of_others` if no other process used anything, either.
 
@@ -219,7 +219,7 @@ class Stock:
             self.leases[task_id] = placed
             self._put(yard, placed)
 
-    def _put(self, yard: Yard, lease: Lease, times: int = 1) -> None:
+    def _put(self, yard: NodeLeases, lease: Lease, times: int = 1) -> None:
         """What is counted may be more than there is: others were quicker."""
         need = lease.need
         if lease.is_own:
@@ -292,7 +292,7 @@ def _card(offer: CardOffer, is_free: bool) -> Card:
     return Card(offer.kind, offer.vendor, offer.memory_mb)
 
 
-def _tightest(room: Room, need: Need) -> tuple[int, ...] | None:
+def _tightest(room: NodeCapacity, need: Need) -> tuple[int, ...] | None:
     """The cards that are left with least."""
     if room.short(need) is not None:
         return None

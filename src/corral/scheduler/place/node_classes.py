@@ -10,81 +10,81 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from corral.scheduler.place.capacity import Card, Left, Room
+from corral.scheduler.place.capacity import Card, FreeCapacity, NodeCapacity
 from corral.scheduler.place.demand_profile import Supply
-from corral.scheduler.place.worth import Outlook
+from corral.scheduler.place.worth import NodeWorth
 
 
 @dataclass(slots=True, eq=False)
-class Make:
+class CardLayout:
     """Nodes with the same cards; `types` tells which of these are alike."""
 
     number: int
     cards: tuple[Card, ...]
     types: tuple[int, ...]
     nodes: int = 0
-    outlook: Outlook | None = None
+    outlook: NodeWorth | None = None
 
 
 @dataclass(slots=True, eq=False)
-class State:
+class NodeClass:
     """Nodes of one make with the same left of everything."""
 
     number: int
-    make: Make
-    left: Left
+    make: CardLayout
+    left: FreeCapacity
     most: int
     """The largest rest of a card, in thousandths."""
     worth: float | None = None
     count: int = 0
-    members: list[tuple[int, Room]] = field(default_factory=list)
+    members: list[tuple[int, NodeCapacity]] = field(default_factory=list)
     """A heap by order of adding; those that went since are still in it."""
 
 
-class States:
+class NodeClasses:
     """Which node is in which state; a state is there while a node is in it."""
 
     def __init__(self) -> None:
         self.latest = 0
         """The highest number given so far; a later state has a higher one."""
         self.cards = 0
-        self._order: dict[Room, int] = {}
-        self._at: dict[Room, State] = {}
-        self._makes: dict[tuple[Card, ...], Make] = {}
-        self._states: dict[tuple[int, Left], State] = {}
+        self._order: dict[NodeCapacity, int] = {}
+        self._at: dict[NodeCapacity, NodeClass] = {}
+        self._makes: dict[tuple[Card, ...], CardLayout] = {}
+        self._states: dict[tuple[int, FreeCapacity], NodeClass] = {}
 
-    def __contains__(self, room: Room) -> bool:
+    def __contains__(self, room: NodeCapacity) -> bool:
         return room in self._order
 
     def __len__(self) -> int:
         return len(self._states)
 
-    def rooms(self) -> Iterator[Room]:
+    def rooms(self) -> Iterator[NodeCapacity]:
         return iter(self._order)
 
-    def at(self, room: Room) -> State:
+    def at(self, room: NodeCapacity) -> NodeClass:
         return self._at[room]
 
-    def add(self, room: Room) -> None:
+    def add(self, room: NodeCapacity) -> None:
         self._order[room] = self._next()
         self._enter(room, self._make(room.offer.cards))
 
-    def remove(self, room: Room) -> None:
+    def remove(self, room: NodeCapacity) -> None:
         del self._order[room]
         self._forget(self._leave(room))
 
-    def moved(self, room: Room) -> None:
+    def moved(self, room: NodeCapacity) -> None:
         """It has more or less left than before."""
         make = self._leave(room)
         self._enter(room, make)
 
-    def remade(self, room: Room) -> None:
+    def remade(self, room: NodeCapacity) -> None:
         """It may have other cards than before."""
         old = self._leave(room)
         self._enter(room, self._make(room.offer.cards))
         self._forget(old)
 
-    def since(self, number: int) -> Iterator[State]:
+    def since(self, number: int) -> Iterator[NodeClass]:
         """The states that came after the one of this number, latest first."""
         for state in reversed(self._states.values()):
             if state.number <= number:
@@ -100,14 +100,14 @@ class States:
         for state in self._states.values():
             state.worth = None
 
-    def first_in(self, state: State) -> Room:
+    def first_in(self, state: NodeClass) -> NodeCapacity:
         """The node in it that was added first."""
         is_in = self._is_in(state)
         while not is_in(state.members[0]):
             heappop(state.members)
         return state.members[0][1]
 
-    def rooms_in(self, state: State) -> Iterator[Room]:
+    def rooms_in(self, state: NodeClass) -> Iterator[NodeCapacity]:
         """In the order they were added."""
         first = self.first_in(state)
         yield first
@@ -120,18 +120,18 @@ class States:
         self.latest += 1
         return self.latest
 
-    def _make(self, cards: tuple[Card, ...]) -> Make:
+    def _make(self, cards: tuple[Card, ...]) -> CardLayout:
         make = self._makes.get(cards)
         if make is None:
             types = tuple(cards.index(card) for card in cards)
-            make = self._makes[cards] = Make(self._next(), cards, types)
+            make = self._makes[cards] = CardLayout(self._next(), cards, types)
         return make
 
-    def _forget(self, make: Make) -> None:
+    def _forget(self, make: CardLayout) -> None:
         if not make.nodes:
             del self._makes[make.cards]
 
-    def _leave(self, room: Room) -> Make:
+    def _leave(self, room: NodeCapacity) -> CardLayout:
         state = self._at.pop(room)
         make = state.make
         make.nodes -= 1
@@ -141,12 +141,12 @@ class States:
             del self._states[make.number, state.left]
         return make
 
-    def _enter(self, room: Room, make: Make) -> None:
+    def _enter(self, room: NodeCapacity, make: CardLayout) -> None:
         key = (make.number, room.left)
         state = self._states.get(key)
         if state is None:
             most = max(room.left.shares, default=0)
-            state = self._states[key] = State(self._next(), make, room.left, most)
+            state = self._states[key] = NodeClass(self._next(), make, room.left, most)
         state.count += 1
         make.nodes += 1
         self.cards += len(make.cards)
@@ -155,8 +155,8 @@ class States:
             state.members = sorted(filter(self._is_in(state), set(state.members)))
         heappush(state.members, (self._order[room], room))
 
-    def _is_in(self, state: State) -> Callable[[tuple[int, Room]], bool]:
-        def is_in(member: tuple[int, Room]) -> bool:
+    def _is_in(self, state: NodeClass) -> Callable[[tuple[int, NodeCapacity]], bool]:
+        def is_in(member: tuple[int, NodeCapacity]) -> bool:
             order, room = member
             return self._at.get(room) is state and self._order[room] == order
 

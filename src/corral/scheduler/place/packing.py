@@ -11,9 +11,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from corral.scheduler.place.capacity import WHOLE, Left, Need, Offer, Room, Short
-from corral.scheduler.place.demand_profile import Usual
-from corral.scheduler.place.node_classes import Make, State, States
+from corral.scheduler.place.capacity import (
+    WHOLE,
+    CapacityOffer,
+    FreeCapacity,
+    Need,
+    NodeCapacity,
+    Shortage,
+)
+from corral.scheduler.place.demand_profile import DemandProfile
+from corral.scheduler.place.node_classes import CardLayout, NodeClass, NodeClasses
 
 _TIE = 10.0
 """Thousandths of GPU that a card, a node's GPUs or its CPU left over count for."""
@@ -29,12 +36,12 @@ _LEAST_ROWS = 64
 class Fit:
     """A place for a need, and what it would cost: thousandths of GPU of worth."""
 
-    room: Room
+    room: NodeCapacity
     cards: tuple[int, ...]
     cost: float
 
 
-_Entry = tuple[float, int, tuple[int, ...], State]
+_Entry = tuple[float, int, tuple[int, ...], NodeClass]
 
 
 @dataclass(slots=True)
@@ -52,22 +59,22 @@ class Packing:
     """Deterministic: the same calls give the same choices."""
 
     def __init__(self) -> None:
-        self._usual = Usual()
-        self._states = States()
+        self._usual = DemandProfile()
+        self._states = NodeClasses()
         self._rows: dict[Need, _Row] = {}
         self._learned_cards = 0
 
-    def add(self, room: Room) -> None:
+    def add(self, room: NodeCapacity) -> None:
         if room in self._states:
             raise ValueError(f"{room.name} is there already")
         self._states.add(room)
 
-    def remove(self, room: Room) -> None:
+    def remove(self, room: NodeCapacity) -> None:
         """It is gone; what is placed there may still be released."""
         if room in self._states:
             self._states.remove(room)
 
-    def change(self, room: Room, offer: Offer) -> None:
+    def change(self, room: NodeCapacity, offer: CapacityOffer) -> None:
         """It offers something else now; what is placed there stays.
 
         Each change is looked at by every kind of need, so that readings should be
@@ -82,7 +89,7 @@ class Packing:
             room.change(offer)
             self._states.remade(room)
 
-    def rooms(self) -> Iterator[Room]:
+    def rooms(self) -> Iterator[NodeCapacity]:
         """In the order they were added."""
         return self._states.rooms()
 
@@ -96,7 +103,7 @@ class Packing:
             self._rows.clear()
 
     def choose(
-        self, need: Need, allowed: Callable[[Room], bool] | None = None
+        self, need: Need, allowed: Callable[[NodeCapacity], bool] | None = None
     ) -> Fit | None:
         """The best place for this need; None where it fits nowhere (that is allowed).
 
@@ -114,7 +121,10 @@ class Packing:
         return Fit(self._states.first_in(state), cards, cost)
 
     def best(
-        self, need: Need, most: int, allowed: Callable[[Room], bool] | None = None
+        self,
+        need: Need,
+        most: int,
+        allowed: Callable[[NodeCapacity], bool] | None = None,
     ) -> list[Fit]:
         """The best places for this need, best first."""
         heap = self._row(need).heap
@@ -135,7 +145,7 @@ class Packing:
             heappush(heap, entry)
         return found
 
-    def place(self, room: Room, cards: Sequence[int], need: Need) -> None:
+    def place(self, room: NodeCapacity, cards: Sequence[int], need: Need) -> None:
         """Take it; never more than there is.
 
         Raises:
@@ -145,26 +155,26 @@ class Packing:
             raise ValueError(f"{need} does not fit on {room.name}")
         self.shift(room, cards, need)
 
-    def release(self, room: Room, cards: Sequence[int], need: Need) -> None:
+    def release(self, room: NodeCapacity, cards: Sequence[int], need: Need) -> None:
         """Give back what was placed."""
         self.shift(room, cards, need, times=-1)
 
     def shift(
-        self, room: Room, cards: Sequence[int], need: Need, times: int = 1
+        self, room: NodeCapacity, cards: Sequence[int], need: Need, times: int = 1
     ) -> None:
         """Count what is there, or with `times=-1` no more, whether it fits or not."""
         room.left = room.left.after(need, cards, times)
         if room in self._states:
             self._states.moved(room)
 
-    def on(self, room: Room, need: Need) -> tuple[int, ...] | None:
+    def on(self, room: NodeCapacity, need: Need) -> tuple[int, ...] | None:
         """The best cards of one node for this need; None where it does not fit."""
         if room.short(need) is not None:
             return None
         found = self._entry(self._states.at(room), need)
         return None if found is None else found[2]
 
-    def shorts(self, need: Need) -> Iterator[tuple[Room, Short | None]]:
+    def shorts(self, need: Need) -> Iterator[tuple[NodeCapacity, Shortage | None]]:
         """For each node what is missing there first; None where it would fit."""
         return ((room, room.short(need)) for room in self._states.rooms())
 
@@ -201,7 +211,7 @@ class Packing:
             row.heap = [entry for entry in row.heap if entry[3].count] + found
             heapify(row.heap)
 
-    def _entry(self, state: State, need: Need) -> _Entry | None:
+    def _entry(self, state: NodeClass, need: Need) -> _Entry | None:
         left, make = state.left, state.make
         ways = _ways(make, left, need) if need.gpus else [()]
         if not ways:
@@ -227,7 +237,7 @@ def _over(cpu_milli: int, rests: Sequence[int], cards: tuple[int, ...]) -> float
     return over + rests[cards[0]] / WHOLE if cards else over
 
 
-def _ways(make: Make, left: Left, need: Need) -> list[tuple[int, ...]]:
+def _ways(make: CardLayout, left: FreeCapacity, need: Need) -> list[tuple[int, ...]]:
     """Which cards could be taken, one choice of each kind; of several the tightest."""
     share, gpu_mb = need.share, need.gpu_mb
     shares, card_mb = left.shares, left.card_mb

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import getitem
 
-from corral.scheduler.place.capacity import WHOLE, Card, Left, Need
+from corral.scheduler.place.capacity import WHOLE, Card, FreeCapacity, Need
 
 _STEP = 10
 """Thousandths of a card that are not told apart."""
@@ -67,7 +67,7 @@ class _Together:
     """Thousandths, by card; more than there are where a card will not do."""
     kinds: tuple[_Several, ...]
 
-    def use(self, left: Left, rests: Sequence[int]) -> float:
+    def use(self, left: FreeCapacity, rests: Sequence[int]) -> float:
         """Thousandths of GPU they could use, each by its weight."""
         fit = [
             rest for rest, size in zip(rests, self.sizes, strict=True) if rest >= size
@@ -84,7 +84,7 @@ class _Together:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class NodeWorth:
     """What usual needs make of a node with these cards."""
 
     tables: tuple[tuple[float, ...], ...]
@@ -96,7 +96,7 @@ class Outlook:
     together: tuple[_Together, ...]
 
     @classmethod
-    def of(cls, cards: tuple[Card, ...], usual: Chances, scarce: Chances) -> Outlook:
+    def of(cls, cards: tuple[Card, ...], usual: Chances, scarce: Chances) -> NodeWorth:
         """From how usual needs are, and how scarce what they can use is."""
         fitting = {
             need: chance
@@ -112,7 +112,7 @@ class Outlook:
             together=_together(cards, fitting, scarce),
         )
 
-    def worth(self, left: Left, rests: Sequence[int]) -> float:
+    def worth(self, left: FreeCapacity, rests: Sequence[int]) -> float:
         """Thousandths of GPU there that can be expected to be used."""
         gpus = sum(rests) / WHOLE
         if not gpus:
@@ -125,7 +125,7 @@ class Outlook:
         stranded += memory.stranded(gpus, left.memory_mb)
         return worth - WHOLE * stranded
 
-    def rests(self, left: Left) -> Sequence[int]:
+    def rests(self, left: FreeCapacity) -> Sequence[int]:
         """What is left of each card: of its time or its memory, whichever is less."""
         shares = left.shares
         if self.limits_mb:

@@ -11,8 +11,8 @@ from itertools import islice
 
 from corral.core.tasks.options import ANYWHERE, Constraint
 from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.world.fleet import Group, Worker
-from corral.scheduler.world.line import Family
+from corral.scheduler.world.fleet import FleetWorker, WorkerGroup
+from corral.scheduler.world.line import TaskLine
 from corral.scheduler.world.picture import Picture
 
 _LOOK_AT = 64
@@ -42,7 +42,7 @@ def demands(picture: Picture, now: float) -> tuple[Demand, ...]:
         return ()
     lines = [f for f in picture.families.values() if _is_open(f)]
     loads = _loads(lines, picture)
-    found: dict[tuple[str, Constraint], list[Family]] = {}
+    found: dict[tuple[str, Constraint], list[TaskLine]] = {}
     for line in lines:
         key = line.job_type, line.constraint or ANYWHERE
         found.setdefault(key, []).append(line)
@@ -53,7 +53,7 @@ def demands(picture: Picture, now: float) -> tuple[Demand, ...]:
     )
 
 
-def _is_open(family: Family) -> bool:
+def _is_open(family: TaskLine) -> bool:
     """Could another worker start its tasks?
 
     Those with needs wait for what nodes have as long as a worker is free for them.
@@ -64,7 +64,7 @@ def _is_open(family: Family) -> bool:
     return not is_needy or not any(group.has_free(1) for group in family.groups)
 
 
-def _loads(lines: list[Family], picture: Picture) -> dict[int, float]:
+def _loads(lines: list[TaskLine], picture: Picture) -> dict[int, float]:
     """Seconds of work before each group, lines shared by how fast their groups are."""
     loads: dict[int, float] = {}
     for line in lines:
@@ -80,7 +80,7 @@ def _loads(lines: list[Family], picture: Picture) -> dict[int, float]:
 def _demand(
     job_type: str,
     constraint: Constraint,
-    lines: list[Family],
+    lines: list[TaskLine],
     loads: dict[int, float],
     picture: Picture,
     now: float,
@@ -103,7 +103,7 @@ def _demand(
     )
 
 
-def _work_s(line: Family, picture: Picture) -> float | None:
+def _work_s(line: TaskLine, picture: Picture) -> float | None:
     known: Estimates = picture.known
     if known.recent_s(line.job_type) is None:
         return None
@@ -113,18 +113,18 @@ def _work_s(line: Family, picture: Picture) -> float | None:
     return len(line) * known.run_s(line.job_type, model) + load_s
 
 
-def _open(group: Group) -> Iterator[Worker]:
+def _open(group: WorkerGroup) -> Iterator[FleetWorker]:
     """Those of its workers that get anything, the least loaded first."""
     return (worker for lane in group.lanes for worker in lane.values())
 
 
-def _speed(group: Group) -> float:
+def _speed(group: WorkerGroup) -> float:
     first = next(_open(group), None)
     if first is None:
         return 0.0
     return first.speed * group.slots * sum(len(lane) for lane in group.lanes)
 
 
-def _soonest_s(group: Group, now: float) -> float:
+def _soonest_s(group: WorkerGroup, now: float) -> float:
     some = islice(_open(group), _LOOK_AT)
     return min((worker.residual_s(now) for worker in some), default=0.0)

@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from corral.core.tasks.options import ANYWHERE, Constraint
 from corral.scheduler.scaling.demand import Demand
 from corral.scheduler.scaling.values import (
-    Decision,
-    Launch,
+    LaunchDecision,
     NodeRoom,
-    Retire,
+    RetireDecision,
     ScaledType,
     ScaledWorker,
+    ScaledWorkerState,
+    ScalingDecision,
+    ScalingInput,
     ScalingPolicy,
-    Scene,
-    Standing,
     TypeNow,
     place_words,
 )
@@ -50,13 +50,13 @@ class TypeMemory:
         self, workers: Sequence[ScaledWorker], now: float, base_s: float
     ) -> None:
         """Take note of launches that failed, and of those that did not."""
-        broken = [w for w in workers if w.standing is Standing.BROKEN]
+        broken = [w for w in workers if w.standing is ScaledWorkerState.BROKEN]
         for worker in broken:
             if worker.worker_id not in self.broken:
                 self.fail(worker.node_id, now, base_s, worker.error)
         self.broken = {w.worker_id: self.broken.get(w.worker_id, now) for w in broken}
         for worker in workers:
-            if worker.standing is Standing.SERVING:
+            if worker.standing is ScaledWorkerState.SERVING:
                 self.avoid.pop(worker.node_id, None)
                 if not broken and now >= self.retry_at:
                     self.failures = 0
@@ -85,10 +85,10 @@ class TypeMemory:
         return sum(now - at >= idle_s for at in self.needed_at)
 
 
-class Stage:
+class ScalingState:
     """A scene in which decisions already made have happened."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: ScalingInput) -> None:
         self.scene = scene
         self.rooms = {room.node_id: room for room in scene.nodes}
         self.total = scene.total
@@ -96,7 +96,7 @@ class Stage:
         self._starting = [
             (kinds[w.type_name].job_types, w.node_id)
             for w in scene.workers
-            if w.standing is Standing.STARTING and w.type_name in kinds
+            if w.standing is ScaledWorkerState.STARTING and w.type_name in kinds
         ]
 
     def launch(self, kind: ScaledType, room: NodeRoom) -> None:
@@ -146,19 +146,19 @@ _GIVE_UP_S = 600.0
 
 
 @dataclass(slots=True)
-class _Turn:
+class _TypeTurn:
     """One type's turn in a decision."""
 
     kind: ScaledType
     memory: TypeMemory
-    stage: Stage
+    stage: ScalingState
     workers: list[ScaledWorker]
     demands: list[Demand]
-    launches: list[Launch] = field(default_factory=list)
-    retires: list[Retire] = field(default_factory=list)
+    launches: list[LaunchDecision] = field(default_factory=list)
+    retires: list[RetireDecision] = field(default_factory=list)
     blocked: str = ""
 
-    def of(self, *standings: Standing) -> list[ScaledWorker]:
+    def of(self, *standings: ScaledWorkerState) -> list[ScaledWorker]:
         gone = {retire.worker_id for retire in self.retires}
         return [
             w
@@ -169,11 +169,15 @@ class _Turn:
     @property
     def count(self) -> int:
         """Workers that are there to stay."""
-        here = self.of(Standing.SERVING, Standing.STARTING, Standing.BROKEN)
+        here = self.of(
+            ScaledWorkerState.SERVING,
+            ScaledWorkerState.STARTING,
+            ScaledWorkerState.BROKEN,
+        )
         return len(here) + len(self.launches)
 
     def retire(self, worker: ScaledWorker, reason: str) -> None:
-        self.retires.append(Retire(self.kind.name, worker.worker_id, reason))
+        self.retires.append(RetireDecision(self.kind.name, worker.worker_id, reason))
 
     def is_waited_for(self, worker: ScaledWorker) -> bool:
         """Does something wait that could go to its node?"""
@@ -190,27 +194,27 @@ class Scaler:
         self._policy = policy
         self._memory: dict[str, TypeMemory] = {}
 
-    def failed(self, launch: Launch, now: float, error: str) -> None:
+    def failed(self, launch: LaunchDecision, now: float, error: str) -> None:
         """A launch could not even be asked for."""
         memory = self._memory.setdefault(launch.type_name, TypeMemory())
         memory.fail(launch.node_id, now, self._policy.cooldown_s, error)
 
-    def decide(self, scene: Scene) -> Decision:
+    def decide(self, scene: ScalingInput) -> ScalingDecision:
         """What to launch and what to retire now."""
         kinds = sorted(scene.types, key=lambda kind: kind.name)
         known = self._memory
         self._memory = {k.name: known.get(k.name) or TypeMemory() for k in kinds}
-        stage = Stage(scene)
+        stage = ScalingState(scene)
         turns = [self._turn(kind, stage) for kind in kinds]
-        return Decision(
+        return ScalingDecision(
             tuple(launch for turn in turns for launch in turn.launches),
             tuple(retire for turn in turns for retire in turn.retires),
             tuple(_now_of(turn) for turn in turns),
         )
 
-    def _turn(self, kind: ScaledType, stage: Stage) -> _Turn:
+    def _turn(self, kind: ScaledType, stage: ScalingState) -> _TypeTurn:
         scene, memory = stage.scene, self._memory[kind.name]
-        turn = _Turn(
+        turn = _TypeTurn(
             kind,
             memory,
             stage,
@@ -227,12 +231,12 @@ class Scaler:
         return turn
 
     # up ----------------------------------------------------------------------
-    def _keep_least(self, turn: _Turn) -> None:
+    def _keep_least(self, turn: _TypeTurn) -> None:
         missing = turn.kind.least - turn.count
         reason = f"{turn.count} of at least {turn.kind.least} worker(s) were there"
         self._launch(turn, ANYWHERE, missing, reason)
 
-    def _serve(self, turn: _Turn, demand: Demand) -> None:
+    def _serve(self, turn: _TypeTurn, demand: Demand) -> None:
         """Enough workers for what waits to wait no longer than it should."""
         stage, policy = turn.stage, self._policy
         wait_s = stage.wait_s(demand)
@@ -240,7 +244,7 @@ class Scaler:
             return
         if demand.speed <= 0 and any(
             stage.admits(w.node_id, demand.constraint)
-            for w in turn.of(Standing.SERVING)
+            for w in turn.of(ScaledWorkerState.SERVING)
         ):
             turn.blocked = "its workers cannot take what waits: more would not help"
             return
@@ -264,7 +268,7 @@ class Scaler:
         return f"{words}, {figure} {wait_s:.1f} s, over {self._policy.wait_s:g} s"
 
     def _launch(
-        self, turn: _Turn, constraint: Constraint, count: int, reason: str
+        self, turn: _TypeTurn, constraint: Constraint, count: int, reason: str
     ) -> None:
         for _ in range(count):
             room = turn.stage.choose(turn.kind, constraint, turn.memory.avoid)
@@ -273,14 +277,14 @@ class Scaler:
                 turn.blocked = blocked
                 return
             turn.stage.launch(turn.kind, room)
-            turn.launches.append(Launch(turn.kind.name, room.node_id, reason))
+            turn.launches.append(LaunchDecision(turn.kind.name, room.node_id, reason))
 
     def _blocked(
-        self, turn: _Turn, constraint: Constraint, room: NodeRoom | None
+        self, turn: _TypeTurn, constraint: Constraint, room: NodeRoom | None
     ) -> str:
         """Why there is not one more; empty when there may be."""
         kind, memory, now = turn.kind, turn.memory, turn.stage.scene.now
-        if turn.count + len(turn.of(Standing.LEAVING)) >= kind.most:
+        if turn.count + len(turn.of(ScaledWorkerState.LEAVING)) >= kind.most:
             return f"it has its maximum of {kind.most} worker(s)"
         if turn.stage.total >= self._policy.most:
             return f"the cluster has its maximum of {self._policy.most} worker(s)"
@@ -293,10 +297,13 @@ class Scaler:
         return ""
 
     # down --------------------------------------------------------------------
-    def _shrink(self, turn: _Turn) -> None:
+    def _shrink(self, turn: _TypeTurn) -> None:
         now, policy, kind = turn.stage.scene.now, self._policy, turn.kind
         self._give_up_broken(turn)
-        serving, starting = turn.of(Standing.SERVING), turn.of(Standing.STARTING)
+        serving, starting = (
+            turn.of(ScaledWorkerState.SERVING),
+            turn.of(ScaledWorkerState.STARTING),
+        )
         busy = sum(w.is_busy for w in serving)
         waiting = sum(demand.tasks for demand in turn.demands)
         # What came and ended between two looks was needed too.
@@ -320,35 +327,37 @@ class Scaler:
         for worker in _first_to_go(turn, idle)[: max(0, most)]:
             turn.retire(worker, reason)
 
-    def _give_up_broken(self, turn: _Turn) -> None:
+    def _give_up_broken(self, turn: _TypeTurn) -> None:
         now = turn.stage.scene.now
-        for worker in turn.of(Standing.BROKEN):
+        for worker in turn.of(ScaledWorkerState.BROKEN):
             is_long = now - turn.memory.broken[worker.worker_id] >= _GIVE_UP_S
             if is_long and turn.count > turn.kind.least and not worker.is_kept:
                 turn.retire(worker, f"it cannot start: {worker.error}")
 
 
-def _first_to_go(turn: _Turn, workers: Iterable[ScaledWorker]) -> list[ScaledWorker]:
+def _first_to_go(
+    turn: _TypeTurn, workers: Iterable[ScaledWorker]
+) -> list[ScaledWorker]:
     """Those that may go, where least is lost first: idle, not up, nothing loaded."""
     return sorted(
         (worker for worker in workers if not worker.is_kept),
         key=lambda w: (
             w.is_busy,
             turn.is_waited_for(w),
-            w.standing is Standing.SERVING,
+            w.standing is ScaledWorkerState.SERVING,
             w.models,
             w.worker_id,
         ),
     )
 
 
-def _now_of(turn: _Turn) -> TypeNow:
+def _now_of(turn: _TypeTurn) -> TypeNow:
     waits = (turn.stage.wait_s(demand) for demand in turn.demands)
     return TypeNow(
         turn.kind.name,
         turn.count,
-        len(turn.of(Standing.SERVING)),
-        len(turn.of(Standing.STARTING)) + len(turn.launches),
+        len(turn.of(ScaledWorkerState.SERVING)),
+        len(turn.of(ScaledWorkerState.STARTING)) + len(turn.launches),
         sum(demand.tasks for demand in turn.demands),
         max(waits, default=0.0),
         turn.blocked,

@@ -10,7 +10,7 @@ from corral.core.tasks.options import ANYWHERE, Constraint
 from corral.scheduler.scaling.demand import Demand
 
 
-class Standing(StrEnum):
+class ScaledWorkerState(StrEnum):
     """How a worker stands, as far as autoscaling cares."""
 
     SERVING = "serving"
@@ -56,7 +56,7 @@ class ScaledWorker:
     worker_id: str
     type_name: str
     node_id: str
-    standing: Standing = Standing.SERVING
+    standing: ScaledWorkerState = ScaledWorkerState.SERVING
     is_busy: bool = False
     is_kept: bool = False
     models: int = 0
@@ -105,7 +105,7 @@ class NodeRoom:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ScalingInput:
     """The cluster at one moment; `total` counts the workers of all types and of none.
 
     `now` only ever grows; where it begins does not matter.
@@ -120,14 +120,14 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchDecision:
     type_name: str
     node_id: str
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Retire:
+class RetireDecision:
     """Give this worker nothing new, let it finish, then stop it."""
 
     type_name: str
@@ -152,9 +152,9 @@ class TypeNow:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    launches: tuple[Launch, ...] = ()
-    retires: tuple[Retire, ...] = ()
+class ScalingDecision:
+    launches: tuple[LaunchDecision, ...] = ()
+    retires: tuple[RetireDecision, ...] = ()
     types: tuple[TypeNow, ...] = ()
 
 

@@ -6,25 +6,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from heapq import heappop, heappush
 
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 
 
 class Delays:
     """Hands on to `enqueue` what may start."""
 
-    def __init__(self, enqueue: Callable[[Waiting], None]) -> None:
+    def __init__(self, enqueue: Callable[[WaitingTask], None]) -> None:
         self._enqueue = enqueue
         self._now = 0.0
-        self._blocked: dict[str, Waiting] = {}
+        self._blocked: dict[str, WaitingTask] = {}
         self._dependents: dict[str, set[str]] = {}
-        self._later: dict[str, Waiting] = {}
+        self._later: dict[str, WaitingTask] = {}
         self._due: list[tuple[float, str, int]] = []
         self._deadlines: list[tuple[float, str, int]] = []
 
     def __len__(self) -> int:
         return len(self._blocked) + len(self._later)
 
-    def admit(self, task: Waiting) -> None:
+    def admit(self, task: WaitingTask) -> None:
         if task.deadline is not None:
             heappush(self._deadlines, (task.deadline, task.task_id, task.attempt))
         if task.needs:
@@ -75,10 +75,10 @@ class Delays:
         times = [heap[0][0] for heap in (self._due, self._deadlines) if heap]
         return min(times, default=None)
 
-    def get(self, task_id: str) -> Waiting | None:
+    def get(self, task_id: str) -> WaitingTask | None:
         return self._blocked.get(task_id) or self._later.get(task_id)
 
-    def tasks(self) -> list[Waiting]:
+    def tasks(self) -> list[WaitingTask]:
         return [*self._blocked.values(), *self._later.values()]
 
     def dependents(self, task_id: str) -> tuple[str, ...]:

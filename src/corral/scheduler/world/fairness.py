@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 
 OVERDUE_S = 900.0
 OVERDUE_RUNS = 10.0
@@ -19,7 +19,7 @@ def overdue_s(run_s: float) -> float:
     return max(OVERDUE_S, OVERDUE_RUNS * run_s)
 
 
-class Turns:
+class PassedTasks:
     def __init__(self) -> None:
         # By job type: who was passed and has not gone since.
         self._passed: dict[str, dict[str, None]] = {}
@@ -28,7 +28,7 @@ class Turns:
         """Those of a type that were passed: they go before the next that is late."""
         return self._passed.get(job_type, ())
 
-    def passed(self, job_type: str, better: Iterable[Waiting]) -> None:
+    def passed(self, job_type: str, better: Iterable[WaitingTask]) -> None:
         """One that was overdue goes before these."""
         ids = dict.fromkeys(task.task_id for task in better)
         if ids:
@@ -46,7 +46,7 @@ class Turns:
 # Lines that were left to others, and when to look at them again whatever happens.
 
 
-class Again:
+class SkippedLines:
     def __init__(self) -> None:
         self._at: dict[str, float] = {}
         self.first: float | None = None

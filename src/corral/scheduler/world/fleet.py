@@ -16,14 +16,14 @@ from corral.scheduler.events import NodeHeld, NodeMarked, WorkerAway, WorkerBrok
 
 if TYPE_CHECKING:
     from corral.scheduler.explain.decisions import Decision
-    from corral.scheduler.world.line import Family
+    from corral.scheduler.world.line import TaskLine
 
 _LOOK_AT = 4
 """How many equal workers are compared at most."""
 
 
 @dataclass(slots=True)
-class Held:
+class FleetModel:
     """A model in a worker's memory."""
 
     used_at: float = 0.0
@@ -31,7 +31,7 @@ class Held:
 
 
 @dataclass(slots=True)
-class Place:
+class FleetNode:
     """A node: what is known of it beside its workers."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Place:
 
 
 @dataclass(slots=True, eq=False)
-class Worker:
+class FleetWorker:
     worker_id: str
     node_id: str
     types: frozenset[str]
@@ -53,7 +53,7 @@ class Worker:
     open_orders: int
     speed: float = 1.0
     memory_mb: float | None = None
-    models: dict[str, Held] = field(default_factory=dict)
+    models: dict[str, FleetModel] = field(default_factory=dict)
     free_at: float = 0.0
     """When what it has been given is expected to be done."""
     is_held: bool = False
@@ -68,7 +68,7 @@ class Worker:
     """The models it has by its own last word; None before it said anything."""
     dropping: dict[str, None] = field(default_factory=dict)
     """Models that its open orders drop: until they are through, it says it has them."""
-    group: Group = field(init=False, repr=False)
+    group: WorkerGroup = field(init=False, repr=False)
 
     @property
     def has_room(self) -> bool:
@@ -83,23 +83,23 @@ class Worker:
 
 
 @dataclass(slots=True, eq=False)
-class Group:
+class WorkerGroup:
     """Workers that differ in nothing that filters look at."""
 
     key: tuple[object, ...]
     types: frozenset[str]
     memory_mb: float | None
     slots: int
-    place: Place
-    workers: dict[str, Worker] = field(default_factory=dict)
-    waiting: dict[str, Family] = field(default_factory=dict)
+    place: FleetNode
+    workers: dict[str, FleetWorker] = field(default_factory=dict)
+    waiting: dict[str, TaskLine] = field(default_factory=dict)
     """Families with tasks that these workers could run."""
     speed: float = 0.0
     """Of the fastest there was."""
-    lanes: list[dict[str, Worker]] = field(default_factory=list)
+    lanes: list[dict[str, FleetWorker]] = field(default_factory=list)
     """Those with n open orders that may get more, the longest without change first."""
 
-    def serves(self, family: Family, size_mb: float) -> bool:
+    def serves(self, family: TaskLine, size_mb: float) -> bool:
         if family.only is not None:
             return family.only in self.workers
         if self.memory_mb is not None and size_mb > self.memory_mb:
@@ -118,7 +118,7 @@ class Group:
             if family.only is None and family.need is None and not family.gang_size
         ]
 
-    def free(self, ahead: int) -> Iterator[Worker]:
+    def free(self, ahead: int) -> Iterator[FleetWorker]:
         """Workers with room, the least loaded first, a few at most."""
         count = 0
         for lane in self.lanes[: self.slots * ahead]:
@@ -131,37 +131,37 @@ class Group:
     def has_free(self, ahead: int) -> bool:
         return any(self.lanes[: self.slots * ahead])
 
-    def file(self, worker: Worker) -> None:
+    def file(self, worker: FleetWorker) -> None:
         if worker.is_held:
             return
         while len(self.lanes) <= worker.open_orders:
             self.lanes.append({})
         self.lanes[worker.open_orders][worker.worker_id] = worker
 
-    def unfile(self, worker: Worker) -> None:
+    def unfile(self, worker: FleetWorker) -> None:
         if worker.open_orders < len(self.lanes):
             self.lanes[worker.open_orders].pop(worker.worker_id, None)
 
 
 class Fleet:
     def __init__(self) -> None:
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, FleetWorker] = {}
         self.broken: dict[str, WorkerBroken] = {}
         self.away: dict[str, WorkerAway] = {}
-        self.groups: dict[tuple[object, ...], Group] = {}
-        self.holders: dict[str, dict[str, Worker]] = {}
+        self.groups: dict[tuple[object, ...], WorkerGroup] = {}
+        self.holders: dict[str, dict[str, FleetWorker]] = {}
         """By model, who has it in memory."""
-        self.ready: dict[str, dict[str, Worker]] = {}
+        self.ready: dict[str, dict[str, FleetWorker]] = {}
         """Those of them that have room for an order."""
         self.epochs: dict[str, int] = {}
         """By model, how often those who have it, or what is known of it, changed."""
         self.pins: dict[str, frozenset[str]] = {}
         """By worker, the models it must not drop."""
-        self._places: dict[str, Place] = {}
-        self._by_node: dict[str, dict[str, Worker]] = {}
+        self._places: dict[str, FleetNode] = {}
+        self._by_node: dict[str, dict[str, FleetWorker]] = {}
 
     # workers -----------------------------------------------------------------
-    def add(self, worker: Worker) -> Group:
+    def add(self, worker: FleetWorker) -> WorkerGroup:
         self.remove(worker.worker_id)
         place = self.place(worker.node_id)
         worker.is_held = place.held is not None
@@ -170,8 +170,8 @@ class Fleet:
         key = (worker.types, worker.memory_mb, worker.slots, speed, marks)
         group = self.groups.get(key)
         if group is None:
-            open_place = Place(place.labels, place.taints)
-            group = self.groups[key] = Group(
+            open_place = FleetNode(place.labels, place.taints)
+            group = self.groups[key] = WorkerGroup(
                 key, worker.types, worker.memory_mb, worker.slots, open_place
             )
         worker.group = group
@@ -184,7 +184,7 @@ class Fleet:
             self._note(worker, model)
         return group
 
-    def remove(self, worker_id: str) -> Worker | None:
+    def remove(self, worker_id: str) -> FleetWorker | None:
         self.broken.pop(worker_id, None)
         self.away.pop(worker_id, None)
         worker = self.workers.pop(worker_id, None)
@@ -196,11 +196,11 @@ class Fleet:
                 self._forget(worker, model)
         return worker
 
-    def drop(self, group: Group) -> None:
+    def drop(self, group: WorkerGroup) -> None:
         """Forget a group that has no worker any more."""
         del self.groups[group.key]
 
-    def set_open(self, worker: Worker, count: int) -> None:
+    def set_open(self, worker: FleetWorker, count: int) -> None:
         worker.group.unfile(worker)
         had_room = worker.has_room
         worker.open_orders = count
@@ -209,7 +209,7 @@ class Fleet:
         for model in worker.models:
             self.touch(model)
 
-    def _note_room(self, worker: Worker, had_room: bool) -> None:
+    def _note_room(self, worker: FleetWorker, had_room: bool) -> None:
         if worker.has_room and not had_room:
             for model in worker.models:
                 self.ready.setdefault(model, {})[worker.worker_id] = worker
@@ -218,21 +218,21 @@ class Fleet:
                 self.ready[model].pop(worker.worker_id, None)
 
     # nodes -------------------------------------------------------------------
-    def place(self, node_id: str) -> Place:
+    def place(self, node_id: str) -> FleetNode:
         """What is known of a node; of an unknown one that it is open and plain."""
-        return self._places.get(node_id) or Place()
+        return self._places.get(node_id) or FleetNode()
 
-    def hold(self, event: NodeHeld) -> list[Worker]:
+    def hold(self, event: NodeHeld) -> list[FleetWorker]:
         """The workers that this makes free, or takes away."""
-        self._places.setdefault(event.node_id, Place()).held = event.reason
+        self._places.setdefault(event.node_id, FleetNode()).held = event.reason
         return self.of_node(event.node_id)
 
-    def mark(self, event: NodeMarked) -> list[Worker]:
-        place = self._places.setdefault(event.node_id, Place())
+    def mark(self, event: NodeMarked) -> list[FleetWorker]:
+        place = self._places.setdefault(event.node_id, FleetNode())
         place.labels, place.taints = dict(event.labels), event.taints
         return self.of_node(event.node_id)
 
-    def of_node(self, node_id: str) -> list[Worker]:
+    def of_node(self, node_id: str) -> list[FleetWorker]:
         return list(self._by_node.get(node_id, {}).values())
 
     # models ------------------------------------------------------------------
@@ -240,12 +240,12 @@ class Fleet:
         """What was worked out of those who have it must be worked out again."""
         self.epochs[model] = self.epochs.get(model, 0) + 1
 
-    def load(self, worker: Worker, model: str, now: float) -> None:
-        worker.models[model] = Held(now)
+    def load(self, worker: FleetWorker, model: str, now: float) -> None:
+        worker.models[model] = FleetModel(now)
         self._note(worker, model)
 
     def swap(
-        self, worker: Worker, model: str, victims: Iterable[str], now: float
+        self, worker: FleetWorker, model: str, victims: Iterable[str], now: float
     ) -> None:
         """An order drops some models, then loads another."""
         for victim in victims:
@@ -254,7 +254,7 @@ class Fleet:
         worker.dropping.pop(model, None)
         self.load(worker, model, now)
 
-    def believe(self, worker: Worker, models: frozenset[str]) -> None:
+    def believe(self, worker: FleetWorker, models: frozenset[str]) -> None:
         """Follow a worker's own word, as far as its open orders leave it true."""
         worker.told = models
         for model in [m for m in worker.models if m not in models]:
@@ -263,7 +263,7 @@ class Fleet:
         for model in sorted(models - worker.models.keys() - worker.dropping.keys()):
             self.load(worker, model, 0.0)
 
-    def rest(self, worker: Worker) -> None:
+    def rest(self, worker: FleetWorker) -> None:
         """It has no order any more: what it has is what it says.
 
         An order that never got through has loaded nothing, and dropped nothing.
@@ -280,21 +280,21 @@ class Fleet:
         else:
             self.pins.pop(worker_id, None)
 
-    def unload(self, worker: Worker, model: str) -> None:
+    def unload(self, worker: FleetWorker, model: str) -> None:
         if worker.models.pop(model, None) is not None:
             self._forget(worker, model)
 
     def copies(self, model: str) -> int:
         return len(self.holders.get(model, ()))
 
-    def _note(self, worker: Worker, model: str) -> None:
+    def _note(self, worker: FleetWorker, model: str) -> None:
         self.holders.setdefault(model, {})[worker.worker_id] = worker
         self.ready.setdefault(model, {})
         self.touch(model)
         if worker.has_room:
             self.ready[model][worker.worker_id] = worker
 
-    def _forget(self, worker: Worker, model: str) -> None:
+    def _forget(self, worker: FleetWorker, model: str) -> None:
         holders = self.holders.get(model)
         self.touch(model)
         if holders is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from corral.core.tasks.share import DAY_S
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 from corral.scheduler.plan import Reason
-from corral.scheduler.world.line import Family
-from corral.scheduler.world.share import GROUP_KEY, Bucket, Shares
+from corral.scheduler.world.line import TaskLine
+from corral.scheduler.world.share import GROUP_KEY, ShareHolder, Shares
 
 _AND = "\x1e"
 """Stands before whose share the tasks of a line count against."""
@@ -19,12 +19,12 @@ _REST = "\x1d"
 class Gate:
     """Lines that are barred stand aside: no worker and no cost ever sees them."""
 
-    def __init__(self, on_open: Callable[[Family], None]) -> None:
+    def __init__(self, on_open: Callable[[TaskLine], None]) -> None:
         self.shares = Shares()
         self.paused: dict[str, None] = {}
         self._on_open = on_open
 
-    def line_of(self, task: Waiting) -> str:
+    def line_of(self, task: WaitingTask) -> str:
         """The line a task stands in: with those that need the same and may as much."""
         key = task.queue
         if self.shares.shares or task.group is not None:
@@ -33,13 +33,13 @@ class Gate:
             key += _REST + task.job_type
         return key
 
-    def buckets_of(self, task: Waiting) -> tuple[Bucket, ...]:
+    def buckets_of(self, task: WaitingTask) -> tuple[ShareHolder, ...]:
         if self.shares.shares or task.group is not None:
             return self.shares.of(task)
         return ()
 
     # lines -------------------------------------------------------------------
-    def enter(self, family: Family) -> None:
+    def enter(self, family: TaskLine) -> None:
         """A line has its first task."""
         for bucket in family.buckets:
             bucket.lines[family.key] = family
@@ -47,7 +47,7 @@ class Gate:
         if not family.is_aside:
             self._show(family)
 
-    def leave(self, family: Family) -> None:
+    def leave(self, family: TaskLine) -> None:
         """A line has no task any more."""
         if not family.is_aside:
             self._hide(family)
@@ -56,7 +56,7 @@ class Gate:
             bucket.lines.pop(family.key, None)
             self.shares.forget(bucket)
 
-    def look(self, families: Iterable[Family]) -> None:
+    def look(self, families: Iterable[TaskLine]) -> None:
         """Bar or open these lines, as it is now."""
         for family in families:
             is_barred = self._is_barred(family)
@@ -69,20 +69,20 @@ class Gate:
                 self._show(family)
                 self._on_open(family)
 
-    def _is_barred(self, family: Family) -> bool:
+    def _is_barred(self, family: TaskLine) -> bool:
         # A line of one worker has tasks of several types; those paused wait apart.
         is_of_type = family.only is None or _REST in family.key
         if self.paused and is_of_type and family.job_type in self.paused:
             return True
         return any(bucket.is_full for bucket in family.buckets)
 
-    def _show(self, family: Family) -> None:
+    def _show(self, family: TaskLine) -> None:
         for group in family.groups:
             group.waiting[family.key] = family
         if family.buckets:
             self.shares.wake(family)
 
-    def _hide(self, family: Family) -> None:
+    def _hide(self, family: TaskLine) -> None:
         for group in family.groups:
             group.waiting.pop(family.key, None)
         if family.buckets:
@@ -91,8 +91,8 @@ class Gate:
     # attempts ----------------------------------------------------------------
     def begin(
         self,
-        tasks: Iterable[Waiting],
-        buckets: tuple[Bucket, ...],
+        tasks: Iterable[WaitingTask],
+        buckets: tuple[ShareHolder, ...],
         seconds: float,
         gpus: float,
     ) -> None:
@@ -111,12 +111,12 @@ class Gate:
         if self.shares.day != int(now // DAY_S):
             self._look_behind(self.shares.roll(now))
 
-    def _look_behind(self, buckets: Iterable[Bucket]) -> None:
+    def _look_behind(self, buckets: Iterable[ShareHolder]) -> None:
         for bucket in buckets:
             self.look(list(bucket.lines.values()))
 
     # answers -----------------------------------------------------------------
-    def why(self, task: Waiting, now: float) -> Reason | None:
+    def why(self, task: WaitingTask, now: float) -> Reason | None:
         """Why a task stands aside; None when it does not."""
         if task.job_type in self.paused:
             return Reason(
@@ -132,7 +132,7 @@ class Gate:
         return None
 
 
-def _full(bucket: Bucket, now: float) -> Reason:
+def _full(bucket: ShareHolder, now: float) -> Reason:
     name = bucket.name.partition("=")[2] if bucket.key == GROUP_KEY else bucket.name
     word = "group" if bucket.key == GROUP_KEY else "share"
     if bucket.is_spent:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from corral.core.tasks.job_type import QueueOrder
 from corral.core.tasks.needs import Need
 from corral.core.tasks.options import Constraint
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 from corral.scheduler.world.task_queue import TaskQueue
 
 if TYPE_CHECKING:
-    from corral.scheduler.world.fleet import Group
-    from corral.scheduler.world.share import Bucket
+    from corral.scheduler.world.fleet import WorkerGroup
+    from corral.scheduler.world.share import ShareHolder
 
 Left = tuple[float, float, float, int]
 """For workers of at most this speed, from when until when, while the epoch is this."""
@@ -31,7 +31,7 @@ def weight_of(priority: int) -> float:
     return float(_STEP ** max(-20, min(priority, 20)))
 
 
-def haste(task: Waiting, now: float, needs_s: float) -> float:
+def haste(task: WaitingTask, now: float, needs_s: float) -> float:
     """How much more a task weighs the less time is left to start it, if any is.
 
     One that cannot be through in time any more must not hold up those that can.
@@ -41,7 +41,7 @@ def haste(task: Waiting, now: float, needs_s: float) -> float:
     return 1.0 + HASTE_S / max(task.deadline - now - needs_s, 1.0)
 
 
-class Family:
+class TaskLine:
     def __init__(
         self,
         key: str,
@@ -50,7 +50,7 @@ class Family:
         only: str | None,
         order: QueueOrder,
         constraint: Constraint | None = None,
-        buckets: tuple[Bucket, ...] = (),
+        buckets: tuple[ShareHolder, ...] = (),
         need: Need | None = None,
         gang_size: int = 0,
     ) -> None:
@@ -66,7 +66,7 @@ class Family:
         """How many of its tasks start together; 0 where each goes for itself."""
         self.queue = TaskQueue(order)
         self.counts_priority = order is QueueOrder.PRIORITY
-        self.groups: list[Group] = []
+        self.groups: list[WorkerGroup] = []
         self.buckets = buckets
         """Whose shares its tasks count against."""
         self.is_aside = False
@@ -90,21 +90,21 @@ class Family:
         self._sums = None
         self.left = None
 
-    def push(self, task: Waiting) -> None:
+    def push(self, task: WaitingTask) -> None:
         self.queue.push(task)
         self._change()
         if task.deadline is not None:
             insort(self._due, (task.deadline, task.task_id, task.attempt))
 
-    def discard(self, task_id: str) -> Waiting | None:
+    def discard(self, task_id: str) -> WaitingTask | None:
         self._change()
         return self.queue.discard(task_id)
 
-    def take(self, count: int, max_size: int) -> tuple[Waiting, ...]:
+    def take(self, count: int, max_size: int) -> tuple[WaitingTask, ...]:
         self._change()
         return self.queue.take(count, max_size)
 
-    def pull(self, task_id: str) -> tuple[Waiting, ...]:
+    def pull(self, task_id: str) -> tuple[WaitingTask, ...]:
         """Take this one out of its turn."""
         found = self.discard(task_id)
         return (found,) if found is not None else ()
@@ -151,7 +151,7 @@ class Family:
         self._sums = sums
         return sums
 
-    def weigh(self, task: Waiting, now: float, needs_s: float) -> float:
+    def weigh(self, task: WaitingTask, now: float, needs_s: float) -> float:
         """What one task weighs at `now`."""
         weight = weight_of(task.priority if self.counts_priority else 0)
         weight *= 1.0 + (now - task.arrived) / AGE_S
@@ -162,7 +162,7 @@ class Family:
         self.refresh()
         return now - self.waits_since if self.waits_since is not None else 0.0
 
-    def hasty(self, now: float, needs_s: float) -> Waiting | None:
+    def hasty(self, now: float, needs_s: float) -> WaitingTask | None:
         """One that a near deadline puts before the next of the same priority."""
         if not self._due or not self.counts_priority:
             return None
@@ -178,10 +178,10 @@ class Family:
                     best, most = task, weight
         return best
 
-    def _next_due(self) -> list[Waiting]:
+    def _next_due(self) -> list[WaitingTask]:
         """The few whose deadlines come first."""
         get = self.queue.get
-        found: list[Waiting] = []
+        found: list[WaitingTask] = []
         stale = 0
         for _, task_id, attempt in self._due:
             task = get(task_id)

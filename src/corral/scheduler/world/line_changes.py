@@ -14,9 +14,9 @@ from corral.scheduler.events import (
     ShareSet,
     ShareUsed,
     TasksTaken,
-    Waiting,
+    WaitingTask,
 )
-from corral.scheduler.world.line import Family
+from corral.scheduler.world.line import TaskLine
 
 if TYPE_CHECKING:
     from corral.scheduler.world.picture import Picture
@@ -70,8 +70,8 @@ def _count(picture: Picture, taken: TasksTaken) -> None:
 
 
 def take_out(
-    picture: Picture, should: Callable[[Family, Waiting], bool]
-) -> list[Waiting]:
+    picture: Picture, should: Callable[[TaskLine, WaitingTask], bool]
+) -> list[WaitingTask]:
     families = list(picture.families.values())
     found = [t for f in families for t in f.queue.tasks() if should(f, t)]
     for task in found:
@@ -80,7 +80,7 @@ def take_out(
     return found
 
 
-def put_in(picture: Picture, tasks: Iterable[Waiting]) -> None:
+def put_in(picture: Picture, tasks: Iterable[WaitingTask]) -> None:
     for task in tasks:
         picture.push(picture.family(task), task)
 
@@ -116,7 +116,9 @@ def _floor(picture: Picture, event: OutOfMemory) -> int:
     return min(most, int(had * _MORE) + 1)
 
 
-def raised(floors: Mapping[tuple[str, str | None], int], task: Waiting) -> Waiting:
+def raised(
+    floors: Mapping[tuple[str, str | None], int], task: WaitingTask
+) -> WaitingTask:
     """The task with what those like it turned out to need."""
     floor = floors.get((task.job_type, task.model), 0) if floors else 0
     need = task.need or NOTHING

@@ -33,7 +33,7 @@ from corral.scheduler.events import (
     TypeOrdered,
     TypePaused,
     TypesServed,
-    Waiting,
+    WaitingTask,
     WorkerAway,
     WorkerBroken,
     WorkerGone,
@@ -42,22 +42,22 @@ from corral.scheduler.events import (
 from corral.scheduler.explain.decisions import carried
 from corral.scheduler.learn.estimate import Estimates
 from corral.scheduler.learn.habit import Habits
-from corral.scheduler.place.leases import Stock, lingering
+from corral.scheduler.place.leases import Leases, lingering
 from corral.scheduler.world.delay import Delays
-from corral.scheduler.world.fairness import Turns
-from corral.scheduler.world.fleet import Fleet, Group, Held, Worker
+from corral.scheduler.world.fairness import PassedTasks
+from corral.scheduler.world.fleet import Fleet, FleetModel, FleetWorker, WorkerGroup
 from corral.scheduler.world.gate import Gate
-from corral.scheduler.world.line import Family
+from corral.scheduler.world.line import TaskLine
 from corral.scheduler.world.line_changes import pause, raise_need, raised, share_out
-from corral.scheduler.world.share import Bucket
+from corral.scheduler.world.share import ShareHolder
 
 
 class Picture:
     """Workers, waiting tasks by family, and what changed since the last plan."""
 
     def __init__(self) -> None:
-        self.families: dict[str, Family] = {}
-        self.where: dict[str, Family] = {}
+        self.families: dict[str, TaskLine] = {}
+        self.where: dict[str, TaskLine] = {}
         """The family of each task that could start."""
         self.fleet = Fleet()
         self.known = Estimates()
@@ -66,9 +66,9 @@ class Picture:
         """Is anybody interested in when tasks come?"""
         self.delays = Delays(self._enqueue)
         self.gate = Gate(self._on_open)
-        self.turns = Turns()
-        self.stock = Stock()
-        self.needy: dict[str, Family] = {}
+        self.turns = PassedTasks()
+        self.stock = Leases()
+        self.needy: dict[str, TaskLine] = {}
         """Lines of tasks with needs, and of gangs."""
         self.floors: dict[tuple[str, str | None], int] = {}
         """Memory of a card that was too little for tasks of this type and model."""
@@ -147,7 +147,7 @@ class Picture:
                 given = carried(event, self.known)
                 ends = (o.at + len(o.tasks) * o.cost.run_s for o in given)
                 self._add(
-                    Worker(
+                    FleetWorker(
                         event.worker_id,
                         event.node_id,
                         event.job_types,
@@ -155,7 +155,7 @@ class Picture:
                         event.open_orders,
                         event.speed * self.known.paces.factor(event.worker_id),
                         event.memory_mb,
-                        {model: Held() for model in sorted(event.models)},
+                        {model: FleetModel() for model in sorted(event.models)},
                         others_mb=event.others_mb,
                         told=event.models if event.is_telling else None,
                         gpus=event.gpus,
@@ -168,7 +168,7 @@ class Picture:
             case WorkerAway(worker_id):
                 self.fleet.away[worker_id] = event
 
-    def _add(self, worker: Worker) -> None:
+    def _add(self, worker: FleetWorker) -> None:
         self._remove(worker.worker_id)
         is_new = len(self.fleet.groups)
         group = self.fleet.add(worker)
@@ -196,7 +196,7 @@ class Picture:
                 if worker.group in family.groups:
                     family.groups.remove(worker.group)
 
-    def _match(self, family: Family, group: Group) -> None:
+    def _match(self, family: TaskLine, group: WorkerGroup) -> None:
         size_mb = self.known.size_mb(family.model) if family.model else 0.0
         if group.serves(family, size_mb) and group not in family.groups:
             family.groups.append(group)
@@ -236,7 +236,7 @@ class Picture:
                     self._match(family, group)
                 self.grown[family.key] = None
 
-    def _unmatch(self, family: Family) -> None:
+    def _unmatch(self, family: TaskLine) -> None:
         for group in family.groups:
             group.waiting.pop(family.key, None)
         family.groups = []
@@ -269,7 +269,7 @@ class Picture:
                 family.reorder(order)
 
     # shares and pauses -------------------------------------------------------
-    def _on_open(self, family: Family) -> None:
+    def _on_open(self, family: TaskLine) -> None:
         self.grown[family.key] = None
 
     # needs -------------------------------------------------------------------
@@ -292,7 +292,7 @@ class Picture:
             self.look_at(lease.node_id)
 
     # tasks -------------------------------------------------------------------
-    def _enqueue(self, task: Waiting) -> None:
+    def _enqueue(self, task: WaitingTask) -> None:
         if self.floors:
             task = raised(self.floors, task)
         if task.need is not None and task.attempt <= 1:
@@ -303,7 +303,7 @@ class Picture:
             self.known.arrived(task.model, task.arrived)
             (self.habits.note if self.follows_habits else self.habits.see)(task)
 
-    def bind(self, task: Waiting, worker: Worker) -> None:
+    def bind(self, task: WaitingTask, worker: FleetWorker) -> None:
         """Move a task to a worker's own line."""
         buckets = self.where[task.task_id].buckets
         if buckets:
@@ -314,12 +314,12 @@ class Picture:
         line = self.families.get(key)
         if line is None:
             order = QueueOrder.PRIORITY
-            line = Family(key, task.job_type, None, worker.worker_id, order)
+            line = TaskLine(key, task.job_type, None, worker.worker_id, order)
             self.families[key] = line
             self._match(line, worker.group)
         self.push(line, task)
 
-    def push(self, family: Family, task: Waiting) -> None:
+    def push(self, family: TaskLine, task: WaitingTask) -> None:
         is_first = not family
         family.push(task)
         if task.need is not None or task.gang is not None:
@@ -329,7 +329,7 @@ class Picture:
         self.where[task.task_id] = family
         self.grown[family.key] = None
 
-    def family(self, task: Waiting) -> Family:
+    def family(self, task: WaitingTask) -> TaskLine:
         key = self.gate.line_of(task)
         family = self.families.get(key)
         if family is None:
@@ -337,12 +337,14 @@ class Picture:
             family = self.families[key] = self.detached(task, buckets)
         return family
 
-    def detached(self, task: Waiting, buckets: tuple[Bucket, ...] = ()) -> Family:
+    def detached(
+        self, task: WaitingTask, buckets: tuple[ShareHolder, ...] = ()
+    ) -> TaskLine:
         """A line like this task's, with who would serve it; it is not served."""
         order = QueueOrder.PRIORITY
         if task.worker_id is None:
             order = self._orders.get(task.job_type, order)
-        family = Family(
+        family = TaskLine(
             self.gate.line_of(task),
             task.job_type,
             task.model,
@@ -371,12 +373,12 @@ class Picture:
                 self.turns.gone(task.job_type, task_id)
             self.close_if_empty(family)
 
-    def go(self, task: Waiting) -> None:
+    def go(self, task: WaitingTask) -> None:
         """A task has left its line for a worker."""
         del self.where[task.task_id]
         self.turns.gone(task.job_type, task.task_id)
 
-    def close_if_empty(self, family: Family) -> None:
+    def close_if_empty(self, family: TaskLine) -> None:
         if family:
             return
         self.gate.leave(family)
@@ -385,7 +387,7 @@ class Picture:
             # Models and constraints are what users write: what is done with goes.
             del self.families[family.key]
 
-    def find(self, task_id: str) -> Waiting | None:
+    def find(self, task_id: str) -> WaitingTask | None:
         task = self.delays.get(task_id)
         if task is not None:
             return task

@@ -14,17 +14,17 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from corral.core.tasks.share import DAY_S, EACH, OWNER, Share
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 
 if TYPE_CHECKING:
-    from corral.scheduler.world.line import Family
+    from corral.scheduler.world.line import TaskLine
 
 GROUP_KEY = "@group"
 _MANY = 1024
 
 
 @dataclass(slots=True, eq=False)
-class Bucket:
+class ShareHolder:
     """One owner, one value of a label, or one group of tasks."""
 
     name: str
@@ -39,7 +39,7 @@ class Bucket:
     """Today, of what has ended."""
     gpu_reserved_s: float = 0.0
     """What those that run are thought to take."""
-    lines: dict[str, Family] = field(default_factory=dict)
+    lines: dict[str, TaskLine] = field(default_factory=dict)
     """Where tasks of it wait."""
     active: int = 0
     """How many of these lines may be given something."""
@@ -68,11 +68,11 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class AttemptUse:
     """An attempt that is with a worker, as far as shares go."""
 
-    task: Waiting
-    buckets: tuple[Bucket, ...]
+    task: WaitingTask
+    buckets: tuple[ShareHolder, ...]
     seconds: float
     """What it is thought to take, and was counted with."""
     gpus: float
@@ -81,8 +81,8 @@ class Use:
 class Shares:
     def __init__(self) -> None:
         self.shares: dict[str, Share] = {}
-        self.buckets: dict[str, Bucket] = {}
-        self.out: dict[str, Use] = {}
+        self.buckets: dict[str, ShareHolder] = {}
+        self.out: dict[str, AttemptUse] = {}
         """By task, what is with workers."""
         self.day = 0
         # Of each key: is it shared by weight?
@@ -113,7 +113,7 @@ class Shares:
         found = self.shares.get(f"{key}={value}")
         return found or (self.shares.get(f"{key}={EACH}") if value else None)
 
-    def _set_limits(self, bucket: Bucket) -> None:
+    def _set_limits(self, bucket: ShareHolder) -> None:
         if bucket.key == GROUP_KEY:
             return
         value = bucket.name.partition("=")[2]
@@ -122,7 +122,7 @@ class Shares:
         bucket.max_running = share.max_running
         bucket.gpu_quota_s = share.gpu_seconds_per_day
 
-    def names(self, task: Waiting) -> tuple[str, ...]:
+    def names(self, task: WaitingTask) -> tuple[str, ...]:
         """The buckets a task counts in."""
         found = []
         for key, is_fair in self._keys.items():
@@ -133,15 +133,15 @@ class Shares:
             found.append(f"{GROUP_KEY}={task.owner}/{task.group}")
         return tuple(found)
 
-    def of(self, task: Waiting) -> tuple[Bucket, ...]:
+    def of(self, task: WaitingTask) -> tuple[ShareHolder, ...]:
         return tuple(self._bucket(name, task) for name in self.names(task))
 
-    def _bucket(self, name: str, task: Waiting) -> Bucket:
+    def _bucket(self, name: str, task: WaitingTask) -> ShareHolder:
         bucket = self.buckets.get(name)
         if bucket is None:
             if len(self.buckets) >= _MANY:
                 self._sweep()
-            bucket = self.buckets[name] = Bucket(name, name.partition("=")[0])
+            bucket = self.buckets[name] = ShareHolder(name, name.partition("=")[0])
             bucket.spent_s = self._floors.get(bucket.key, 0.0)
             self._set_limits(bucket)
         if bucket.key == GROUP_KEY:
@@ -157,13 +157,13 @@ class Shares:
             if not (bucket.lines or bucket.running or bucket.gpu_used_s or is_owed):
                 del self.buckets[name]
 
-    def forget(self, bucket: Bucket) -> None:
+    def forget(self, bucket: ShareHolder) -> None:
         """A group is gone with the last of its tasks."""
         if bucket.key == GROUP_KEY and not bucket.lines and not bucket.running:
             self.buckets.pop(bucket.name, None)
 
     # who waits ---------------------------------------------------------------
-    def wake(self, family: Family) -> None:
+    def wake(self, family: TaskLine) -> None:
         """This line may be given something from now on."""
         for bucket in family.buckets:
             bucket.active += 1
@@ -171,11 +171,11 @@ class Shares:
                 bucket.spent_s = max(bucket.spent_s, self._floor(bucket.key))
                 self._file(bucket)
 
-    def rest(self, family: Family) -> None:
+    def rest(self, family: TaskLine) -> None:
         for bucket in family.buckets:
             bucket.active -= 1
 
-    def _file(self, bucket: Bucket) -> None:
+    def _file(self, bucket: ShareHolder) -> None:
         if self._keys.get(bucket.key) and bucket.active:
             least = self._least.setdefault(bucket.key, [])
             heappush(least, (bucket.spent_s, bucket.name))
@@ -192,23 +192,27 @@ class Shares:
             heappop(least)
         return self._floors.get(key, 0.0)
 
-    def debt_s(self, family: Family) -> float:
+    def debt_s(self, family: TaskLine) -> float:
         """How far its owner is ahead of whoever has had the least."""
         fair = (b for b in family.buckets if self._keys.get(b.key))
         return max((b.spent_s - self._floor(b.key) for b in fair), default=0.0)
 
     # who works ---------------------------------------------------------------
     def begin(
-        self, task: Waiting, buckets: tuple[Bucket, ...], seconds: float, gpus: float
+        self,
+        task: WaitingTask,
+        buckets: tuple[ShareHolder, ...],
+        seconds: float,
+        gpus: float,
     ) -> None:
         """A task of these buckets goes to a worker with so many GPUs."""
-        self.out[task.task_id] = Use(task, buckets, seconds, gpus)
+        self.out[task.task_id] = AttemptUse(task, buckets, seconds, gpus)
         for bucket in buckets:
             bucket.running += 1
             bucket.gpu_reserved_s += seconds * gpus
             self._charge(bucket, seconds, gpus)
 
-    def end(self, task_id: str, seconds: float) -> tuple[Bucket, ...]:
+    def end(self, task_id: str, seconds: float) -> tuple[ShareHolder, ...]:
         """It is there no more; the buckets that are full, or not so, by that."""
         use = self.out.pop(task_id, None)
         changed = []
@@ -225,7 +229,7 @@ class Shares:
             self.forget(bucket)
         return tuple(changed)
 
-    def _charge(self, bucket: Bucket, seconds: float, gpus: float) -> None:
+    def _charge(self, bucket: ShareHolder, seconds: float, gpus: float) -> None:
         bucket.spent_s += seconds * max(1.0, gpus) / bucket.weight
         self._file(bucket)
 
@@ -243,7 +247,7 @@ class Shares:
                 bucket.gpu_reserved_s += use.seconds * use.gpus
 
     # days --------------------------------------------------------------------
-    def roll(self, now: float) -> list[Bucket]:
+    def roll(self, now: float) -> list[ShareHolder]:
         """A new day begins at midnight UTC; the buckets that are free again."""
         day = int(now // DAY_S)
         if day == self.day:
@@ -271,6 +275,6 @@ class Shares:
         self.day = day
         key, _, value = name.partition("=")
         owner, labels = (value, None) if key == OWNER else ("", {key: value})
-        task = Waiting("", 0, "", 0, owner=owner, labels=labels)
+        task = WaitingTask("", 0, "", 0, owner=owner, labels=labels)
         if name in self.names(task):
             self._bucket(name, task).gpu_used_s += gpu_s

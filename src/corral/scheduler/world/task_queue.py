@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 from corral.core.tasks.job_type import QueueOrder
-from corral.scheduler.events import Waiting
+from corral.scheduler.events import WaitingTask
 
 _Entry = tuple[int, int, str, int]
 # The next few stand apart in order, so that looking at them costs nothing.
@@ -22,13 +22,13 @@ class TaskQueue:
         self._front: list[_Entry] = []
         # None of these comes before the last one of the front.
         self._heap: list[_Entry] = []
-        self._live: dict[str, Waiting] = {}
+        self._live: dict[str, WaitingTask] = {}
         self._counts: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._live)
 
-    def push(self, task: Waiting) -> None:
+    def push(self, task: WaitingTask) -> None:
         self.discard(task.task_id)
         self._live[task.task_id] = task
         self._count(task, 1)
@@ -41,7 +41,7 @@ class TaskQueue:
         else:
             heappush(self._heap, entry)
 
-    def _rank(self, task: Waiting) -> tuple[int, int]:
+    def _rank(self, task: WaitingTask) -> tuple[int, int]:
         if self.order is QueueOrder.PRIORITY:
             return -task.priority, task.seq
         return 0, -task.seq if self.order is QueueOrder.STACK else task.seq
@@ -58,7 +58,7 @@ class TaskQueue:
         ]
         heapify(self._heap)
 
-    def discard(self, task_id: str) -> Waiting | None:
+    def discard(self, task_id: str) -> WaitingTask | None:
         found = self._live.pop(task_id, None)
         if found is None:
             return None
@@ -71,7 +71,7 @@ class TaskQueue:
         task = self._live.get(entry[2])
         return task is not None and task.attempt == entry[3]
 
-    def front(self) -> Sequence[Waiting]:
+    def front(self) -> Sequence[WaitingTask]:
         """The next tasks in order, up to FRONT of them."""
         live = self._live
         front = self._front
@@ -84,7 +84,7 @@ class TaskQueue:
             self._front = front
         return [live[entry[2]] for entry in front[:FRONT]]
 
-    def head(self) -> Waiting | None:
+    def head(self) -> WaitingTask | None:
         front = self._front
         if not front or not self._is_current(front[0]):
             if not self._live:
@@ -93,13 +93,13 @@ class TaskQueue:
             front = self._front
         return self._live[front[0][2]]
 
-    def oldest(self) -> Waiting | None:
+    def oldest(self) -> WaitingTask | None:
         """The one that has been here longest."""
         return next(iter(self._live.values()), None)
 
-    def take(self, count: int, max_size: int) -> tuple[Waiting, ...]:
+    def take(self, count: int, max_size: int) -> tuple[WaitingTask, ...]:
         """Remove up to `count` tasks whose sizes add up to `max_size`; one at least."""
-        taken: list[Waiting] = []
+        taken: list[WaitingTask] = []
         size = 0
         while len(taken) < count and (best := self.head()) is not None:
             size += best.size
@@ -111,14 +111,14 @@ class TaskQueue:
             taken.append(best)
         return tuple(taken)
 
-    def _count(self, task: Waiting, change: int) -> None:
+    def _count(self, task: WaitingTask, change: int) -> None:
         left = self._counts.get(task.priority, 0) + change
         if left:
             self._counts[task.priority] = left
         else:
             del self._counts[task.priority]
 
-    def ahead(self, task: Waiting) -> int:
+    def ahead(self, task: WaitingTask) -> int:
         """How many would be taken before this one if it came last of its priority.
 
         `position` is exact, but looks at every task.
@@ -130,16 +130,16 @@ class TaskQueue:
             before = sum(n for p, n in self._counts.items() if p >= task.priority)
         return max(0, before - (task.task_id in self._live))
 
-    def position(self, task: Waiting) -> int:
+    def position(self, task: WaitingTask) -> int:
         """How many tasks stand before this one, which may yet have to come in."""
         key = self._rank(task)
         return sum(self._rank(t) < key for t in self._live.values())
 
-    def in_order(self) -> list[Waiting]:
+    def in_order(self) -> list[WaitingTask]:
         return sorted(self._live.values(), key=self._rank)
 
-    def tasks(self) -> list[Waiting]:
+    def tasks(self) -> list[WaitingTask]:
         return list(self._live.values())
 
-    def get(self, task_id: str) -> Waiting | None:
+    def get(self, task_id: str) -> WaitingTask | None:
         return self._live.get(task_id)

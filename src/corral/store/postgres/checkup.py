@@ -43,7 +43,7 @@ _CREATE = "create table corral_checkup (number int)"
 
 
 @dataclass(frozen=True, slots=True)
-class Checkup:
+class DatabaseCheckup:
     """What was found; `refusal` is why nothing can be written, if so.
 
     `schema` is None in a database that has no tables of ours yet.
@@ -74,7 +74,7 @@ def place_of(url: str) -> str:
     return f"{parts.hostname}:{parts.port or 5432}/{name}"
 
 
-async def examine(url: str, timeout_s: float = 5.0) -> Checkup:
+async def examine(url: str, timeout_s: float = 5.0) -> DatabaseCheckup:
     """Connect, look, write and roll back.
 
     Raises:
@@ -88,7 +88,7 @@ async def examine(url: str, timeout_s: float = 5.0) -> Checkup:
         raise StoreUnavailable(message, silence=_silence(error)) from error
 
 
-async def _examine(url: str, timeout_s: float) -> Checkup:
+async def _examine(url: str, timeout_s: float) -> DatabaseCheckup:
     link = await asyncpg.connect(
         driver_url(url),
         timeout=timeout_s,
@@ -97,7 +97,7 @@ async def _examine(url: str, timeout_s: float) -> Checkup:
     try:
         row = await link.fetchrow(_FACTS)
         schema = await link.fetchval(_SCHEMA) if row["has_schema"] else None
-        return Checkup(
+        return DatabaseCheckup(
             row["version"],
             row["major"],
             row["now"],

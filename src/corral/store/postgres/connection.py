@@ -73,7 +73,7 @@ class Timed:
                 self.on_done(perf_counter() - began)
 
 
-class Lane(Timed):
+class WriterLane(Timed):
     """One connection for one kind of writer, made anew after it was lost.
 
     A pool would send a reset query after every statement; callers of a lane queue for
@@ -148,7 +148,7 @@ async def connect(url: str, settings: dict[str, str]) -> Any:
     )
 
 
-class Pool(Timed):
+class ConnectionPool(Timed):
     """The cold side: Core statements on a few shared connections."""
 
     def __init__(self, url: str, size: int) -> None:

@@ -28,10 +28,10 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from corral.store.base import AuditRow
-from corral.store.events import ALERT, Event, EventFilter, EventPage
+from corral.store.events import ALERT, Event, EventPage, EventQuery
 from corral.store.postgres import rows as record
 from corral.store.postgres.audit import Chain, Verifier, link
-from corral.store.postgres.connection import Pool
+from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.events import (
     NOT_OF_TASKS,
     audit,
@@ -51,7 +51,7 @@ _IS_ALERT = _columns.event_type == literal_column(f"'{ALERT}'")
 _IS_OPEN = _columns.resolved_at.is_(None)
 
 
-def chosen(where: EventFilter) -> list[ColumnElement[bool]]:
+def chosen(where: EventQuery) -> list[ColumnElement[bool]]:
     """What a filter asks for, but for its task."""
     wanted: list[ColumnElement[bool]] = []
     if where.event_types:
@@ -67,10 +67,10 @@ def chosen(where: EventFilter) -> list[ColumnElement[bool]]:
     return wanted
 
 
-class Alerts:
-    _pool: Pool
+class AlertRows:
+    _pool: ConnectionPool
 
-    async def alerts(self, where: EventFilter, limit: int = 1000) -> Sequence[Event]:
+    async def alerts(self, where: EventQuery, limit: int = 1000) -> Sequence[Event]:
         rows = await self._pool.mappings(
             select(cluster_events)
             .where(_IS_ALERT, *chosen(where))
@@ -143,8 +143,8 @@ _GAP_POLLS = 100
 Found = Sequence[Mapping[str, Any]]
 
 
-class History(Alerts):
-    _pool: Pool
+class EventRows(AlertRows):
+    _pool: ConnectionPool
 
     async def add_events(self, events: Sequence[Event]) -> None:
         if not events:
@@ -164,7 +164,7 @@ class History(Alerts):
         return [record.event_of(row) for row in found]
 
     async def event_page(
-        self, where: EventFilter, after_seq: int = 0, limit: int = 100
+        self, where: EventQuery, after_seq: int = 0, limit: int = 100
     ) -> EventPage:
         end = await self._settled_end(after_seq)
         if 0 < end <= after_seq:

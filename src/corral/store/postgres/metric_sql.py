@@ -22,7 +22,7 @@ from corral.core.tasks.job_type import OWN_TYPES
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ReadingKind:
     """Whose readings: the column that tells, and their tables from raw to coarse."""
 
     key: str
@@ -32,9 +32,9 @@ class Kind:
 
 
 _SYSTEM = ("system_resources", "system_minutes", "system_hours")
-NODES = Kind("node_id", NODE_METRICS, _SYSTEM, SURE)
-CLUSTER = Kind("node_id", CLUSTER_METRICS, _SYSTEM, SURE)
-GPUS = Kind("gpu", GPU_METRICS, ("gpu_resources", "gpu_minutes", "gpu_hours"))
+NODES = ReadingKind("node_id", NODE_METRICS, _SYSTEM, SURE)
+CLUSTER = ReadingKind("node_id", CLUSTER_METRICS, _SYSTEM, SURE)
+GPUS = ReadingKind("gpu", GPU_METRICS, ("gpu_resources", "gpu_minutes", "gpu_hours"))
 STEPS = (0, MINUTES_S, HOURS_S)
 _BIN = "date_bin(make_interval(secs => :step), at, 'epoch'::timestamptz)"
 
@@ -43,7 +43,7 @@ def _columns(metrics: Iterable[str]) -> str:
     return ", ".join(f"{m}, {m}_max" for m in metrics)
 
 
-def _part(kind: Kind, tier: int, where: str) -> str:
+def _part(kind: ReadingKind, tier: int, where: str) -> str:
     """Rows of one table as if each were thinned, between :from<tier> and :to<tier>."""
     figures, samples = _columns(kind.metrics), "samples"
     if tier == 0:
@@ -54,7 +54,7 @@ def _part(kind: Kind, tier: int, where: str) -> str:
         where {where} and at >= :from{tier} and at < :to{tier}"""
 
 
-def _merged(kind: Kind, rows: str) -> str:
+def _merged(kind: ReadingKind, rows: str) -> str:
     """Rows put together by key and step."""
     figures = ", ".join(
         f"{_mean(m, kind.sure)} as {m}, max({m}_max) as {m}_max" for m in kind.metrics
@@ -72,12 +72,12 @@ def _mean(metric: str, sure: frozenset[str]) -> str:
     return f"sum({metric} * samples) / {weight}"
 
 
-def _chart(kind: Kind, where: str) -> str:
+def _chart(kind: ReadingKind, where: str) -> str:
     """What is coarse of the coarse tables, what is not yet there of the finer ones."""
     return _merged(kind, " union all ".join(_part(kind, t, where) for t in (2, 1, 0)))
 
 
-def _thin(kind: Kind, tier: int, merged: str) -> str:
+def _thin(kind: ReadingKind, tier: int, merged: str) -> str:
     """From one table to the next; a step thinned again replaces itself."""
     names = [f for m in kind.metrics for f in (m, f"{m}_max")]
     anew = ", ".join(f"{name} = excluded.{name}" for name in ("samples", *names))

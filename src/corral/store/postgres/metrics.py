@@ -32,9 +32,9 @@ from corral.core.insight.metric import (
     HOURS_S,
     MINUTES_S,
     SLACK_S,
-    Bucket,
     GpuSample,
-    Span,
+    MetricSpan,
+    MetricStep,
     TaskStep,
     TaskTotals,
 )
@@ -42,7 +42,7 @@ from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.node import Sample
 from corral.store.postgres import metric_sql as sql
 from corral.store.postgres import rows as record
-from corral.store.postgres.connection import Pool
+from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.events import cursors
 from corral.store.tables.metadata import Texts, Time
 from corral.store.tables.metrics import system_minutes, system_resources
@@ -78,7 +78,7 @@ _TYPES: Mapping[str, Any] = {
 
 
 class MetricStore:
-    _pool: Pool
+    _pool: ConnectionPool
 
     async def save_beats(
         self,
@@ -181,21 +181,23 @@ class MetricStore:
             await _move(connection, _TASKS, upto)
         return True
 
-    async def node_history(self, node_id: str, span: Span) -> Sequence[Bucket]:
+    async def node_history(
+        self, node_id: str, span: MetricSpan
+    ) -> Sequence[MetricStep]:
         values = await self._ranges(span) | {"node_id": clean(node_id)}
         rows = await self._pool.fetch(_typed(sql.NODE_CHART, values))
         return [_bucket(row) for row in rows]
 
-    async def cluster_history(self, span: Span) -> Sequence[Bucket]:
+    async def cluster_history(self, span: MetricSpan) -> Sequence[MetricStep]:
         values = await self._ranges(span)
         rows = await self._pool.fetch(_typed(sql.CLUSTER_CHART, values))
         return [_bucket(row) for row in rows]
 
     async def gpu_history(
-        self, node_id: str, span: Span
-    ) -> Sequence[tuple[Gpu, Sequence[Bucket]]]:
+        self, node_id: str, span: MetricSpan
+    ) -> Sequence[tuple[Gpu, Sequence[MetricStep]]]:
         values = await self._ranges(span) | {"node_id": clean(node_id)}
-        found: dict[int, tuple[Gpu, list[Bucket]]] = {}
+        found: dict[int, tuple[Gpu, list[MetricStep]]] = {}
         for row in await self._pool.fetch(_typed(sql.GPU_CHART, values)):
             if row.id not in found:
                 found[row.id] = (_card(row), [])
@@ -206,13 +208,13 @@ class MetricStore:
         values = {"begin": _time(begin), "end": _time(end)}
         return TaskTotals(*(await self._pool.fetch(_typed(sql.TASK_TOTALS, values)))[0])
 
-    async def task_history(self, span: Span) -> Sequence[TaskStep]:
+    async def task_history(self, span: MetricSpan) -> Sequence[TaskStep]:
         step = float(span.step_s)
         values = {"begin": _time(span.begin), "end": _time(span.end), "step": step}
         rows = await self._pool.fetch(_typed(sql.TASK_STEPS, values))
         return [TaskStep(*row) for row in rows]
 
-    async def _ranges(self, span: Span) -> dict[str, Any]:
+    async def _ranges(self, span: MetricSpan) -> dict[str, Any]:
         """Which stretch of a span comes from which table."""
         marks, at = await self.metric_marks(), span.begin
         values: dict[str, Any] = {"step": float(span.step_s)}
@@ -276,9 +278,9 @@ def _typed(statement: str, values: Mapping[str, Any]) -> TextClause:
     )
 
 
-def _bucket(row: Sequence[Any]) -> Bucket:
+def _bucket(row: Sequence[Any]) -> MetricStep:
     at, samples, *figures = row
-    return Bucket(int(at), int(samples), tuple(figures[::2]), tuple(figures[1::2]))
+    return MetricStep(int(at), int(samples), tuple(figures[::2]), tuple(figures[1::2]))
 
 
 def _card(row: Any) -> Gpu:

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import ProgrammingError
 
 from corral.errors import StoreUnavailable
-from corral.store.postgres.connection import Pool, patient_engine
+from corral.store.postgres.connection import ConnectionPool, patient_engine
 from corral.store.postgres.errors import translated
 from corral.store.tables.metadata import HEAD
 
@@ -17,7 +17,7 @@ from corral.store.tables.metadata import HEAD
 _LOCK = 767_199_981
 
 
-async def upgrade(url: str, pool: Pool) -> None:
+async def upgrade(url: str, pool: ConnectionPool) -> None:
     """Apply the migrations that `url`'s database lacks.
 
     Alembic is imported only when there is something to apply: most starts find the
@@ -40,7 +40,7 @@ async def upgrade(url: str, pool: Pool) -> None:
         await engine.dispose()
 
 
-async def _version(pool: Pool) -> str | None:
+async def _version(pool: ConnectionPool) -> str | None:
     try:
         rows = await pool.fetch(text("select version_num from alembic_version"))
     except ProgrammingError:

@@ -12,13 +12,13 @@ from sqlalchemy.dialects.postgresql import insert
 
 from corral.core.models.catalogue import CatalogueModel, Measure, ModelFile
 from corral.core.models.model import KnownModel, Pin
-from corral.store.postgres.connection import Pool
+from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.registry import catalogue, model_pins, models
 from corral.store.text import clean
 
 
-class Models:
-    _pool: Pool
+class ModelRows:
+    _pool: ConnectionPool
 
     async def save_models(self, several: Sequence[KnownModel]) -> None:
         if not several:
@@ -69,7 +69,7 @@ SEEN = ("uses", "last_used_at", "measures")
 
 
 class CatalogueRows:
-    _pool: Pool
+    _pool: ConnectionPool
 
     async def save_catalogue_model(self, model: CatalogueModel) -> None:
         statement = insert(catalogue).values(_row(model))

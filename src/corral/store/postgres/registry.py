@@ -16,13 +16,13 @@ from corral.core.access.key import Key
 from corral.core.access.secret import Secret
 from corral.core.insight.learned import Learned
 from corral.core.nodes.app import App
-from corral.core.nodes.node import Node
-from corral.core.nodes.worker import Worker
+from corral.core.nodes.node import NodeRecord
+from corral.core.nodes.worker import WorkerRecord
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.share import Share, ShareUse
 from corral.store.postgres import rows as record
-from corral.store.postgres.connection import Pool
+from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.metrics import gone_workers
 from corral.store.tables.registry import (
     apps,
@@ -38,8 +38,8 @@ from corral.store.tables.registry import (
 )
 
 
-class Registry:
-    _pool: Pool
+class RegistryRows:
+    _pool: ConnectionPool
 
     async def save_job_type(self, job_type: JobType) -> None:
         await self._save(job_types, record.job_type_row(job_type))
@@ -61,7 +61,7 @@ class Registry:
     async def delete_app(self, name: str) -> None:
         await self._pool.fetch(delete(apps).where(apps.c.name == name))
 
-    async def save_node(self, node: Node) -> None:
+    async def save_node(self, node: NodeRecord) -> None:
         await self._save(cluster_nodes, record.node_row(node))
 
     async def delete_node(self, node_id: str) -> None:
@@ -69,14 +69,14 @@ class Registry:
             delete(cluster_nodes).where(cluster_nodes.c.id == node_id)
         )
 
-    async def nodes(self) -> Sequence[Node]:
+    async def nodes(self) -> Sequence[NodeRecord]:
         rows = await self._pool.mappings(select(cluster_nodes).order_by("id"))
         return [record.node_of(row) for row in rows]
 
-    async def save_worker(self, worker: Worker) -> None:
+    async def save_worker(self, worker: WorkerRecord) -> None:
         await self._save(workers, record.worker_row(worker))
 
-    async def save_workers(self, several: Sequence[Worker]) -> None:
+    async def save_workers(self, several: Sequence[WorkerRecord]) -> None:
         if several:
             # In one order, always: two batches must not wait for each other's rows.
             rows = sorted(map(record.worker_row, several), key=itemgetter("id"))
@@ -92,7 +92,7 @@ class Registry:
         into = insert(gone_workers).from_select(["id", "gpus", "at"], had)
         await self._pool.fetch(into.on_conflict_do_nothing())
 
-    async def workers(self) -> Sequence[Worker]:
+    async def workers(self) -> Sequence[WorkerRecord]:
         rows = await self._pool.mappings(select(workers).order_by("id"))
         return [record.worker_of(row) for row in rows]
 
@@ -161,8 +161,8 @@ def _upsert(table: Table) -> Insert:
 # Shares of the cluster, and what each has used of a day.
 
 
-class Shares:
-    _pool: Pool
+class ShareRows:
+    _pool: ConnectionPool
 
     async def save_share(self, share: Share) -> None:
         statement = insert(shares).values(asdict(share))
@@ -206,7 +206,7 @@ def subject_of(row: Learned) -> Subject:
 
 
 class LearnedRows:
-    _pool: Pool
+    _pool: ConnectionPool
 
     async def save_learned(self, rows: Sequence[Learned], at: datetime) -> None:
         if not rows:

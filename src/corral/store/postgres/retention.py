@@ -28,7 +28,7 @@ from corral.store.base import Retention
 from corral.store.events import ALERT
 from corral.store.postgres import rows as record
 from corral.store.postgres.audit import Chain
-from corral.store.postgres.connection import Pool
+from corral.store.postgres.connection import ConnectionPool
 from corral.store.postgres.events import read_chain, save_chain
 from corral.store.postgres.metric_sql import FORGET_GPUS, OLD_GPU_ROWS
 from corral.store.postgres.metrics import NO_WAIT, MetricStore
@@ -61,8 +61,8 @@ BATCHES = 200
 _BUT_OPEN = f"and not (event_type = '{ALERT}' and resolved_at is null)"
 
 
-class Prune(MetricStore):
-    _pool: Pool
+class PruneRows(MetricStore):
+    _pool: ConnectionPool
     _log_folder: LogFolder | None
 
     async def prune(self, now: datetime, keep: Retention) -> Mapping[str, int]:
@@ -210,7 +210,7 @@ def _any(column: ColumnElement[str], values: Sequence[str]) -> ColumnElement[boo
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
-class Clear(Prune):
+class ClearRows(PruneRows):
     async def clear(self, term: int, keep: Sequence[JobType]) -> Mapping[str, int]:
         gone = await self._clear_registry(term, keep)
         tasks = -1

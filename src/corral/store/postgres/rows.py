@@ -15,8 +15,15 @@ from typing import Any
 from corral.core.access.key import Key, Scope
 from corral.core.access.secret import Secret
 from corral.core.nodes.app import App
-from corral.core.nodes.node import Hold, HoldSource, Node, NodeState, Sample, Window
-from corral.core.nodes.worker import Worker, WorkerSpec, WorkerState
+from corral.core.nodes.node import (
+    Hold,
+    HoldSource,
+    NodeRecord,
+    NodeState,
+    Sample,
+    Window,
+)
+from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.environment import Environment, from_plain, to_plain
 from corral.core.tasks.job_type import JobType, QueueOrder
@@ -59,7 +66,7 @@ _WORKER_TYPE = (
 _KEY = tuple(field.name for field in fields(Key) if field.name != "scope")
 
 
-def node_row(node: Node) -> dict[str, Any]:
+def node_row(node: NodeRecord) -> dict[str, Any]:
     return _plain(node, _NODE) | {
         "state": str(node.state),
         "labels": to_json(node.labels),
@@ -96,8 +103,8 @@ def _windows_of(text: str) -> tuple[Window, ...]:
     return tuple(Window(**{**r, "starts_at": _time(r["starts_at"])}) for r in rows)
 
 
-def node_of(row: Mapping[str, Any]) -> Node:
-    return Node(
+def node_of(row: Mapping[str, Any]) -> NodeRecord:
+    return NodeRecord(
         **{name: row[name] for name in _NODE},
         state=NodeState(row["state"]),
         labels=json.loads(row["labels"]),
@@ -123,7 +130,7 @@ _WORKER = (
 )
 
 
-def worker_row(worker: Worker) -> dict[str, Any]:
+def worker_row(worker: WorkerRecord) -> dict[str, Any]:
     spec = worker.spec
     return _plain(worker, _WORKER) | {
         "name": spec.name,
@@ -141,7 +148,7 @@ def worker_row(worker: Worker) -> dict[str, Any]:
     }
 
 
-def worker_of(row: Mapping[str, Any]) -> Worker:
+def worker_of(row: Mapping[str, Any]) -> WorkerRecord:
     spec = WorkerSpec(
         name=row["name"],
         worker_class=row["worker_class"],
@@ -154,7 +161,7 @@ def worker_of(row: Mapping[str, Any]) -> Worker:
         entry=row["entry"],
         gpus=row["gpus"],
     )
-    return Worker(
+    return WorkerRecord(
         **{name: row[name] for name in _WORKER},
         spec=spec,
         state=WorkerState(row["state"]),

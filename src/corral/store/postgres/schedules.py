@@ -13,11 +13,11 @@ from typing import Any
 from sqlalchemy import delete, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
-from corral.core.tasks.schedule import Missed, Overlapping, Schedule
+from corral.core.tasks.schedule import MissedPolicy, OverlapPolicy, Schedule
 from corral.core.tasks.task import Overlap, TaskSpec
 from corral.core.tasks.webhook import Notice
 from corral.errors import NotLeader
-from corral.store.postgres.connection import Pool
+from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.registry import leadership, notices, schedules
 from corral.store.text import clean, clean_or_none, is_storable
 
@@ -27,7 +27,7 @@ _SPEC = ("job_type", "payload", "priority", "model", "timeout_s", "retries", "ow
 
 
 class ScheduleStore:
-    _pool: Pool
+    _pool: ConnectionPool
 
     async def save_schedule(self, schedule: Schedule) -> None:
         statement = insert(schedules)
@@ -111,6 +111,6 @@ def schedule_of(row: Mapping[str, Any]) -> Schedule:
     return Schedule(
         **{name: row[name] for name in (*_PLAIN, *_MORE, "note")},
         task=TaskSpec(id="", **(task | {"overlap": Overlap(task["overlap"])})),
-        missed=Missed(row["missed"]),
-        overlap=Overlapping(row["overlap"]),
+        missed=MissedPolicy(row["missed"]),
+        overlap=OverlapPolicy(row["overlap"]),
     )

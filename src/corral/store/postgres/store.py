@@ -12,15 +12,15 @@ from sqlalchemy.dialects.postgresql import insert
 
 from corral.errors import StoreUnavailable
 from corral.store.objects import ObjectStore
-from corral.store.postgres.connection import Lane, Pool
-from corral.store.postgres.events import History
+from corral.store.postgres.connection import ConnectionPool, WriterLane
+from corral.store.postgres.events import EventRows
 from corral.store.postgres.metrics import MetricStore
 from corral.store.postgres.migrate import upgrade
-from corral.store.postgres.models import CatalogueRows, Models
-from corral.store.postgres.registry import LearnedRows, Registry, Shares
-from corral.store.postgres.retention import Clear
+from corral.store.postgres.models import CatalogueRows, ModelRows
+from corral.store.postgres.registry import LearnedRows, RegistryRows, ShareRows
+from corral.store.postgres.retention import ClearRows
 from corral.store.postgres.schedules import ScheduleStore
-from corral.store.postgres.tasks.artifacts import Kept
+from corral.store.postgres.tasks.artifacts import ArtifactRows
 from corral.store.postgres.tasks.logs import LogFolder, LogStore
 from corral.store.postgres.tasks.read import TaskRead
 from corral.store.postgres.tasks.result_cache import ResultRows
@@ -33,16 +33,16 @@ class PostgresStore(
     TaskWrite,
     TaskRead,
     LogStore,
-    Kept,
-    Registry,
-    Models,
+    ArtifactRows,
+    RegistryRows,
+    ModelRows,
     CatalogueRows,
-    Shares,
+    ShareRows,
     LearnedRows,
     ResultRows,
     ScheduleStore,
-    History,
-    Clear,
+    EventRows,
+    ClearRows,
     MetricStore,
     UsageRows,
 ):
@@ -59,11 +59,11 @@ class PostgresStore(
     ) -> None:
         self._url = url
         self._log_folder = None if objects is None else LogFolder(objects)
-        self._pool = Pool(url, pool_size)
-        self._submits = Lane(url)
-        self._placements = Lane(url)
-        self._reports = Lane(url)
-        self._lookups = Lane(url)
+        self._pool = ConnectionPool(url, pool_size)
+        self._submits = WriterLane(url)
+        self._placements = WriterLane(url)
+        self._reports = WriterLane(url)
+        self._lookups = WriterLane(url)
 
     def measure(self, tell: Callable[[str, float], None]) -> None:
         """Have `tell` called with the seconds of each statement, and which
@@ -90,7 +90,7 @@ class PostgresStore(
         finally:
             await self._pool.close()
 
-    def _lanes(self) -> tuple[Lane, ...]:
+    def _lanes(self) -> tuple[WriterLane, ...]:
         return self._submits, self._placements, self._reports, self._lookups
 
     async def ping(self) -> None:

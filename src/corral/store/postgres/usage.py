@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import Double, Text, bindparam, text
 
-from corral.core.insight.usage import Usage, UsageBy, UsageSpan
+from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep
 from corral.core.tasks.job_type import OWN_TYPES
 from corral.core.tasks.needs import NEEDS, WHOLE
-from corral.store.postgres.connection import Pool
+from corral.store.postgres.connection import ConnectionPool
 from corral.store.postgres.rows import to_json
 from corral.store.tables.metadata import Time
 
@@ -85,9 +85,11 @@ def _start(label: str) -> str:
 
 
 class UsageRows:
-    _pool: Pool
+    _pool: ConnectionPool
 
-    async def usage(self, by: UsageBy, label: str, span: UsageSpan) -> Sequence[Usage]:
+    async def usage(
+        self, by: UsageBy, label: str, span: UsageSpan
+    ) -> Sequence[UsageStep]:
         values: dict[str, tuple[Any, Any]] = {
             "begin": (datetime.fromtimestamp(span.begin, UTC), Time),
             "end": (datetime.fromtimestamp(span.end, UTC), Time),
@@ -101,4 +103,4 @@ class UsageRows:
                 for name, (value, kind) in values.items()
             )
         )
-        return [Usage(*row) for row in await self._pool.fetch(query)]
+        return [UsageStep(*row) for row in await self._pool.fetch(query)]

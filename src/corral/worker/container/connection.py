@@ -28,7 +28,7 @@ END_S = 60.0
 _AGENT_MARK = "CORRAL_AGENT_MARK"
 
 
-class Guard:
+class GuardianProcess:
     """While this is open our containers are ours; afterwards they are removed."""
 
     def __init__(self, owner: str, host: str = "", podman: str = "") -> None:
@@ -87,7 +87,7 @@ POOL = 64
 ENGINE_FAULTS = (DockerException, OSError)
 
 
-class Way(Protocol):
+class EngineAccess(Protocol):
     """How an engine is reached."""
 
     api: Any
@@ -96,14 +96,14 @@ class Way(Protocol):
         """After a call that was not answered: is it worth another try?"""
 
 
-class Line:
+class EngineConnection:
     """Safe to use from several threads. Its `api` may be another after `renew`.
 
     Raises:
         ENGINE_FAULTS: nobody answers at `host`.
     """
 
-    def __init__(self, host: str, guard: Guard | None = None) -> None:
+    def __init__(self, host: str, guard: GuardianProcess | None = None) -> None:
         self.host = host
         self.owner = guard.owner if guard else uuid.uuid4().hex
         self._guard = guard
@@ -147,7 +147,7 @@ class Line:
         if self._guard is not None:
             self._guard.close()
         host = "" if self.podman else self.host
-        self._guard = Guard(self.owner, host=host, podman=self.podman)
+        self._guard = GuardianProcess(self.owner, host=host, podman=self.podman)
         if self.podman:
             before, self.api = self.api, _connect(self._guard.host)
             self.host = self._guard.host

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from docker.errors import APIError, NotFound
 
 from corral.errors import WorkerError
-from corral.worker.container.connection import ENGINE_FAULTS, Way
+from corral.worker.container.connection import ENGINE_FAULTS, EngineAccess
 from corral.worker.container.errors import one_line
-from corral.worker.container.exec import LOST, Beside
-from corral.worker.container.output import Stream
-from corral.worker.container.processes import Family, end_forgotten
+from corral.worker.container.exec import LOST, ContainerExec
+from corral.worker.container.output import ContainerStream
+from corral.worker.container.processes import ContainerProcesses, end_forgotten
 from corral.worker.isolation.process import OnOutput
 
 log = logging.getLogger(__name__)
@@ -28,14 +28,14 @@ RETRY_S = 0.2
 LOOK_S = 0.1
 
 
-class Running:
+class RunningContainer:
     """Made by an engine; whoever has it calls `stop` in the end."""
 
     def __init__(
         self,
-        line: Way,
+        line: EngineAccess,
         id_: str,
-        stream: Stream,
+        stream: ContainerStream,
         on_output: OnOutput,
         *,
         has_memory_limit: bool = False,
@@ -45,7 +45,7 @@ class Running:
         self.oom_killed = False
         self.pid = 0
         self._line = line
-        self._family = Family(id_)
+        self._family = ContainerProcesses(id_)
         self._on_output = on_output
         self._has_memory_limit = has_memory_limit
         self._was_killed = False
@@ -117,7 +117,7 @@ class Running:
         if self._watcher.ident is not None:
             self._watcher.join(REMOVE_S)
 
-    def exec(self, argv: Sequence[str], on_output: OnOutput) -> Beside:
+    def exec(self, argv: Sequence[str], on_output: OnOutput) -> ContainerExec:
         """Run one more command in the container; it ends with it at the latest.
 
         Raises:
@@ -127,12 +127,12 @@ class Running:
             raise WorkerError("the job has ended")
         try:
             made = self._line.api.exec_create(self.id, list(argv))["Id"]
-            stream = Stream(self._line.api.exec_start(made, socket=True))
+            stream = ContainerStream(self._line.api.exec_start(made, socket=True))
         except ENGINE_FAULTS as error:
             raise WorkerError(
                 f"{argv[0]!r} cannot be run in the container: {one_line(error)}"
             ) from error
-        return Beside(self._line.api, made, self.id, stream, on_output)
+        return ContainerExec(self._line.api, made, self.id, stream, on_output)
 
     def _ask(self, grace_s: float) -> None:
         self.signal(signal.SIGTERM)
@@ -143,7 +143,7 @@ class Running:
             if is_deaf and self._family.pids() <= {self.pid}:
                 return
 
-    def _watch(self, stream: Stream) -> None:
+    def _watch(self, stream: ContainerStream) -> None:
         try:
             stream.pass_on(self._on_output)
         except (OSError, ValueError) as error:
@@ -171,7 +171,7 @@ class Running:
         return self._has_memory_limit and was_killed_by_kernel
 
 
-def remove(line: Way, id_: str) -> None:
+def remove(line: EngineAccess, id_: str) -> None:
     """Kill and remove a container; returns when the engine knows it no more.
 
     Raises:

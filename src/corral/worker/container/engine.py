@@ -18,23 +18,30 @@ from docker.errors import APIError, DockerException, ImageNotFound
 
 from corral.errors import WorkerError
 from corral.worker.container import errors
-from corral.worker.container.connection import ENGINE_FAULTS, Guard, Line
-from corral.worker.container.container import Running, remove
+from corral.worker.container.connection import (
+    ENGINE_FAULTS,
+    EngineConnection,
+    GuardianProcess,
+)
+from corral.worker.container.container import RunningContainer, remove
 from corral.worker.container.guardian import forget_folders
 from corral.worker.container.job import ContainerJob, ContainerSettings
-from corral.worker.container.output import Stream
+from corral.worker.container.output import ContainerStream
 from corral.worker.container.request import CALLER, MARK, OWNER, Traits, create_body
 from corral.worker.isolation.process import OnOutput
 
 
-class Engine:
+class ContainerEngine:
     """One engine; safe to use from several threads. `close` removes what it started."""
 
     def __init__(
-        self, host: str, settings: ContainerSettings, guard: Guard | None = None
+        self,
+        host: str,
+        settings: ContainerSettings,
+        guard: GuardianProcess | None = None,
     ) -> None:
         self._settings = settings
-        self._line = Line(host, guard)
+        self._line = EngineConnection(host, guard)
         self.traits = _look(self._line.api)
 
     @property
@@ -60,7 +67,7 @@ class Engine:
             tags = [image.get("RepoTags") or [] for image in self._api.images()]
         return sorted({tag for each in tags for tag in each})
 
-    def start(self, job: ContainerJob, on_output: OnOutput) -> Running:
+    def start(self, job: ContainerJob, on_output: OnOutput) -> RunningContainer:
         """Start a container; its output goes to `on_output` from a thread of its own.
 
         Raises:
@@ -79,7 +86,7 @@ class Engine:
 
     def _try(
         self, job: ContainerJob, asked: dict[str, Any], on_output: OnOutput
-    ) -> Running:
+    ) -> RunningContainer:
         try:
             self._have_image(job.image)
             return self._start(asked, on_output, job.limits.memory_mb is not None)
@@ -118,15 +125,15 @@ class Engine:
 
     def _start(
         self, asked: dict[str, Any], on_output: OnOutput, has_memory_limit: bool
-    ) -> Running:
+    ) -> RunningContainer:
         # A name of ours: an engine that dies before it answers may have made it.
         name, stream = f"corral-{uuid.uuid4().hex}", None
         try:
             id_ = self._api.create_container(name=name, **asked)["Id"]
             # Before the start, so that no output is missed.
             streams = {"stdout": 1, "stderr": 1, "stream": 1}
-            stream = Stream(self._api.attach_socket(id_, params=streams))
-            running = Running(
+            stream = ContainerStream(self._api.attach_socket(id_, params=streams))
+            running = RunningContainer(
                 self._line, id_, stream, on_output, has_memory_limit=has_memory_limit
             )
             running.begin()
@@ -154,7 +161,7 @@ class Engine:
             raise errors.of_image(image, error) from error
 
 
-def find(settings: ContainerSettings) -> Engine | None:
+def find(settings: ContainerSettings) -> ContainerEngine | None:
     """The engine that was named, or the first that answers; None without any.
 
     Raises:
@@ -165,7 +172,7 @@ def find(settings: ContainerSettings) -> Engine | None:
     for path in _usual_sockets():
         if path.is_socket():
             with contextlib.suppress(*ENGINE_FAULTS):
-                return Engine(f"unix://{path}", settings)
+                return ContainerEngine(f"unix://{path}", settings)
     if podman := shutil.which("podman"):
         # Twice: what serves it may be killed before it was asked anything.
         with contextlib.suppress(_Unanswered):
@@ -174,17 +181,17 @@ def find(settings: ContainerSettings) -> Engine | None:
     return None
 
 
-def _own(podman: str, settings: ContainerSettings) -> Engine:
-    guard = Guard(uuid.uuid4().hex, podman=podman)
+def _own(podman: str, settings: ContainerSettings) -> ContainerEngine:
+    guard = GuardianProcess(uuid.uuid4().hex, podman=podman)
     try:
         with _answering(guard):
-            return Engine(guard.host, settings, guard)
+            return ContainerEngine(guard.host, settings, guard)
     except BaseException:
         guard.close()
         raise
 
 
-def _named(settings: ContainerSettings) -> Engine:
+def _named(settings: ContainerSettings) -> ContainerEngine:
     host = settings.host
     if not host.startswith(("unix://", "npipe://")):
         raise WorkerError(
@@ -192,7 +199,7 @@ def _named(settings: ContainerSettings) -> Engine:
             "mounted elsewhere: give unix:///path/to/socket"
         )
     try:
-        return Engine(host, settings)
+        return ContainerEngine(host, settings)
     except ENGINE_FAULTS as error:
         raise _Unanswered(host, error, is_own=False) from error
 
@@ -245,7 +252,7 @@ class _Unanswered(WorkerError):
 
 
 @contextlib.contextmanager
-def _answering(engine: Engine | Guard) -> Iterator[None]:
+def _answering(engine: ContainerEngine | GuardianProcess) -> Iterator[None]:
     try:
         yield
     except ENGINE_FAULTS as error:

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 
 from corral.worker.container.connection import ENGINE_FAULTS
-from corral.worker.container.output import Stream
-from corral.worker.container.processes import Family
+from corral.worker.container.output import ContainerStream
+from corral.worker.container.processes import ContainerProcesses
 from corral.worker.isolation.process import OnOutput
 
 log = logging.getLogger(__name__)
@@ -22,15 +22,20 @@ LOST = 125
 END_S = 10.0
 
 
-class Beside:
+class ContainerExec:
     """Made by `Running.exec`; it ends with the container at the latest."""
 
     def __init__(
-        self, api: Any, id_: str, container: str, stream: Stream, on_output: OnOutput
+        self,
+        api: Any,
+        id_: str,
+        container: str,
+        stream: ContainerStream,
+        on_output: OnOutput,
     ) -> None:
         self._api = api
         self._id = id_
-        self._family = Family(container)
+        self._family = ContainerProcesses(container)
         self._code: int | None = None
         self._ended = threading.Event()
         threading.Thread(
@@ -71,7 +76,7 @@ class Beside:
             self.signal(signal.SIGKILL)
             self._ended.wait(END_S)
 
-    def _watch(self, stream: Stream, on_output: OnOutput) -> None:
+    def _watch(self, stream: ContainerStream, on_output: OnOutput) -> None:
         try:
             stream.pass_on(on_output)
         except (OSError, ValueError) as error:

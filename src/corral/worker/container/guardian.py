@@ -37,7 +37,7 @@ def main() -> None:
     # Not our parent's troubles: only the end of the input counts, or a plain request.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
-    service = Service(given["podman"]) if given["podman"] else None
+    service = PodmanService(given["podman"]) if given["podman"] else None
     try:
         host = service.start() if service else given["host"]
         _say(host)
@@ -62,7 +62,7 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _await_end(service: Service | None) -> None:
+def _await_end(service: PodmanService | None) -> None:
     """Until our input ends; a service that is killed meanwhile is started again."""
     if service is None:
         sys.stdin.buffer.read()
@@ -83,7 +83,7 @@ def _await_end(service: Service | None) -> None:
 class _Direct:
     """The engine as the guardian reaches it."""
 
-    def __init__(self, host: str, service: Service | None) -> None:
+    def __init__(self, host: str, service: PodmanService | None) -> None:
         # Late: this process mostly waits, and should be small while it does.
         from docker import APIClient
 
@@ -96,7 +96,7 @@ class _Direct:
         return self._service is not None and self._service.keep()
 
 
-def _sweep(host: str, owner: str, service: Service | None) -> None:
+def _sweep(host: str, owner: str, service: PodmanService | None) -> None:
     from corral.worker.container.container import remove
     from corral.worker.container.request import OWNER
 
@@ -121,7 +121,7 @@ class ServiceError(Exception):
     """Podman's service does not come up."""
 
 
-class Service:
+class PodmanService:
     """Podman's API on a socket that nobody else finds."""
 
     def __init__(self, podman: str) -> None:

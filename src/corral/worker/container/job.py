@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from corral.core.nodes.gpu_bind import NO_GPU
-from corral.worker.isolation.job import Limits
+from corral.worker.isolation.job import SandboxLimits
 
 Mode = Literal["ro", "rw"]
 Vendor = Literal["nvidia", "amd"]
@@ -42,7 +42,7 @@ class ContainerJob:
     working_dir: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: SandboxLimits = field(default_factory=SandboxLimits)
     gpus: Gpus | None = None
     network: bool = False
     is_read_only: bool = False

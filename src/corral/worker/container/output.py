@@ -15,7 +15,7 @@ HEADER = 8
 _STREAMS = {1: "stdout", 2: "stderr"}
 
 
-class Stream:
+class ContainerStream:
     """What the SDK gives for a socket; read by one thread, closed by anyone."""
 
     def __init__(self, given: Any) -> None:

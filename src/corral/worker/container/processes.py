@@ -19,7 +19,7 @@ import psutil
 PROC = Path("/proc")
 
 
-class Family:
+class ContainerProcesses:
     """Everything in one container, by the container's full id."""
 
     def __init__(self, id_: str) -> None:

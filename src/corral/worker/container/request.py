@@ -17,7 +17,7 @@ from docker.types import DeviceRequest, HostConfig, LogConfig, Mount, Ulimit
 from corral.errors import WorkerError
 from corral.worker.container import policy
 from corral.worker.container.job import ContainerJob, ContainerSettings, Gpus
-from corral.worker.isolation.job import Limits
+from corral.worker.isolation.job import SandboxLimits
 
 MARK = "corral.mark"
 OWNER = "corral.owner"
@@ -104,7 +104,7 @@ def _host_config(
     )
 
 
-def _limits(limits: Limits) -> dict[str, Any]:
+def _limits(limits: SandboxLimits) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if limits.memory_mb is not None:
         # No swap on top of it.

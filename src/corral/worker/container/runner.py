@@ -23,13 +23,13 @@ import corral
 from corral.core.tasks.environment import ContainerEnvironment
 from corral.errors import WorkerError
 from corral.worker.container import boot
-from corral.worker.container.container import Running
-from corral.worker.container.engine import Engine
+from corral.worker.container.container import RunningContainer
+from corral.worker.container.engine import ContainerEngine
 from corral.worker.container.guardian import run_prefix
 from corral.worker.container.job import ContainerJob, Gpus, Mode, read_volumes
-from corral.worker.isolation.job import Limits
+from corral.worker.isolation.job import SandboxLimits
 from corral.worker.pool.transport import RunnerSpec
-from corral.worker.shared_cell import Cells
+from corral.worker.shared_cell import SharedCells
 
 log = logging.getLogger(__name__)
 
@@ -45,28 +45,28 @@ class ContainerLaunch:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: ContainerEngine,
         environment: ContainerEnvironment,
         mark: str,
         *,
-        limits: Limits | None = None,
+        limits: SandboxLimits | None = None,
         gpus: Gpus | None = None,
         network: bool = False,
     ) -> None:
         self._engine = engine
         self._environment = environment
         self._mark = mark
-        self._limits = limits or Limits()
+        self._limits = limits or SandboxLimits()
         self._gpus = gpus
         self._network = network
 
-    def __call__(self, spec: RunnerSpec, cells: Cells) -> Boxed:
+    def __call__(self, spec: RunnerSpec, cells: SharedCells) -> ContainerTransport:
         """Start one runner.
 
         Raises:
             WorkerError: no image, no Python or no msgspec in it, or no engine.
         """
-        boxed = Boxed(self._engine.owner)
+        boxed = ContainerTransport(self._engine.owner)
         try:
             self._start(boxed, spec, cells)
         except BaseException:
@@ -74,7 +74,9 @@ class ContainerLaunch:
             raise
         return boxed
 
-    def _start(self, boxed: Boxed, spec: RunnerSpec, cells: Cells) -> None:
+    def _start(
+        self, boxed: ContainerTransport, spec: RunnerSpec, cells: SharedCells
+    ) -> None:
         *others, last = (spec.python,) if spec.python else PYTHONS
         for python in others:
             try:
@@ -85,7 +87,11 @@ class ContainerLaunch:
         return boxed.start(self._engine, self._job(boxed, spec, cells, last))
 
     def _job(
-        self, boxed: Boxed, spec: RunnerSpec, cells: Cells, python: str
+        self,
+        boxed: ContainerTransport,
+        spec: RunnerSpec,
+        cells: SharedCells,
+        python: str,
     ) -> ContainerJob:
         told = self._environment
         return ContainerJob(
@@ -109,7 +115,9 @@ class ContainerLaunch:
         )
 
 
-def _folders(own: Path, spec: RunnerSpec, cells: Cells) -> dict[str, tuple[str, Mode]]:
+def _folders(
+    own: Path, spec: RunnerSpec, cells: SharedCells
+) -> dict[str, tuple[str, Mode]]:
     folders: dict[str, tuple[str, Mode]] = {
         str(own): (RUN, "rw"),
         cells.path: (f"{RUN}/cells", "rw"),
@@ -121,7 +129,7 @@ def _folders(own: Path, spec: RunnerSpec, cells: Cells) -> dict[str, tuple[str, 
     return folders
 
 
-class Boxed:
+class ContainerTransport:
     """A runner in a container, with two connections to it."""
 
     def __init__(self, owner: str) -> None:
@@ -131,7 +139,7 @@ class Boxed:
         self._listener.bind(os.fspath(self.folder / "frames"))
         self._listener.listen(2)
         self._listener.settimeout(LOOK_S)
-        self._running: Running | None = None
+        self._running: RunningContainer | None = None
         self._inlet: socket.socket | None = None
         self._outlet: IO[bytes] | None = None
         self._words: deque[bytes] = deque(maxlen=64)
@@ -150,7 +158,7 @@ class Boxed:
         assert self._outlet is not None
         return self._outlet
 
-    def start(self, engine: Engine, job: ContainerJob) -> None:
+    def start(self, engine: ContainerEngine, job: ContainerJob) -> None:
         """Start the container and wait until the runner has called back.
 
         Raises:

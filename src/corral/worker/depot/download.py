@@ -18,7 +18,7 @@ from typing import Protocol
 from corral.core.tree import CHUNK_BYTES
 from corral.errors import CorralError
 from corral.trust import tls_context
-from corral.worker.depot.manifest import BillFile, CorruptModel, Unfetched
+from corral.worker.depot.manifest import CorruptModel, ManifestFile, Unfetched
 
 ROUNDS = 3
 PAUSE_S = 0.5
@@ -27,11 +27,11 @@ NEAR_S = 3.0
 _PIECE = 1 << 20
 
 
-class Closed(Exception):
+class SourceClosed(Exception):
     """This way does not lead there, now or ever."""
 
 
-class Way(Protocol):
+class FileSource(Protocol):
     """Somewhere the bytes of one file can be had."""
 
     def read(self, start: int) -> Iterator[bytes]:
@@ -43,7 +43,7 @@ class Way(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class HttpWay:
+class HttpSource:
     """A URL; its server may know ranges or not.
 
     One that is near answers soon or not at all, and is reached by no proxy.
@@ -73,16 +73,16 @@ class HttpWay:
             ):
                 if answer.status_code not in (200, 206):
                     host = answer.request.url.host
-                    raise Closed(f"{host} answered {answer.status_code}")
+                    raise SourceClosed(f"{host} answered {answer.status_code}")
                 skip = start - _first_byte(answer.headers.get("Content-Range", ""))
                 if skip < 0:
-                    raise Closed("other bytes came than were asked for")
+                    raise SourceClosed("other bytes came than were asked for")
                 for piece in answer.iter_raw():
                     if skip < len(piece):
                         yield piece[skip:]
                     skip = max(0, skip - len(piece))
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Closed(str(error) or type(error).__name__) from error
+            raise SourceClosed(str(error) or type(error).__name__) from error
 
     @property
     def _connect_s(self) -> float:
@@ -99,7 +99,7 @@ def _first_byte(told: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectWay:
+class ObjectSource:
     """Objects of the manager's store, in order."""
 
     parts: Sequence[str]
@@ -111,7 +111,7 @@ class ObjectWay:
             try:
                 data = self.get(digest)
             except CorralError as error:
-                raise Closed(error.message) from error
+                raise SourceClosed(error.message) from error
             yield data[skip:]
             skip = 0
 
@@ -129,7 +129,7 @@ class Transfer:
     note: Callable[[int], object] = lambda count: None
     check: Callable[[], object] = lambda: None
 
-    def fetch(self, file: BillFile, ways: Sequence[Way]) -> None:
+    def fetch(self, file: ManifestFile, ways: Sequence[FileSource]) -> None:
         """Have the file under its name, found to be the one that is meant.
 
         Raises:
@@ -147,7 +147,7 @@ class Transfer:
             for way in ways:
                 try:
                     done = self._append(file, part, way, done)
-                except Closed as error:
+                except SourceClosed as error:
                     why = str(error)
                     done = part.stat().st_size if part.exists() else 0
                 if done >= file.size:
@@ -162,7 +162,7 @@ class Transfer:
             f"then: {why}"
         )
 
-    def _begin(self, file: BillFile, part: Path) -> int:
+    def _begin(self, file: ManifestFile, part: Path) -> int:
         done = part.stat().st_size if part.exists() else 0
         if done > file.size:
             part.unlink()
@@ -170,7 +170,9 @@ class Transfer:
         self.note(done)
         return done
 
-    def _append(self, file: BillFile, part: Path, way: Way, done: int) -> int:
+    def _append(
+        self, file: ManifestFile, part: Path, way: FileSource, done: int
+    ) -> int:
         with part.open("ab") as out:
             if done >= file.size:
                 return done
@@ -184,7 +186,7 @@ class Transfer:
                     break
         return done
 
-    def _finish(self, file: BillFile, part: Path, target: Path) -> None:
+    def _finish(self, file: ManifestFile, part: Path, target: Path) -> None:
         found = hash_file(part, self.check)
         if found != file.sha256:
             part.unlink()
@@ -194,7 +196,7 @@ class Transfer:
         part.replace(target)
 
 
-def corrupt(model: str, file: BillFile, found: str, what: str) -> CorruptModel:
+def corrupt(model: str, file: ManifestFile, found: str, what: str) -> CorruptModel:
     return CorruptModel(
         f"{file.name} of model {model} is corrupt: its SHA-256 is {found} instead of "
         f"{file.sha256}; {what}",

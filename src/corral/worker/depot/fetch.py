@@ -17,25 +17,25 @@ from urllib.parse import quote
 from corral.core.models import hub
 from corral.core.tasks.job_type import NAME
 from corral.worker.depot.download import (
-    HttpWay,
-    ObjectWay,
+    FileSource,
+    HttpSource,
+    ObjectSource,
     Transfer,
-    Way,
     corrupt,
     hash_file,
 )
 from corral.worker.depot.manifest import (
-    Bill,
-    BillFile,
     CorruptModel,
-    Note,
+    ManifestFile,
+    ModelManifest,
+    ModelNote,
     Unfetched,
     has_size,
     read_bill,
 )
 from corral.worker.depot.model_folder import Depot
-from corral.worker.environments.lock import Lock
-from corral.worker.manager_link import Away, ManagerLink, Refused
+from corral.worker.environments.lock import FileLock
+from corral.worker.manager_link import Away, ManagerLink, ReportRefused
 
 log = logging.getLogger(__name__)
 Tell = Callable[[float, str], object]
@@ -47,7 +47,7 @@ _GB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class ManagerAccess:
     """How this worker speaks to its manager when it fetches files."""
 
     worker_id: str
@@ -59,13 +59,13 @@ class Reach:
         below = f"/files/{quote(file)}" if file else ""
         return f"/workers/{self.worker_id}/models/{quote(model, safe='')}{below}"
 
-    def way(self, model: str, file: BillFile) -> HttpWay:
+    def way(self, model: str, file: ManifestFile) -> HttpSource:
         url = self.url.rstrip("/") + self.path(model, file.name)
-        return HttpWay(url, {"Authorization": f"Bearer {self.key}"}, self.ca_file)
+        return HttpSource(url, {"Authorization": f"Bearer {self.key}"}, self.ca_file)
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ModelFolders:
     """Folders that may have a model already: a hub's cache, and one that is shared."""
 
     hub_cache: Path | None = None
@@ -77,32 +77,36 @@ def optional(text: str | None) -> Path | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Brought:
+class FetchedModel:
     """A model that stays on disk until it is released.
 
     `trouble` is why nobody could say more of it; then it may not be here at all.
     """
 
-    lock: Lock | None = None
+    lock: FileLock | None = None
     trouble: str = ""
-    note: Note | None = None
+    note: ModelNote | None = None
 
     def release(self) -> None:
         if self.lock is not None:
             self.lock.release()
 
 
-class Stockroom:
+class ModelFetch:
     """One worker's way to its node's models. Safe to use from any thread."""
 
     def __init__(
-        self, depot: Depot, link: ManagerLink, reach: Reach, places: Places
+        self,
+        depot: Depot,
+        link: ManagerLink,
+        reach: ManagerAccess,
+        places: ModelFolders,
     ) -> None:
         self._depot = depot
         self._link = link
         self._reach = reach
         self._places = places
-        self._asked: dict[str, tuple[float, Bill | None]] = {}
+        self._asked: dict[str, tuple[float, ModelManifest | None]] = {}
 
     def bring(
         self,
@@ -110,7 +114,7 @@ class Stockroom:
         tell: Tell = lambda share, text: None,
         check: Callable[[], object] = lambda: None,
         edition: str = "",
-    ) -> Brought:
+    ) -> FetchedModel:
         """Have a model's files here, if the catalogue has it.
 
         Args:
@@ -124,13 +128,13 @@ class Stockroom:
             CorruptModel: they are not what the catalogue says.
         """
         if not NAME.fullmatch(name):
-            return Brought()
+            return FetchedModel()
         try:
             bill = self._bill(name, tell, check, edition)
         except Away as error:
             return self._what_is_here(name, error.message)
         if bill is None:
-            return Brought()
+            return FetchedModel()
         if bill.status == "failed":
             brought = self._what_is_here(name, str(bill.error))
             if brought.note is None:
@@ -141,13 +145,13 @@ class Stockroom:
             note = self._depot.note(name)
             if note is not None and note.is_of(bill) and note.is_whole():
                 self._depot.touch(name)
-                return Brought(lock, note=note)
+                return FetchedModel(lock, note=note)
             lock.release()
             self._have(bill, tell, check)
 
     def _bill(
         self, name: str, tell: Tell, check: Callable[[], object], edition: str
-    ) -> Bill | None:
+    ) -> ModelManifest | None:
         asked_at, known = self._asked.get(name, (-ASKED_S, None))
         is_news = edition and (known is None or known.edition != edition)
         if time.monotonic() - asked_at < ASKED_S and not is_news:
@@ -155,7 +159,7 @@ class Stockroom:
         while True:
             try:
                 data = self._link.get(self._reach.path(name))
-            except Refused as error:
+            except ReportRefused as error:
                 raise Unfetched(f"model {name}: {error.message}") from error
             bill = read_bill(data) if data is not None else None
             if bill is None or bill.status != "reading":
@@ -166,16 +170,18 @@ class Stockroom:
         self._asked[name] = (time.monotonic(), bill)
         return bill
 
-    def _what_is_here(self, name: str, why: str) -> Brought:
+    def _what_is_here(self, name: str, why: str) -> FetchedModel:
         lock = self._depot.lock(name, shared=True)
         note = self._depot.note(name)
         if note is not None and note.is_whole():
             log.info("model %s is used as it is here: %s", name, why)
-            return Brought(lock, note=note)
+            return FetchedModel(lock, note=note)
         lock.release()
-        return Brought(trouble=why)
+        return FetchedModel(trouble=why)
 
-    def _have(self, bill: Bill, tell: Tell, check: Callable[[], object]) -> None:
+    def _have(
+        self, bill: ModelManifest, tell: Tell, check: Callable[[], object]
+    ) -> None:
         """Alone: whoever waited finds that somebody else has done it."""
         lock = self._depot.lock(bill.name, shared=False, check=check)
         try:
@@ -189,7 +195,9 @@ class Stockroom:
             lock.release()
 
     # what is here ----------------------------------------------------------------
-    def _find(self, bill: Bill, note: Note | None, check: Callable[[], object]) -> bool:
+    def _find(
+        self, bill: ModelManifest, note: ModelNote | None, check: Callable[[], object]
+    ) -> bool:
         """Use a folder that has all of it, if one has."""
         home = self._depot.home(bill.name)
         is_strangers = home.exists() and not (note is not None and note.is_ours)
@@ -214,7 +222,7 @@ class Stockroom:
                 return True
         return False
 
-    def _folders(self, bill: Bill, home: Path | None) -> Sequence[Path]:
+    def _folders(self, bill: ModelManifest, home: Path | None) -> Sequence[Path]:
         found = [home] if home else []
         source, shared = bill.source, self._places.shared
         if os.path.isabs(source):
@@ -229,11 +237,15 @@ class Stockroom:
 
     # what is not -----------------------------------------------------------------
     def _fetch(
-        self, bill: Bill, old: Note | None, tell: Tell, check: Callable[[], object]
+        self,
+        bill: ModelManifest,
+        old: ModelNote | None,
+        tell: Tell,
+        check: Callable[[], object],
     ) -> None:
         self._depot.make_room(bill)
         staging = self._depot.begin(bill)
-        count = _Count(bill, tell)
+        count = _FetchProgress(bill, tell)
         transfer = Transfer(bill.name, staging, count.add, check)
         log.info("fetching model %s, %d bytes", bill.name, bill.size)
         for file in bill.files:
@@ -246,13 +258,15 @@ class Stockroom:
         self._depot.settle(bill)
         tell(1.0, f"{bill.name} is here")
 
-    def _fetch_file(self, transfer: Transfer, bill: Bill, file: BillFile) -> None:
+    def _fetch_file(
+        self, transfer: Transfer, bill: ModelManifest, file: ManifestFile
+    ) -> None:
         """From a peer where one has it; its word counts for nothing, the hash does."""
         ways = self._ways(bill, file)
         if not file.peers:
             transfer.fetch(file, ways)
             return
-        near: list[Way] = [HttpWay(url, is_near=True) for url in file.peers]
+        near: list[FileSource] = [HttpSource(url, is_near=True) for url in file.peers]
         try:
             transfer.fetch(file, [*near, *ways])
         except CorruptModel as error:
@@ -260,17 +274,17 @@ class Stockroom:
             log.warning("a peer gave other bytes: %s", error.message)
             transfer.fetch(file, ways)
 
-    def _ways(self, bill: Bill, file: BillFile) -> list[Way]:
-        ways: list[Way] = [HttpWay(file.url)] if file.url else []
+    def _ways(self, bill: ModelManifest, file: ManifestFile) -> list[FileSource]:
+        ways: list[FileSource] = [HttpSource(file.url)] if file.url else []
         if file.parts or not file.size:
-            return [*ways, ObjectWay(file.parts, self._link.get_object)]
+            return [*ways, ObjectSource(file.parts, self._link.get_object)]
         return [*ways, self._reach.way(bill.name, file)]
 
 
-class _Count:
+class _FetchProgress:
     """Tells how far a fetch is, now and then."""
 
-    def __init__(self, bill: Bill, tell: Tell) -> None:
+    def __init__(self, bill: ModelManifest, tell: Tell) -> None:
         self._bill = bill
         self._tell = tell
         self._done = 0
@@ -292,7 +306,7 @@ def _sized(count: int) -> str:
     return f"{count / _GB:.2f} GB"
 
 
-def _reuse(old: Note, file: BillFile, staging: Path) -> bool:
+def _reuse(old: ModelNote, file: ManifestFile, staging: Path) -> bool:
     """A file that is the same in the revision that is here is not fetched again."""
     if not any((f.name, f.sha256) == (file.name, file.sha256) for f in old.bill.files):
         return False

@@ -23,7 +23,7 @@ class CorruptModel(CorralError):
     code = "corrupt_model"
 
 
-class BillFile(msgspec.Struct, omit_defaults=True):
+class ManifestFile(msgspec.Struct, omit_defaults=True):
     """`url` is where it is, `parts` the objects it lies in, if the manager said so.
 
     `peers` are other nodes that have it.
@@ -37,7 +37,7 @@ class BillFile(msgspec.Struct, omit_defaults=True):
     peers: list[str] = []
 
 
-class Bill(msgspec.Struct, omit_defaults=True):
+class ModelManifest(msgspec.Struct, omit_defaults=True):
     """A model as the catalogue has it."""
 
     name: str
@@ -49,7 +49,7 @@ class Bill(msgspec.Struct, omit_defaults=True):
     dtype: str | None = None
     memory_mb: float | None = None
     trust_remote_code: bool = False
-    files: list[BillFile] = []
+    files: list[ManifestFile] = []
 
     @property
     def size(self) -> int:
@@ -66,18 +66,18 @@ class Bill(msgspec.Struct, omit_defaults=True):
         return edition_of(self.mark, self.type, self.dtype, self.trust_remote_code)
 
 
-class Note(msgspec.Struct, omit_defaults=True):
+class ModelNote(msgspec.Struct, omit_defaults=True):
     """A model that is here; `is_ours` when we fetched it, and may remove it."""
 
-    bill: Bill
+    bill: ModelManifest
     folder: str
     is_ours: bool = True
 
-    def is_of(self, bill: Bill) -> bool:
+    def is_of(self, bill: ModelManifest) -> bool:
         """Is it what the catalogue has now?"""
         return self.bill.edition == bill.edition
 
-    def has_files_of(self, bill: Bill) -> bool:
+    def has_files_of(self, bill: ModelManifest) -> bool:
         return self.bill.mark == bill.mark
 
     def is_whole(self) -> bool:
@@ -93,10 +93,10 @@ def has_size(path: Path, size: int) -> bool:
         return False
 
 
-def read_bill(data: bytes) -> Bill:
+def read_bill(data: bytes) -> ModelManifest:
     """Raises Unfetched for one that cannot be used, or whose names lead elsewhere."""
     try:
-        bill = msgspec.json.decode(data, type=Bill)
+        bill = msgspec.json.decode(data, type=ModelManifest)
     except msgspec.MsgspecError as error:
         raise Unfetched(f"the manager's word on a model is unknown: {error}") from None
     for file in bill.files:
@@ -105,7 +105,7 @@ def read_bill(data: bytes) -> Bill:
     return bill
 
 
-def without_urls(bill: Bill) -> Bill:
+def without_urls(bill: ModelManifest) -> ModelManifest:
     """As it is noted: addresses are good for hours, and may be secret."""
     change = msgspec.structs.replace
     files = [change(file, url=None, peers=[]) for file in bill.files]

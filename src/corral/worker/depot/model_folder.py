@@ -18,8 +18,13 @@ from pathlib import Path
 
 import msgspec
 
-from corral.worker.depot.manifest import Bill, Note, Unfetched, without_urls
-from corral.worker.environments.lock import Lock, attempt
+from corral.worker.depot.manifest import (
+    ModelManifest,
+    ModelNote,
+    Unfetched,
+    without_urls,
+)
+from corral.worker.environments.lock import FileLock, attempt
 
 DESK = ".corral"
 _PAUSE_S = 0.1
@@ -34,7 +39,7 @@ class Depot:
 
     def lock(
         self, name: str, *, shared: bool, check: Callable[[], object] = lambda: None
-    ) -> Lock:
+    ) -> FileLock:
         """Wait for a model's lock; what `check` raises ends the waiting."""
         path = self.folder / DESK / "locks" / name
         while (lock := attempt(path, shared=shared)) is None:
@@ -42,15 +47,15 @@ class Depot:
             time.sleep(_PAUSE_S)
         return lock
 
-    def note(self, name: str) -> Note | None:
+    def note(self, name: str) -> ModelNote | None:
         """What is known of a model that is here; None for a stranger's."""
         try:
             data = self._note_path(name).read_bytes()
-            return msgspec.json.decode(data, type=Note)
+            return msgspec.json.decode(data, type=ModelNote)
         except (FileNotFoundError, msgspec.MsgspecError):
             return None
 
-    def notes(self) -> Iterator[Note]:
+    def notes(self) -> Iterator[ModelNote]:
         """Every model that was fetched or found, in no order."""
         with contextlib.suppress(FileNotFoundError):
             for path in sorted((self.folder / DESK / "notes").glob("*.json")):
@@ -61,7 +66,7 @@ class Depot:
         """Where a fetched model lies."""
         return self.folder / name
 
-    def begin(self, bill: Bill) -> Path:
+    def begin(self, bill: ModelManifest) -> Path:
         """Where it is made; what is there of it is whole, or is gone on with."""
         place = self._staging(bill)
         with contextlib.suppress(FileNotFoundError):
@@ -71,7 +76,7 @@ class Depot:
         place.mkdir(parents=True, exist_ok=True)
         return place
 
-    def _staging(self, bill: Bill) -> Path:
+    def _staging(self, bill: ModelManifest) -> Path:
         # Of another revision nothing can be told by names and sizes.
         return self.folder / DESK / "staging" / bill.name / bill.mark
 
@@ -80,25 +85,25 @@ class Depot:
         with contextlib.suppress(FileNotFoundError):
             os.utime(self._note_path(name))
 
-    def adopt(self, bill: Bill, folder: Path) -> None:
+    def adopt(self, bill: ModelManifest, folder: Path) -> None:
         """Use a folder that is not ours."""
-        self._write(Note(without_urls(bill), str(folder), is_ours=False))
+        self._write(ModelNote(without_urls(bill), str(folder), is_ours=False))
 
-    def renew(self, note: Note, bill: Bill) -> None:
+    def renew(self, note: ModelNote, bill: ModelManifest) -> None:
         """The files are the same; what is said of them is not."""
-        self._write(Note(without_urls(bill), note.folder, note.is_ours))
+        self._write(ModelNote(without_urls(bill), note.folder, note.is_ours))
 
-    def settle(self, bill: Bill) -> None:
+    def settle(self, bill: ModelManifest) -> None:
         """What is staged becomes the model, in the place of an older one."""
         home, trash = self.home(bill.name), self._trash()
         if home.exists():
             trash.parent.mkdir(parents=True, exist_ok=True)
             home.replace(trash)
         self._staging(bill).replace(home)
-        self._write(Note(without_urls(bill), str(home)))
+        self._write(ModelNote(without_urls(bill), str(home)))
         shutil.rmtree(trash, ignore_errors=True)
 
-    def make_room(self, bill: Bill) -> None:
+    def make_room(self, bill: ModelManifest) -> None:
         """Remove the least recently used until this one fits.
 
         Raises:
@@ -161,7 +166,7 @@ class Depot:
     def _note_path(self, name: str) -> Path:
         return self.folder / DESK / "notes" / f"{name}.json"
 
-    def _write(self, note: Note) -> None:
+    def _write(self, note: ModelNote) -> None:
         path = self._note_path(note.bill.name)
         path.parent.mkdir(parents=True, exist_ok=True)
         half = path.with_name(f".{path.name}.half")

@@ -34,7 +34,7 @@ _PATH = re.compile(r"/files/([0-9a-f]{64})")
 _RANGE = re.compile(r"bytes=(\d{1,18})-")
 
 
-class Given(msgspec.Struct):
+class PeerConfig(msgspec.Struct):
     """What the agent says, in one line; port 0 is any that is free."""
 
     folder: str
@@ -43,7 +43,7 @@ class Given(msgspec.Struct):
     secret: str
 
 
-class Offer(msgspec.Struct):
+class PeerOffer(msgspec.Struct):
     """What is said to the agent, a line each time it changes."""
 
     port: int
@@ -56,7 +56,7 @@ class _File:
     size: int
 
 
-class Shop:
+class PeerModels:
     """What there is to give, by the node's notes. Safe to use from any thread."""
 
     def __init__(self, depot: Depot, secret: str) -> None:
@@ -83,10 +83,10 @@ class Shop:
         return found if found and has_size(found.path, found.size) else None
 
 
-class Counter(BaseHTTPRequestHandler):
+class PeerHandler(BaseHTTPRequestHandler):
     """Answers one connection."""
 
-    shop: Shop
+    shop: PeerModels
     timeout = STALL_S
     protocol_version = "HTTP/1.1"
 
@@ -148,25 +148,25 @@ class Counter(BaseHTTPRequestHandler):
         """Nothing: addresses have tokens in them."""
 
 
-class Server(ThreadingHTTPServer):
+class PeerServer(ThreadingHTTPServer):
     daemon_threads = True
     address_family = 0
 
-    def __init__(self, given: Given, shop: Shop) -> None:
+    def __init__(self, given: PeerConfig, shop: PeerModels) -> None:
         is_six = ":" in given.host
         self.address_family = socket.AF_INET6 if is_six else socket.AF_INET
-        handler = type("Counter", (Counter,), {"shop": shop})
+        handler = type("PeerHandler", (PeerHandler,), {"shop": shop})
         super().__init__((given.host, given.port), handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A connection that broke is the other side's affair."""
 
 
-def serve(given: Given, words: IO[bytes], agent: IO[bytes]) -> None:
+def serve(given: PeerConfig, words: IO[bytes], agent: IO[bytes]) -> None:
     """Give files until the agent is gone."""
-    shop = Shop(Depot(Path(given.folder), 0), given.secret)
+    shop = PeerModels(Depot(Path(given.folder), 0), given.secret)
     models = shop.look()
-    with Server(given, shop) as server:
+    with PeerServer(given, shop) as server:
         port = int(server.server_address[1])
         threading.Thread(target=server.serve_forever, daemon=True).start()
         threading.Thread(target=_end_with, args=(agent,), daemon=True).start()
@@ -174,7 +174,7 @@ def serve(given: Given, words: IO[bytes], agent: IO[bytes]) -> None:
         while True:
             if models != said:
                 said = models
-                words.write(msgspec.json.encode(Offer(port, models)) + b"\n")
+                words.write(msgspec.json.encode(PeerOffer(port, models)) + b"\n")
                 words.flush()
             time.sleep(LOOK_S)
             models = shop.look()
@@ -188,7 +188,7 @@ def _end_with(agent: IO[bytes]) -> None:
 def main() -> None:
     try:
         line = sys.stdin.buffer.readline()
-        given = msgspec.json.decode(line, type=Given)
+        given = msgspec.json.decode(line, type=PeerConfig)
     except msgspec.MsgspecError as error:
         sys.exit(f"the agent's first line cannot be read: {error}")
     try:

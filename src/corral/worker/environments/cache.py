@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from corral.errors import EnvironmentFailed
 from corral.worker.environments import folder as folders
-from corral.worker.environments.lock import Lock, acquire, attempt
+from corral.worker.environments.lock import FileLock, acquire, attempt
 from corral.worker.environments.tool import end_strays
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def key_of(*parts: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class CacheDraft:
     """A place to build at; what is there is there unless the entry `is_new`."""
 
     path: Path
@@ -51,18 +51,18 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """Something in the cache that stays there until it is released."""
 
     path: Path
     key: str
     was_built: bool
-    _lock: Lock
+    _lock: FileLock
 
     def release(self) -> None:
         self._lock.release()
 
-    def __enter__(self) -> Entry:
+    def __enter__(self) -> CacheEntry:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,11 +83,11 @@ class Cache:
         self,
         kind: Kind,
         key: str,
-        build: Callable[[Draft], None],
+        build: Callable[[CacheDraft], None],
         *,
         timeout_s: float,
         is_usable: Callable[[Path], bool] = lambda _: True,
-    ) -> Entry:
+    ) -> CacheEntry:
         """The entry, built by `build` if it is not there or not usable any more.
 
         Raises:
@@ -115,10 +115,10 @@ class Cache:
         except BaseException:
             lock.release()
             raise
-        return Entry(place / "content", key, was_built, lock)
+        return CacheEntry(place / "content", key, was_built, lock)
 
     @contextmanager
-    def change(self, kind: Kind, key: str, *, timeout_s: float) -> Iterator[Draft]:
+    def change(self, kind: Kind, key: str, *, timeout_s: float) -> Iterator[CacheDraft]:
         """Have an entry for oneself to add to; it may not be there yet.
 
         A failure takes back an entry that was not there before, and keeps the others.
@@ -130,7 +130,7 @@ class Cache:
     @contextmanager
     def _changed(
         self, kind: Kind, key: str, timeout_s: float, is_usable: Callable[[Path], bool]
-    ) -> Iterator[Draft]:
+    ) -> Iterator[CacheDraft]:
         place = self._place(kind, key)
         lock = self._lock(kind, key, shared=False, timeout_s=timeout_s)
         is_new = True
@@ -144,7 +144,7 @@ class Cache:
                 place.mkdir(parents=True)
             (place / "busy").touch()
             try:
-                yield Draft(place / "content", is_new)
+                yield CacheDraft(place / "content", is_new)
             finally:
                 # Builds run strangers' code, which may have left a daemon.
                 end_strays(str(place / "content"))
@@ -285,7 +285,7 @@ class Cache:
             end_strays(str(place / "content"))
         return self._discard(place, lock)
 
-    def _discard(self, place: Path, lock: Lock) -> bool:
+    def _discard(self, place: Path, lock: FileLock) -> bool:
         """Remove what is locked; what cannot be removed now is tried again later."""
         try:
             _clear(place)
@@ -297,7 +297,9 @@ class Cache:
             lock.release()
         return True
 
-    def _lock(self, kind: Kind, key: str, *, shared: bool, timeout_s: float) -> Lock:
+    def _lock(
+        self, kind: Kind, key: str, *, shared: bool, timeout_s: float
+    ) -> FileLock:
         path = self._lock_path(kind, key)
         try:
             return acquire(path, shared=shared, timeout_s=timeout_s)

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 from corral.core.tasks.environment import GitEnvironment, check_repo_url
 from corral.errors import EnvironmentFailed, InvalidField
 from corral.worker.environments import folder, tool
-from corral.worker.environments.cache import Cache, Draft, Entry, key_of
-from corral.worker.environments.policy import Policy
+from corral.worker.environments.cache import Cache, CacheDraft, CacheEntry, key_of
+from corral.worker.environments.policy import EnvironmentPolicy
 
 _WHOLE_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 # A folder at the top, a file in every submodule.
@@ -49,7 +49,9 @@ _HELPER = (
 _USER = "x-access-token"
 
 
-def git_variables(policy: Policy, config: Mapping[str, str]) -> dict[str, str]:
+def git_variables(
+    policy: EnvironmentPolicy, config: Mapping[str, str]
+) -> dict[str, str]:
     """What makes a git, and every git it starts, keep to itself."""
     pairs = {**_CONFIG, **config}
     settings = {"GIT_CONFIG_COUNT": str(len(pairs))}
@@ -76,7 +78,7 @@ class Repository:
 
     wanted: GitEnvironment
     cache: Cache
-    policy: Policy
+    policy: EnvironmentPolicy
 
     def resolve(self) -> str:
         """The whole name of the commit that is meant, as of now.
@@ -94,7 +96,7 @@ class Repository:
             return self._lengthen(commit)
         return self._head()
 
-    def tree(self, commit: str) -> Entry:
+    def tree(self, commit: str) -> CacheEntry:
         """The files of a commit: read-only, and without Git's own.
 
         Raises:
@@ -150,11 +152,11 @@ class Repository:
             raise EnvironmentFailed(f"{self.wanted.repo_url} has no commit {commit}")
         return found
 
-    def _copy(self) -> AbstractContextManager[Draft]:
+    def _copy(self) -> AbstractContextManager[CacheDraft]:
         key = key_of(self.wanted.repo_url)
         return self.cache.change("git", key, timeout_s=self.policy.patience_s)
 
-    def _build(self, draft: Draft, commit: str) -> None:
+    def _build(self, draft: CacheDraft, commit: str) -> None:
         with self._copy() as copy:
             if self._look_up(copy, commit) is None:
                 self._fetch(copy, commit)
@@ -167,7 +169,7 @@ class Repository:
         refuse_stray_links(draft.path)
         folder.seal(draft.path)
 
-    def _look_up(self, copy: Draft, commit: str) -> str | None:
+    def _look_up(self, copy: CacheDraft, commit: str) -> str | None:
         if not copy.path.exists():
             return None
         ask = ("rev-parse", "--quiet", "--verify", "--end-of-options")
@@ -179,7 +181,7 @@ class Repository:
             return None
         return said.strip()
 
-    def _fetch(self, copy: Draft, commit: str) -> None:
+    def _fetch(self, copy: CacheDraft, commit: str) -> None:
         """This commit alone where the server hands it out, else everything."""
         self._open(copy)
         try:
@@ -191,14 +193,14 @@ class Repository:
         if self._look_up(copy, commit) is None:
             raise EnvironmentFailed(f"{self.wanted.repo_url} has no commit {commit}")
 
-    def _fetch_all(self, copy: Draft) -> None:
+    def _fetch_all(self, copy: CacheDraft) -> None:
         self._open(copy)
         is_shallow = self._git("rev-parse", "--is-shallow-repository", at=copy)
         depth = ("--unshallow",) if is_shallow.strip() == "true" else ()
         refs = ("+refs/heads/*:refs/corral/heads/*", "+refs/tags/*:refs/corral/tags/*")
         self._pull(copy, *depth, refs=refs)
 
-    def _open(self, copy: Draft) -> None:
+    def _open(self, copy: CacheDraft) -> None:
         if not copy.path.exists():
             self._git("init", "--quiet", "--bare", str(copy.path), on=copy)
         # Left by a git that was killed: nobody else is at work here while we are.
@@ -207,12 +209,12 @@ class Repository:
             if stale.is_file():
                 stale.unlink()
 
-    def _pull(self, copy: Draft, *options: str, refs: tuple[str, ...]) -> None:
+    def _pull(self, copy: CacheDraft, *options: str, refs: tuple[str, ...]) -> None:
         quiet = ("--quiet", "--no-tags", "--no-write-fetch-head", "--force")
         self._git("fetch", *quiet, *options, "--", self.wanted.repo_url, *refs, at=copy)
         self.cache.count("clones" if copy.is_new else "fetches")
 
-    def _check_out(self, copy: Draft, commit: str, draft: Draft) -> None:
+    def _check_out(self, copy: CacheDraft, commit: str, draft: CacheDraft) -> None:
         place = draft.path
         self._git("init", "--quiet", str(place), on=draft)
         git = place / _OWN
@@ -232,8 +234,8 @@ class Repository:
     def _git(
         self,
         *words: str,
-        at: Draft | None = None,
-        on: Draft | None = None,
+        at: CacheDraft | None = None,
+        on: CacheDraft | None = None,
         within: Path | None = None,
     ) -> str:
         program = shutil.which("git")

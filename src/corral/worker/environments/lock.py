@@ -59,7 +59,7 @@ else:
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class FileLock:
     """A lock that is held. Whoever inherits `fd` holds it, too."""
 
     path: Path
@@ -76,7 +76,7 @@ class Lock:
             self.path.unlink()
 
 
-def attempt(path: Path, *, shared: bool) -> Lock | None:
+def attempt(path: Path, *, shared: bool) -> FileLock | None:
     """Take the lock if that needs no waiting."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,12 +85,12 @@ def attempt(path: Path, *, shared: bool) -> Lock | None:
             os.close(fd)
             return None
         if _is_at(path, fd):
-            return Lock(path, fd)
+            return FileLock(path, fd)
         # Its last holder has removed the file after we opened it.
         os.close(fd)
 
 
-def acquire(path: Path, *, shared: bool, timeout_s: float) -> Lock:
+def acquire(path: Path, *, shared: bool, timeout_s: float) -> FileLock:
     """Wait for the lock.
 
     Raises:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class EnvironmentPolicy:
     """`git_tokens` maps a host, with its port unless that is 443, to a token.
 
     A token may be written `user:token` where the host wants a name with it. `file`

@@ -20,14 +20,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from corral.core.tasks.environment import ArchiveEnvironment, GitEnvironment
-from corral.core.tree import File, Tree, is_tree
+from corral.core.tree import Tree, TreeFile, is_tree
 from corral.errors import BadRequest, EnvironmentFailed
 from corral.files.archive import unpack
 from corral.files.tree import Get, read_manifest, write_file, write_tree
 from corral.worker.environments import folder as folders
-from corral.worker.environments.cache import Cache, Draft, Entry, key_of
+from corral.worker.environments.cache import Cache, CacheDraft, CacheEntry, key_of
 from corral.worker.environments.git import Repository
-from corral.worker.environments.policy import Policy
+from corral.worker.environments.policy import EnvironmentPolicy
 from corral.worker.environments.project import Builder, find_project, python_of
 
 # Where files of cached trees lie, by content: what one has, another need not fetch.
@@ -36,7 +36,7 @@ AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
+class FilePool:
     """`folder` has a link for each file, to one of the trees that have it.
 
     A link that leads nowhere belongs to a tree that was evicted.
@@ -54,7 +54,7 @@ class Pool:
         with ThreadPoolExecutor(AT_ONCE, "fetch") as workers:
             write_tree(tree, place, self._make, workers.map)
 
-    def _make(self, file: File, path: Path) -> None:
+    def _make(self, file: TreeFile, path: Path) -> None:
         known = self._place(file)
         try:
             os.link(os.readlink(known), path)
@@ -71,7 +71,7 @@ class Pool:
             draft.symlink_to(path)
             os.replace(draft, known)
 
-    def _place(self, file: File) -> Path:
+    def _place(self, file: TreeFile) -> Path:
         # The right to execute belongs to the file and not to its name.
         suffix = ".x" if file.is_executable else ""
         return self.folder / file.digest[:2] / (file.digest + suffix)
@@ -84,7 +84,7 @@ class Pool:
                     Path(entry.path).unlink(missing_ok=True)
 
 
-__all__ = ["Policy", "Prepared", "own_python", "prepare"]
+__all__ = ["EnvironmentPolicy", "Prepared", "own_python", "prepare"]
 
 Fetch = Callable[[str], bytes]
 _PACKAGE = Path(__file__).parents[2]
@@ -128,7 +128,7 @@ def prepare(
     *,
     cache: Cache,
     fetch: Fetch,
-    policy: Policy,
+    policy: EnvironmentPolicy,
     for_runner: bool = True,
 ) -> Prepared:
     """Fetch and build what is missing; may take minutes.
@@ -181,23 +181,23 @@ def _sources(
     environment: GitEnvironment | ArchiveEnvironment,
     cache: Cache,
     fetch: Fetch,
-    policy: Policy,
-) -> tuple[str | None, Entry]:
+    policy: EnvironmentPolicy,
+) -> tuple[str | None, CacheEntry]:
     if isinstance(environment, GitEnvironment):
         repository = Repository(environment, cache, policy)
         commit = repository.resolve()
         return commit, repository.tree(commit)
     digest = environment.digest
 
-    def build(draft: Draft) -> None:
-        _unpack(digest, draft.path, Pool(cache.folder / "pool", fetch))
+    def build(draft: CacheDraft) -> None:
+        _unpack(digest, draft.path, FilePool(cache.folder / "pool", fetch))
         cache.count("unpacks")
 
     key = key_of("archive", digest)
     return None, cache.hold("tree", key, build, timeout_s=policy.patience_s)
 
 
-def _unpack(digest: str, place: Path, pool: Pool) -> None:
+def _unpack(digest: str, place: Path, pool: FilePool) -> None:
     """An archive in one piece, or a tree whose files are fetched where missing."""
     data = pool.get(digest)
     if hashlib.sha256(data).hexdigest() != digest:
@@ -218,10 +218,10 @@ def _unpack(digest: str, place: Path, pool: Pool) -> None:
 
 def _make(
     environment: GitEnvironment | ArchiveEnvironment,
-    tree: Entry,
+    tree: CacheEntry,
     builder: Builder,
     held: ExitStack,
-) -> tuple[Path, Entry | None]:
+) -> tuple[Path, CacheEntry | None]:
     """A copy of the sources, and the Python for their project if they have one."""
     _inside(tree.path, environment.working_dir, "working_dir")
     _inside(tree.path, environment.project, "project")
@@ -265,7 +265,7 @@ def _library(cache: Cache) -> Path:
 
 
 def _variables(
-    venv: Entry | None, library: Path, folder: Path, root: Path, commit: str | None
+    venv: CacheEntry | None, library: Path, folder: Path, root: Path, commit: str | None
 ) -> dict[str, str]:
     known = {"CORRAL_GIT_COMMIT": commit} if commit else {}
     if venv is None:
@@ -289,7 +289,7 @@ def own_python(cache: Cache, folder: Path) -> tuple[dict[str, str], tuple[Path, 
     return _variables(None, library, folder, folder, None), _reads(None, library)
 
 
-def _reads(venv: Entry | None, library: Path) -> tuple[Path, ...]:
+def _reads(venv: CacheEntry | None, library: Path) -> tuple[Path, ...]:
     if venv is None:
         return (library, _PACKAGE, Path(sys.prefix), Path(sys.base_prefix))
     below = python_of(venv.path).resolve().parents[1]

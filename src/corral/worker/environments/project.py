@@ -22,9 +22,9 @@ import uv
 
 from corral.errors import EnvironmentFailed
 from corral.worker.environments import folder, tool
-from corral.worker.environments.cache import Cache, Draft, Entry, key_of
+from corral.worker.environments.cache import Cache, CacheDraft, CacheEntry, key_of
 from corral.worker.environments.git import git_variables
-from corral.worker.environments.policy import Policy
+from corral.worker.environments.policy import EnvironmentPolicy
 
 OLDEST_PYTHON = (3, 11)
 _PYPROJECT, _REQUIREMENTS = "pyproject.toml", "requirements.txt"
@@ -130,10 +130,10 @@ class Builder:
     """Builds environments into a cache; `for_runner` ones can run our runner."""
 
     cache: Cache
-    policy: Policy
+    policy: EnvironmentPolicy
     for_runner: bool
 
-    def venv(self, project: Project, sources: str) -> Entry:
+    def venv(self, project: Project, sources: str) -> CacheEntry:
         """The environment of a project, built if nobody has before.
 
         Raises:
@@ -149,7 +149,7 @@ class Builder:
             is_usable=lambda place: os.access(python_of(place), os.X_OK),
         )
 
-    def _build(self, draft: Draft, project: Project) -> None:
+    def _build(self, draft: CacheDraft, project: Project) -> None:
         with self.cache.scratch() as scratch, self._downloads() as downloads:
             # Builds write into the sources, which are shared.
             folder.copy(project.root, scratch / "source")
@@ -180,7 +180,7 @@ class _Step:
     """The uv calls of one build."""
 
     builder: Builder
-    draft: Draft
+    draft: CacheDraft
     scratch: Path
     downloads: Path
 

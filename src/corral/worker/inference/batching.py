@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from corral.worker.base import Failure
-from corral.worker.inference.call import Call, Loaded
-from corral.worker.inference.errors import OutOfMemory, is_out_of_memory
-from corral.worker.inference.load.batch_memory import Gauge, no_gauge
+from corral.worker.inference.call import Loaded, ModelCall
+from corral.worker.inference.errors import ModelOutOfMemory, is_out_of_memory
+from corral.worker.inference.load.batch_memory import BatchMemory, no_gauge
 
 Answer = dict[str, Any] | Failure
 _LEARN = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """What one batch may be at most: calls, tokens with padding, expected seconds.
 
     No seconds means that it may take as long as it takes.
@@ -30,7 +30,7 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Pace:
+class ModelSpeed:
     """How fast a model is, learned from the batches it has run."""
 
     s_per_token: float | None = None
@@ -49,7 +49,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ModelBatch:
     """Calls by their place in the order, and what they cost with padding."""
 
     places: tuple[int, ...]
@@ -59,10 +59,10 @@ class Batch:
 def gather(
     keys: Sequence[object],
     costs: Sequence[int],
-    limits: Limits,
-    pace: Pace,
+    limits: BatchLimits,
+    pace: ModelSpeed,
     fits: float = math.inf,
-) -> list[Batch]:
+) -> list[ModelBatch]:
     """Like calls together, those of like length side by side, within the limits.
 
     `fits` is how many tokens memory allows. A call that is over the limits by itself
@@ -87,17 +87,17 @@ def gather(
     return batches
 
 
-def _batch(places: list[int], costs: Sequence[int]) -> Batch:
-    return Batch(tuple(places), costs[places[-1]] * len(places))
+def _batch(places: list[int], costs: Sequence[int]) -> ModelBatch:
+    return ModelBatch(tuple(places), costs[places[-1]] * len(places))
 
 
 def run_all(
     model: Loaded,
-    calls: Sequence[Call],
-    limits: Limits,
-    pace: Pace,
+    calls: Sequence[ModelCall],
+    limits: BatchLimits,
+    pace: ModelSpeed,
     trim: Callable[[], None],
-    gauge: Gauge | None = None,
+    gauge: BatchMemory | None = None,
 ) -> list[Answer]:
     """Every call's answer, or why it has none, in order."""
     gauge = gauge or no_gauge()
@@ -123,7 +123,7 @@ def run_all(
 
 
 def _halve(
-    model: Loaded, calls: list[Call], pace: Pace, trim: Callable[[], None]
+    model: Loaded, calls: list[ModelCall], pace: ModelSpeed, trim: Callable[[], None]
 ) -> list[Answer]:
     """Run a batch; when memory runs out, again in halves, down to single calls."""
     try:
@@ -141,7 +141,7 @@ def _halve(
     # Outside the handler: the exception holds on to what the batch had allocated.
     trim()
     if len(calls) == 1:
-        return [OutOfMemory(f"out of memory, even alone: {said}")]
+        return [ModelOutOfMemory(f"out of memory, even alone: {said}")]
     half = len(calls) // 2
     pace.most = min(pace.most or half, half)
     parts = (calls[:half], calls[half:])

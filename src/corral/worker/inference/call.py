@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from corral.worker.base import Context
-from corral.worker.inference.kind import Kind
+from corral.worker.inference.kind import ModelKind
 from corral.worker.inference.request import Request
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class SentText:
     """What attempts before this one have sent of a text.
 
     `tokens` are those that were chosen for it, where all of them are known: text alone
@@ -23,16 +23,16 @@ class Sent:
     tokens: tuple[int, ...] | None = None
 
 
-def sent_in(pieces: Sequence[Any]) -> Sent:
+def sent_in(pieces: Sequence[Any]) -> SentText:
     """What the pieces that were emitted make up."""
     told = [p if isinstance(p, dict) else {"text": p} for p in pieces]
     text = "".join(str(piece.get("text", "")) for piece in told)
     if not all(isinstance(piece.get("tokens"), list) for piece in told):
-        return Sent(text)
-    return Sent(text, tuple(int(t) for piece in told for t in piece["tokens"]))
+        return SentText(text)
+    return SentText(text, tuple(int(t) for piece in told for t in piece["tokens"]))
 
 
-class Voice:
+class RequestTask:
     """The task behind a request: asks it to stop, and takes what is sent early.
 
     A batch that is run again says the same again: nothing is sent twice.
@@ -41,7 +41,7 @@ class Voice:
     __slots__ = ("_at", "_context", "_sent", "_told")
 
     def __init__(
-        self, context: Context | None = None, sent: Sent | None = None
+        self, context: Context | None = None, sent: SentText | None = None
     ) -> None:
         self._context = context
         self._at = 0
@@ -72,33 +72,33 @@ class Voice:
 
 
 @dataclass(slots=True)
-class Call:
+class ModelCall:
     """The answer goes on from what was `sent`. `made` is the backend's own: what it has
     made of the request already.
     """
 
     request: Request
-    voice: Voice = field(default_factory=Voice)
-    sent: Sent = field(default_factory=Sent)
+    voice: RequestTask = field(default_factory=RequestTask)
+    sent: SentText = field(default_factory=SentText)
     made: Any = None
 
 
 class Loaded(Protocol):
     """A model in memory. One thread uses it at a time."""
 
-    kind: Kind
+    kind: ModelKind
 
-    def measure(self, call: Call) -> int:
+    def measure(self, call: ModelCall) -> int:
         """What the call costs at most, in tokens or the like.
 
         Raises:
             Refused: this model cannot do it: the prompt is too long.
         """
 
-    def likeness(self, call: Call) -> object:
+    def likeness(self, call: ModelCall) -> object:
         """Calls that are equal in this may share a batch; None shares with nobody."""
 
-    def run(self, calls: list[Call]) -> list[dict[str, Any]]:
+    def run(self, calls: list[ModelCall]) -> list[dict[str, Any]]:
         """The answers, in order; text that is streamed goes to each call's voice."""
 
     def weights_mb(self) -> float:

@@ -14,9 +14,9 @@ from typing import Any
 
 from corral.worker.base import Failure
 from corral.worker.inference import batching
-from corral.worker.inference.batching import Limits, Pace
-from corral.worker.inference.call import Call, Loaded
-from corral.worker.inference.load.batch_memory import Gauge
+from corral.worker.inference.batching import BatchLimits, ModelSpeed
+from corral.worker.inference.call import Loaded, ModelCall
+from corral.worker.inference.load.batch_memory import BatchMemory
 
 LIBRARY_ERRORS = (
     RuntimeError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError,
@@ -29,20 +29,20 @@ Answer = dict[str, Any] | Exception
 
 
 @dataclass(frozen=True, slots=True)
-class Means:
+class BatchRules:
     """What batches of one model must keep to, and who looks after memory."""
 
-    limits: Limits
-    pace: Pace
+    limits: BatchLimits
+    pace: ModelSpeed
     trim: Callable[[], None]
-    gauge: Gauge
+    gauge: BatchMemory
 
 
 @dataclass(slots=True, eq=False)
-class Ticket:
+class QueuedCall:
     """A call in the line. One that is alone shares with nobody: something broke."""
 
-    call: Call
+    call: ModelCall
     answer: Answer | None = None
     is_alone: bool = False
 
@@ -54,14 +54,17 @@ class Ticket:
         """Whoever brought it is gone."""
 
 
-class Line:
+class CallQueue:
     """Answers calls of any kind of model: what waits together goes together.
 
     `submit` has something called by the thread that computes.
     """
 
     def __init__(
-        self, model: Loaded, means: Means, submit: Callable[[Callable[[], None]], None]
+        self,
+        model: Loaded,
+        means: BatchRules,
+        submit: Callable[[Callable[[], None]], None],
     ) -> None:
         self._model = model
         self._means = means
@@ -69,14 +72,14 @@ class Line:
         # A tokenizer is used by one thread at a time.
         self._reading = threading.Lock()
         self._changed = threading.Condition()
-        self._waiting: list[Ticket] = []
+        self._waiting: list[QueuedCall] = []
         self._is_driven = False
 
     @property
     def is_busy(self) -> bool:
         return self._is_driven
 
-    def answers(self, calls: Sequence[Call]) -> Iterator[tuple[int, Answer]]:
+    def answers(self, calls: Sequence[ModelCall]) -> Iterator[tuple[int, Answer]]:
         """Every call's place and answer, or why it has none, as they come."""
         with self._reading:
             own = dict(enumerate(map(self._ticket, calls)))
@@ -91,14 +94,14 @@ class Line:
             if own:
                 self._abandon(own.values())
 
-    def _await_done(self, own: Mapping[int, Ticket]) -> list[int]:
+    def _await_done(self, own: Mapping[int, QueuedCall]) -> list[int]:
         with self._changed:
             while True:
                 if done := [place for place, t in own.items() if t.is_done]:
                     return done
                 self._changed.wait()
 
-    def _abandon(self, own: Collection[Ticket]) -> None:
+    def _abandon(self, own: Collection[QueuedCall]) -> None:
         """Nobody waits for these any more."""
         with self._changed:
             self._waiting = [t for t in self._waiting if t not in own]
@@ -134,8 +137,8 @@ class Line:
         self._waiting = []
         self._changed.notify_all()
 
-    def _ticket(self, call: Call) -> Ticket:
-        ticket = Ticket(call)
+    def _ticket(self, call: ModelCall) -> QueuedCall:
+        ticket = QueuedCall(call)
         try:
             self._model.measure(call)
         except Failure as error:
@@ -158,7 +161,7 @@ class Line:
                 ticket.answer = answer
             self._changed.notify_all()
 
-    def _take_group(self) -> list[Ticket]:
+    def _take_group(self) -> list[QueuedCall]:
         with self._changed:
             first = self._waiting[0]
             group = [t for t in self._waiting if t.is_alone == first.is_alone]
@@ -166,7 +169,7 @@ class Line:
             self._waiting = [t for t in self._waiting if t not in group]
         return group
 
-    def _blame(self, group: Sequence[Ticket], error: Exception) -> None:
+    def _blame(self, group: Sequence[QueuedCall], error: Exception) -> None:
         """One by one the culprit shows itself; alone it is to blame."""
         with self._changed:
             if len(group) == 1:
@@ -178,6 +181,6 @@ class Line:
             self._waiting[:0] = group
 
 
-def _answer_of(ticket: Ticket) -> Answer:
+def _answer_of(ticket: QueuedCall) -> Answer:
     assert ticket.answer is not None
     return ticket.answer

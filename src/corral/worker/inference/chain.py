@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from corral.worker.inference.errors import Refused
+from corral.worker.inference.errors import RequestRefused
 
 _FIELD = re.compile(r"\{\{\s*(?:([\w-]+)\.)?(\w+)\s*\}\}")
 
@@ -38,15 +38,17 @@ def _value(found: re.Match[str], inputs: Mapping[str, Any]) -> str:
     if task_id is None and len(inputs) == 1:
         (task_id,) = inputs
     if task_id is None:
-        raise Refused(
+        raise RequestRefused(
             f"{found[0]}: it depends on several tasks; say {{{{ID.{field}}}}}"
         )
     if task_id not in inputs:
-        raise Refused(f"{found[0]}: it does not depend on a task {task_id}")
+        raise RequestRefused(f"{found[0]}: it does not depend on a task {task_id}")
     answer = inputs[task_id]
     # Answers in the envelope of other systems have theirs one step further in.
     for place in (answer, answer.get("result") if isinstance(answer, dict) else None):
         if isinstance(place, dict) and field in place:
             value = place[field]
             return value if isinstance(value, str) else json.dumps(value)
-    raise Refused(f"{found[0]}: the answer of task {task_id} has no field {field}")
+    raise RequestRefused(
+        f"{found[0]}: the answer of task {task_id} has no field {field}"
+    )

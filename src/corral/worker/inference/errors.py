@@ -21,7 +21,7 @@ _SIGNS = (
 )
 
 
-class Refused(Failure):
+class RequestRefused(Failure):
     """The request cannot be done as it stands, here or anywhere."""
 
     def __init__(self, message: str, kind: str = BAD_INPUT) -> None:
@@ -41,7 +41,7 @@ class Unusable(Failure):
         super().__init__(one_line(message), kind=kind, is_final=is_final)
 
 
-class OutOfMemory(Failure):
+class ModelOutOfMemory(Failure):
     """No memory for it here, not even alone: the manager tries it where there is."""
 
     def __init__(self, message: str) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class ModelKind(StrEnum):
     """What a model does; the value is the plain name of its job type."""
 
     GENERATE = "generate"
@@ -22,51 +22,51 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RequestedKind:
     """A kind, and whether it was asked for under a name of another system."""
 
-    kind: Kind
+    kind: ModelKind
     is_foreign: bool = False
 
 
 HEALTH = "health_check"
 _CELERY = "app.tasks."
-_PLAIN = {kind.value: kind for kind in Kind}
+_PLAIN = {kind.value: kind for kind in ModelKind}
 _FOREIGN = {
-    "run_llm_inference": Kind.GENERATE,
-    "llm": Kind.GENERATE,
-    "text_generation": Kind.GENERATE,
-    "run_sd_inference": Kind.DRAW,
-    "stable_diffusion": Kind.DRAW,
-    "image_generation": Kind.DRAW,
-    "run_tts_inference": Kind.SPEAK,
-    "tts": Kind.SPEAK,
-    "run_image_to_text_inference": Kind.CAPTION,
-    "image_to_text": Kind.CAPTION,
+    "run_llm_inference": ModelKind.GENERATE,
+    "llm": ModelKind.GENERATE,
+    "text_generation": ModelKind.GENERATE,
+    "run_sd_inference": ModelKind.DRAW,
+    "stable_diffusion": ModelKind.DRAW,
+    "image_generation": ModelKind.DRAW,
+    "run_tts_inference": ModelKind.SPEAK,
+    "tts": ModelKind.SPEAK,
+    "run_image_to_text_inference": ModelKind.CAPTION,
+    "image_to_text": ModelKind.CAPTION,
 }
 # How a model's definition may name its type, beside the plain names.
 _MODEL_TYPES = {
-    "llm": Kind.GENERATE,
-    "embedding": Kind.EMBED,
-    "classifier": Kind.CLASSIFY,
-    "vision": Kind.CAPTION,
-    "tts": Kind.SPEAK,
-    "diffusion": Kind.DRAW,
+    "llm": ModelKind.GENERATE,
+    "embedding": ModelKind.EMBED,
+    "classifier": ModelKind.CLASSIFY,
+    "vision": ModelKind.CAPTION,
+    "tts": ModelKind.SPEAK,
+    "diffusion": ModelKind.DRAW,
 }
 
 
-def ask_of(job_type: str) -> Ask | None:
+def ask_of(job_type: str) -> RequestedKind | None:
     """What a job type asks for; None where its name says nothing."""
     name = job_type.removeprefix(_CELERY)
     if name in _FOREIGN:
-        return Ask(_FOREIGN[name], is_foreign=True)
-    return Ask(_PLAIN[name]) if name in _PLAIN else None
+        return RequestedKind(_FOREIGN[name], is_foreign=True)
+    return RequestedKind(_PLAIN[name]) if name in _PLAIN else None
 
 
 def is_health_check(job_type: str) -> bool:
     return job_type.removeprefix(_CELERY) == HEALTH
 
 
-def kind_named(text: str) -> Kind | None:
+def kind_named(text: str) -> ModelKind | None:
     """The kind that a model's definition names."""
     return _PLAIN.get(text) or _MODEL_TYPES.get(text)

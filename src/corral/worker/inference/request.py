@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from corral.worker.inference.errors import Refused
-from corral.worker.inference.kind import Ask, Kind
+from corral.worker.inference.errors import RequestRefused
+from corral.worker.inference.kind import ModelKind, RequestedKind
 
 Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 Warmth = Annotated[float, Meta(ge=0.0, le=5.0)]
@@ -102,23 +102,23 @@ class Draw(Struct, kw_only=True, forbid_unknown_fields=True):
 
 Request = Generate | Embed | Classify | Caption | Speak | Draw
 
-_SHAPES: dict[Kind, type[Struct]] = {
-    Kind.GENERATE: Generate,
-    Kind.EMBED: Embed,
-    Kind.CLASSIFY: Classify,
-    Kind.CAPTION: Caption,
-    Kind.SPEAK: Speak,
-    Kind.DRAW: Draw,
+_SHAPES: dict[ModelKind, type[Struct]] = {
+    ModelKind.GENERATE: Generate,
+    ModelKind.EMBED: Embed,
+    ModelKind.CLASSIFY: Classify,
+    ModelKind.CAPTION: Caption,
+    ModelKind.SPEAK: Speak,
+    ModelKind.DRAW: Draw,
 }
 # Their name of a field, and ours.
-_FOREIGN_FIELDS: dict[Kind, dict[str, str]] = {
-    Kind.GENERATE: {"text": "prompt", "prompt": "prompt"},
-    Kind.CAPTION: {"image_data": "image", "image": "image"},
-    Kind.SPEAK: {"voice_id": "voice"},
-    Kind.DRAW: {"num_inference_steps": "steps", "guidance_scale": "guidance"},
+_FOREIGN_FIELDS: dict[ModelKind, dict[str, str]] = {
+    ModelKind.GENERATE: {"text": "prompt", "prompt": "prompt"},
+    ModelKind.CAPTION: {"image_data": "image", "image": "image"},
+    ModelKind.SPEAK: {"voice_id": "voice"},
+    ModelKind.DRAW: {"num_inference_steps": "steps", "guidance_scale": "guidance"},
 }
-_FOREIGN_DEFAULTS: dict[Kind, dict[str, Any]] = {
-    Kind.GENERATE: {
+_FOREIGN_DEFAULTS: dict[ModelKind, dict[str, Any]] = {
+    ModelKind.GENERATE: {
         "max_tokens": 50,
         "temperature": 0.7,
         "top_p": 0.9,
@@ -129,21 +129,23 @@ _MODEL_FIELDS = ("model", "model_name")
 _PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
-def read_request(ask: Ask, payload: Any) -> Request:
+def read_request(ask: RequestedKind, payload: Any) -> Request:
     """The request in a payload.
 
     Raises:
         Refused: what is missing or out of its bounds, by the name of the field.
     """
     if not isinstance(payload, dict):
-        raise Refused(f'{ask.kind} needs a payload like {{"{_main_field(ask)}": ...}}')
+        raise RequestRefused(
+            f'{ask.kind} needs a payload like {{"{_main_field(ask)}": ...}}'
+        )
     told = {str(k): v for k, v in payload.items() if k not in _MODEL_FIELDS}
     if ask.is_foreign:
         told = _translate(ask.kind, told)
     try:
         request = msgspec.convert(told, _SHAPES[ask.kind])
     except msgspec.ValidationError as error:
-        raise Refused(_say(str(error), ask)) from None
+        raise RequestRefused(_say(str(error), ask)) from None
     if isinstance(request, Generate):
         _check_prompt(request)
     assert isinstance(request, Request)
@@ -162,17 +164,17 @@ def image_bytes(text: str) -> bytes:
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError):
-        raise Refused("image: it is not base64") from None
+        raise RequestRefused("image: it is not base64") from None
 
 
 def _check_prompt(request: Generate) -> None:
     if (request.prompt is None) == (request.messages is None):
-        raise Refused("generate needs either prompt or messages")
+        raise RequestRefused("generate needs either prompt or messages")
     if not request.prompt and not request.messages:
-        raise Refused("prompt: it is empty")
+        raise RequestRefused("prompt: it is empty")
 
 
-def _translate(kind: Kind, told: dict[str, Any]) -> dict[str, Any]:
+def _translate(kind: ModelKind, told: dict[str, Any]) -> dict[str, Any]:
     """Fields of another system under our names; those we do not know are left out."""
     names = _FOREIGN_FIELDS.get(kind, {})
     known = {field.encode_name for field in msgspec.structs.fields(_SHAPES[kind])}
@@ -181,20 +183,22 @@ def _translate(kind: Kind, told: dict[str, Any]) -> dict[str, Any]:
     return _FOREIGN_DEFAULTS.get(kind, {}) | kept
 
 
-def _main_field(ask: Ask) -> str:
+def _main_field(ask: RequestedKind) -> str:
     if ask.is_foreign:
         names = _FOREIGN_FIELDS.get(ask.kind, {})
         return (
             next(iter(names))
-            if ask.kind in (Kind.GENERATE, Kind.CAPTION)
-            else ("text" if ask.kind is Kind.SPEAK else "prompt")
+            if ask.kind in (ModelKind.GENERATE, ModelKind.CAPTION)
+            else ("text" if ask.kind is ModelKind.SPEAK else "prompt")
         )
-    return {Kind.GENERATE: "prompt", Kind.DRAW: "prompt", Kind.CAPTION: "image"}.get(
-        ask.kind, "text"
-    )
+    return {
+        ModelKind.GENERATE: "prompt",
+        ModelKind.DRAW: "prompt",
+        ModelKind.CAPTION: "image",
+    }.get(ask.kind, "text")
 
 
-def _say(error: str, ask: Ask) -> str:
+def _say(error: str, ask: RequestedKind) -> str:
     """The checker's words with the field in front, as its sender calls it."""
     found = _PLACE.search(error)
     if found is None or not found[1]:
@@ -210,7 +214,7 @@ def _say(error: str, ask: Ask) -> str:
 
 
 def foreign_answer(
-    kind: Kind,
+    kind: ModelKind,
     request: Request,
     answer: Mapping[str, Any],
     took_s: float,
@@ -235,7 +239,7 @@ def foreign_answer(
 
 
 def _result(
-    kind: Kind, request: Request, answer: Mapping[str, Any], took_s: float
+    kind: ModelKind, request: Request, answer: Mapping[str, Any], took_s: float
 ) -> dict[str, Any]:
     if isinstance(request, Generate):
         text, said = str(answer["text"]), request.prompt or ""

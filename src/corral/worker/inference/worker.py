@@ -15,17 +15,28 @@ import msgspec
 from corral.errors import WorkerError
 from corral.worker.base import Context, Failure, Worker
 from corral.worker.inference import batching, request
-from corral.worker.inference.call import Call, Loaded, Sent, Voice, sent_in
-from corral.worker.inference.call_queue import Answer, Line, Means
+from corral.worker.inference.call import (
+    Loaded,
+    ModelCall,
+    RequestTask,
+    SentText,
+    sent_in,
+)
+from corral.worker.inference.call_queue import Answer, BatchRules, CallQueue
 from corral.worker.inference.chain import filled
-from corral.worker.inference.errors import Refused
-from corral.worker.inference.kind import Ask, Kind, ask_of, is_health_check
-from corral.worker.inference.load.loaded_models import Stock
+from corral.worker.inference.errors import RequestRefused
+from corral.worker.inference.kind import (
+    ModelKind,
+    RequestedKind,
+    ask_of,
+    is_health_check,
+)
+from corral.worker.inference.load.loaded_models import LoadedModels
 from corral.worker.inference.load.resolve import Resolver
 from corral.worker.inference.request import foreign_answer
 
 
-class Params(msgspec.Struct, forbid_unknown_fields=True):
+class InferenceParams(msgspec.Struct, forbid_unknown_fields=True):
     """What the worker is launched with; what is left out, the settings say.
 
     `models` are definitions by name. `model` is used by tasks that name none.
@@ -62,15 +73,15 @@ class InferenceWorker(Worker):
     def __init__(self, **params: Any) -> None:
         super().__init__(**params)
         try:
-            self._told = msgspec.convert(params, Params)
+            self._told = msgspec.convert(params, InferenceParams)
         except msgspec.ValidationError as error:
             raise WorkerError(f"parameters of InferenceWorker: {error}") from None
         told = self._told
-        self._limits = batching.Limits(
+        self._limits = batching.BatchLimits(
             max(told.max_batch, 1), told.max_batch_tokens, told.max_batch_s
         )
-        self._pace: dict[str, batching.Pace] = {}
-        self._lines: dict[str, Line] = {}
+        self._pace: dict[str, batching.ModelSpeed] = {}
+        self._lines: dict[str, CallQueue] = {}
         self._lock = threading.Lock()
         self._loading = threading.Lock()
 
@@ -82,7 +93,7 @@ class InferenceWorker(Worker):
         fraction = told.gpu_memory_fraction or config.gpu_memory_fraction
         try:
             resolver = self.resolver(Path(told.model_dir or config.model_cache_dir))
-            self._stock = Stock(
+            self._stock = LoadedModels(
                 resolver,
                 device=told.device,
                 allowed=config.gpu_devices,
@@ -138,7 +149,7 @@ class InferenceWorker(Worker):
         contexts = getattr(self, "contexts", ())
         if len(contexts) != len(payloads):
             # Whose each of them is, and of what type, nobody has told: one by one.
-            raise Refused("a batch needs the context of each of its tasks")
+            raise RequestRefused("a batch needs the context of each of its tasks")
         for context in contexts:
             context.allow_to_stop(self.stop_grace_s)
         answers = self._answers(payloads, contexts)
@@ -156,7 +167,7 @@ class InferenceWorker(Worker):
         model = self._model_of(payloads[0], contexts[0])
         loaded = self._stock.loaded(model)
         began = time.perf_counter()
-        asks: list[tuple[int, Ask, Call]] = []
+        asks: list[tuple[int, RequestedKind, ModelCall]] = []
         for i, (payload, context) in enumerate(zip(payloads, contexts, strict=True)):
             try:
                 asks.append((i, *self._read(model, loaded, payload, context)))
@@ -182,9 +193,9 @@ class InferenceWorker(Worker):
                 yield i, answer
 
     def _compute(
-        self, model: str, loaded: Loaded, calls: Sequence[Call]
+        self, model: str, loaded: Loaded, calls: Sequence[ModelCall]
     ) -> Iterable[tuple[int, Answer]]:
-        pace = self._pace.setdefault(model, batching.Pace())
+        pace = self._pace.setdefault(model, batching.ModelSpeed())
         trim, gauge = self._stock.trim, self._stock.gauge(model)
         if self.lanes == 1:
             limits = self._limits
@@ -192,23 +203,23 @@ class InferenceWorker(Worker):
             return enumerate(done)
         with self._lock:
             if model not in self._lines:
-                means = Means(self._limits, pace, trim, gauge)
+                means = BatchRules(self._limits, pace, trim, gauge)
                 self._lines[model] = _line_of(loaded, means, self.in_main)
             line = self._lines[model]
         return line.answers(calls)
 
     def _read(
         self, model: str, loaded: Loaded, payload: Any, context: Context
-    ) -> tuple[Ask, Call]:
-        ask = ask_of(context.job_type) or Ask(loaded.kind)
+    ) -> tuple[RequestedKind, ModelCall]:
+        ask = ask_of(context.job_type) or RequestedKind(loaded.kind)
         if ask.kind is not loaded.kind:
             text = f"model {model} is made to {loaded.kind}, not to {ask.kind}"
-            raise Refused(text, "unsupported_type")
+            raise RequestRefused(text, "unsupported_type")
         payload = filled(payload, context.inputs)
-        asked, sent = request.read_request(ask, payload), Sent()
+        asked, sent = request.read_request(ask, payload), SentText()
         if isinstance(asked, request.Generate) and asked.stream:
             sent = sent_in(context.emitted)
-        return ask, Call(asked, Voice(context, sent), sent)
+        return ask, ModelCall(asked, RequestTask(context, sent), sent)
 
     def _model_of(self, payload: Any, context: Context) -> str:
         if context.model is not None:
@@ -220,7 +231,9 @@ class InferenceWorker(Worker):
                 self.load_model(own)
             return own
         known = wanted or "NAME"
-        raise Refused(f"say at submission which model is needed: --model {known}")
+        raise RequestRefused(
+            f"say at submission which model is needed: --model {known}"
+        )
 
     def _is_busy(self) -> bool:
         return any(line.is_busy for line in list(self._lines.values()))
@@ -230,12 +243,12 @@ class InferenceWorker(Worker):
 
 
 def _line_of(
-    loaded: Loaded, means: Means, submit: Callable[[Callable[[], None]], None]
-) -> Line:
+    loaded: Loaded, means: BatchRules, submit: Callable[[Callable[[], None]], None]
+) -> CallQueue:
     """Texts join others that are being written, where their model can do that."""
-    if loaded.kind is Kind.GENERATE and getattr(loaded, "takes_rows", False):
+    if loaded.kind is ModelKind.GENERATE and getattr(loaded, "takes_rows", False):
         # Late: it needs torch, which a runner of exported graphs need not have.
-        from corral.worker.inference.text.continuous_batching import Loop
+        from corral.worker.inference.text.continuous_batching import GenerationLoop
 
-        return Loop(loaded, means, submit)  # type: ignore[arg-type]
-    return Line(loaded, means, submit)
+        return GenerationLoop(loaded, means, submit)  # type: ignore[arg-type]
+    return CallQueue(loaded, means, submit)

@@ -5,17 +5,17 @@ It knows nothing of tasks, Git or the manager: a `Job` in, a `Running` out.
 
 from __future__ import annotations
 
-from corral.worker.isolation.job import Job, Level, Limits
+from corral.worker.isolation.job import Level, SandboxJob, SandboxLimits
 from corral.worker.isolation.job_user import share
-from corral.worker.isolation.process import Running
+from corral.worker.isolation.process import RunningJob
 from corral.worker.isolation.start import best_level, start
 from corral.worker.isolation.variables import build_variables, clean_environment
 
 __all__ = [
-    "Job",
     "Level",
-    "Limits",
-    "Running",
+    "RunningJob",
+    "SandboxJob",
+    "SandboxLimits",
     "best_level",
     "build_variables",
     "clean_environment",

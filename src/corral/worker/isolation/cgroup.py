@@ -20,7 +20,7 @@ from uuid import uuid4
 
 import psutil
 
-from corral.worker.isolation.job import Limits
+from corral.worker.isolation.job import SandboxLimits
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def parents() -> tuple[Parent, ...]:
         return _found
 
 
-def plan(where: tuple[Parent, ...], limits: Limits, wrappers: int) -> Groups:
+def plan(where: tuple[Parent, ...], limits: SandboxLimits, wrappers: int) -> Groups:
     """The groups a job needs: its limits, and a list of all its processes."""
     name = f"{_PREFIX}-{os.getpid()}-{uuid4().hex[:12]}"
     plain, controllers, facts = [], frozenset[str](), ("", "")
@@ -107,7 +107,9 @@ _FACTS = {
 Pairs = list[tuple[str, str]]
 
 
-def _values(parent: Parent, limits: Limits, wrappers: int) -> tuple[Pairs, Pairs]:
+def _values(
+    parent: Parent, limits: SandboxLimits, wrappers: int
+) -> tuple[Pairs, Pairs]:
     """What must be written, and what is only better so."""
     must: Pairs = []
     may: Pairs = []

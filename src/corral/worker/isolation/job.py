@@ -16,7 +16,7 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SandboxLimits:
     """What the whole family may use; None is no limit.
 
     `file_size_mb` and `open_files` hold for each process, as the kernel has it.
@@ -30,7 +30,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SandboxJob:
     """One command with everything it may see and use.
 
     Attributes:
@@ -55,7 +55,7 @@ class Job:
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
-    limits: Limits = Limits()
+    limits: SandboxLimits = SandboxLimits()
     gpus: tuple[str, ...] | None = ()
     shown: Mapping[str, str] = field(default_factory=dict)
     network: bool = True

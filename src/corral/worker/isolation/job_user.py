@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.errors import WorkerError
-from corral.worker.isolation.job import Job
+from corral.worker.isolation.job import SandboxJob
 
 _FALLBACK = 65534
 _GPU_NODES = ("nvidia*", "kfd", "dri", "dri/*")
@@ -28,7 +28,7 @@ class User:
     groups: tuple[int, ...]
 
 
-def job_user(job: Job) -> User | None:
+def job_user(job: SandboxJob) -> User | None:
     """The user of a sandboxed job; None where it keeps ours."""
     if os.geteuid() != 0:
         return None
@@ -43,7 +43,7 @@ def gpu_nodes() -> Iterator[Path]:
         yield from sorted(Path("/dev").glob(pattern))
 
 
-def hand_over(job: Job, user: User) -> None:
+def hand_over(job: SandboxJob, user: User) -> None:
     """Give the job what it may write to.
 
     Raises:

@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 
 from corral.errors import WorkerError
-from corral.worker.isolation.job import Job
+from corral.worker.isolation.job import SandboxJob
 from corral.worker.isolation.job_user import gpu_nodes
 
 _SYSTEM = (
@@ -27,7 +27,7 @@ _RESOLVER = Path("/etc/resolv.conf")
 _TAKEN = frozenset(map(Path, ("/", "/proc", "/dev", "/tmp", "/run")))
 
 
-class Kind(Enum):
+class MountKind(Enum):
     """How a place is shown; the value is bubblewrap's word for it."""
 
     READ = "--ro-bind"
@@ -42,38 +42,38 @@ class Mount:
     """`source` of the machine is seen at `place`; for a link it is what it says."""
 
     place: Path
-    kind: Kind
+    kind: MountKind
     source: str
 
     def words(self) -> list[str]:
-        if self.kind is Kind.EMPTY:
+        if self.kind is MountKind.EMPTY:
             return [self.kind.value, str(self.place)]
         return [self.kind.value, self.source, str(self.place)]
 
 
-def plan(job: Job, interpreter: Path) -> list[Mount]:
+def plan(job: SandboxJob, interpreter: Path) -> list[Mount]:
     """Every mount of `job`, parents before what lies in them.
 
     Raises:
         WorkerError: a path of the job cannot be shown.
     """
     mounts: dict[Path, Mount] = {m.place: m for m in _system(job.network)}
-    _bind(mounts, Kind.READ, interpreter)
+    _bind(mounts, MountKind.READ, interpreter)
     for path in job.readable:
-        _bind(mounts, Kind.READ, path)
+        _bind(mounts, MountKind.READ, path)
         if base := _interpreter_of(path):
-            _bind(mounts, Kind.READ, base)
+            _bind(mounts, MountKind.READ, base)
     for name in _PRIVATE:
         _hide(mounts, Path(name))
     for path in job.hidden:
         _hide(mounts, path)
     for path in (Path("/tmp"), Path("/var/tmp")):
-        mounts[path] = Mount(path, Kind.WRITE, str(job.temporary))
+        mounts[path] = Mount(path, MountKind.WRITE, str(job.temporary))
     for path in job.own_folders:
-        _bind(mounts, Kind.WRITE, path)
+        _bind(mounts, MountKind.WRITE, path)
     if job.uses_gpu:
         for path in gpu_nodes():
-            mounts[path] = Mount(path, Kind.DEVICE, str(path))
+            mounts[path] = Mount(path, MountKind.DEVICE, str(path))
     return sorted(mounts.values(), key=lambda mount: len(mount.place.parts))
 
 
@@ -88,16 +88,16 @@ def way_to(place: Path) -> list[str]:
 def _system(network: bool) -> Iterator[Mount]:
     for path in map(Path, _SYSTEM):
         if path.is_symlink():
-            yield Mount(path, Kind.LINK, os.readlink(path))
+            yield Mount(path, MountKind.LINK, os.readlink(path))
         elif path.exists():
-            yield Mount(path, Kind.READ, str(path))
+            yield Mount(path, MountKind.READ, str(path))
     # Often a link into /run, of which a job sees nothing else.
     resolver = _RESOLVER.resolve()
     if network and resolver != _RESOLVER and resolver.is_file():
-        yield Mount(resolver, Kind.READ, str(resolver))
+        yield Mount(resolver, MountKind.READ, str(resolver))
 
 
-def _bind(mounts: dict[Path, Mount], kind: Kind, path: Path) -> None:
+def _bind(mounts: dict[Path, Mount], kind: MountKind, path: Path) -> None:
     place = Path(os.path.abspath(path))
     if place in _TAKEN or any(place.is_relative_to(p) for p in ("/proc", "/dev")):
         raise WorkerError(f"{place} cannot be given to a job")
@@ -112,7 +112,9 @@ def _hide(mounts: dict[Path, Mount], path: Path) -> None:
         shown = any(place.is_relative_to(other) for other in mounts)
         if not (shown and place.exists()) or place.is_symlink():
             continue
-        kind, source = (Kind.EMPTY, "") if place.is_dir() else (Kind.READ, os.devnull)
+        kind, source = (
+            (MountKind.EMPTY, "") if place.is_dir() else (MountKind.READ, os.devnull)
+        )
         # An own mount that lies at or below stays: it is deeper, or comes later.
         mounts[place] = Mount(place, kind, source)
 

@@ -19,7 +19,7 @@ import psutil
 from corral.errors import WorkerError
 from corral.worker.isolation import cgroup
 from corral.worker.isolation.cgroup import Groups
-from corral.worker.isolation.job import Job, Level
+from corral.worker.isolation.job import Level, SandboxJob
 from corral.worker.isolation.variables import MARK
 
 # Ends what is left of a job whose guardian was killed: the last resort.
@@ -68,21 +68,21 @@ _KILLED = 128 + signal.SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class JobPlace:
     """Where a job runs; a command that was run beside it is not the whole of it."""
 
-    job: Job
+    job: SandboxJob
     level: Level
     groups: Groups
     is_whole: bool = True
 
 
-class Running:
+class RunningJob:
     """Made by `start`. Every method may be called from any thread, at any time."""
 
     def __init__(
         self,
-        scene: Scene,
+        scene: JobPlace,
         guardian: subprocess.Popen[bytes],
         outputs: dict[str, int],
         on_output: OnOutput,
@@ -102,7 +102,7 @@ class Running:
         self._fault: str | None = None
         self._end: dict[str, Any] | None = None
         self._left: Sequence[int] = ()
-        self._beside: list[Running] = []
+        self._beside: list[RunningJob] = []
         self._readers = [
             threading.Thread(target=_read, args=(name, fd, on_output), daemon=True)
             for name, fd in outputs.items()
@@ -148,7 +148,7 @@ class Running:
         """Send a signal to every process of the job."""
         self.tell({"do": "signal", "number": int(number)})
 
-    def exec(self, argv: Sequence[str], on_output: OnOutput) -> Running:
+    def exec(self, argv: Sequence[str], on_output: OnOutput) -> RunningJob:
         """Run another command where this job runs; it ends with it at the latest.
 
         Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from corral.errors import WorkerError
 from corral.worker.isolation import mount
-from corral.worker.isolation.job import Job
+from corral.worker.isolation.job import SandboxJob
 
 # Where bubblewrap finds its options, in a file without a name.
 OPTION_FD = 5
@@ -41,7 +41,7 @@ def command() -> list[str]:
     return [wrapper, "--args", str(OPTION_FD), *script(_LAUNCH)]
 
 
-def options(job: Job) -> list[str]:
+def options(job: SandboxJob) -> list[str]:
     """All that bubblewrap is told about `job`."""
     words = [
         "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
@@ -57,10 +57,10 @@ def options(job: Job) -> list[str]:
     if not job.network:
         words += ["--unshare-net"]
     mounts = mount.plan(job, Path(sys.base_prefix))
-    way = mount.Mount(Path(_LAUNCH), mount.Kind.READ, script("launch.py")[-1])
+    way = mount.Mount(Path(_LAUNCH), mount.MountKind.READ, script("launch.py")[-1])
     for each in (*mounts, way):
         words += [*mount.way_to(each.place), *each.words()]
     for each in mounts:
-        if each.kind is mount.Kind.EMPTY:
+        if each.kind is mount.MountKind.EMPTY:
             words += ["--remount-ro", str(each.place)]
     return [*words, "--remount-ro", "/"]

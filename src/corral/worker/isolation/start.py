@@ -23,8 +23,14 @@ from corral.errors import WorkerError
 from corral.worker import temporary
 from corral.worker.isolation import cgroup, job_user, sandbox
 from corral.worker.isolation.cgroup import Parent
-from corral.worker.isolation.job import Job, Level
-from corral.worker.isolation.process import OnOutput, Running, Scene, first_of, pipe
+from corral.worker.isolation.job import Level, SandboxJob
+from corral.worker.isolation.process import (
+    JobPlace,
+    OnOutput,
+    RunningJob,
+    first_of,
+    pipe,
+)
 from corral.worker.isolation.variables import MARK, clean_environment
 
 log = logging.getLogger(__name__)
@@ -36,11 +42,11 @@ _best: Level | None = None
 
 
 def start(
-    job: Job,
+    job: SandboxJob,
     on_output: OnOutput,
     level: Level | None = None,
     parents: tuple[Parent, ...] | None = None,
-) -> Running:
+) -> RunningJob:
     """Run `job`; returns once its program runs.
 
     `on_output` gets `stdout` or `stderr` and bytes, from a thread for each. A slow
@@ -57,7 +63,7 @@ def start(
     wrappers = _WRAPPERS[level]
     where = cgroup.parents() if parents is None else parents
     groups = cgroup.plan(where, job.limits, wrappers)
-    scene = Scene(job, level, groups)
+    scene = JobPlace(job, level, groups)
     told: dict[str, Any] = {
         "argv": sandbox.script("launch.py"),
         "options": [],
@@ -76,8 +82,8 @@ def start(
 
 
 def start_beside(
-    running: Running, argv: tuple[str, ...], on_output: OnOutput
-) -> Running:
+    running: RunningJob, argv: tuple[str, ...], on_output: OnOutput
+) -> RunningJob:
     """Run `argv` in the environment and namespaces of a running job."""
     scene = running.scene
     is_inside = scene.level is Level.SANDBOX
@@ -111,7 +117,7 @@ def _probe() -> Level:
     with tempfile.TemporaryDirectory(prefix=temporary.prefix("probe")) as name:
         place = Path(name)
         (place / "folder").mkdir()
-        job = Job(
+        job = SandboxJob(
             ("true",), place / "folder", place / "scratch", f"probe-{os.getpid()}"
         )
         try:
@@ -125,7 +131,7 @@ def _probe() -> Level:
     return Level.PROCESS
 
 
-def _check(job: Job) -> None:
+def _check(job: SandboxJob) -> None:
     if sys.platform != "linux":
         raise WorkerError("commands are run on Linux only")
     if not job.argv or not job.argv[0]:
@@ -137,7 +143,7 @@ def _check(job: Job) -> None:
         raise WorkerError(f"the folder {job.folder} is not there")
 
 
-def _launch(scene: Scene, argv: Sequence[str], *, is_init: bool) -> dict[str, Any]:
+def _launch(scene: JobPlace, argv: Sequence[str], *, is_init: bool) -> dict[str, Any]:
     job = scene.job
     user = job_user.job_user(job) if scene.level is Level.SANDBOX else None
     return {
@@ -151,7 +157,7 @@ def _launch(scene: Scene, argv: Sequence[str], *, is_init: bool) -> dict[str, An
     }
 
 
-def _rlimits(scene: Scene) -> list[tuple[str, int]]:
+def _rlimits(scene: JobPlace) -> list[tuple[str, int]]:
     job, limits, has = scene.job, scene.job.limits, scene.groups.controllers
     found = [("CORE", 0)]
     if limits.file_size_mb is not None:
@@ -167,7 +173,7 @@ def _rlimits(scene: Scene) -> list[tuple[str, int]]:
     return found
 
 
-def _tasks_of(scene: Scene) -> int:
+def _tasks_of(scene: JobPlace) -> int:
     """The kernel counts that limit per user: those that are there come on top."""
     user = job_user.job_user(scene.job) if scene.level is Level.SANDBOX else None
     uid = user.uid if user else os.geteuid()
@@ -179,7 +185,7 @@ def _tasks_of(scene: Scene) -> int:
     return found
 
 
-def _processors(scene: Scene) -> list[int]:
+def _processors(scene: JobPlace) -> list[int]:
     """Where no group limits time, as many processors as the limit, rounded up."""
     cpus = scene.job.limits.cpus
     if cpus is None or "cpu" in scene.groups.controllers:
@@ -189,7 +195,7 @@ def _processors(scene: Scene) -> list[int]:
     return (ours[first:] + ours[:first])[: max(1, math.ceil(cpus))]
 
 
-def _guard(scene: Scene, told: dict[str, Any], on_output: OnOutput) -> Running:
+def _guard(scene: JobPlace, told: dict[str, Any], on_output: OnOutput) -> RunningJob:
     outputs = {"stdout": pipe(), "stderr": pipe()}
     ours = {name: ends[0] for name, ends in outputs.items()}
     theirs = [ends[1] for ends in outputs.values()]
@@ -218,7 +224,7 @@ def _guard(scene: Scene, told: dict[str, Any], on_output: OnOutput) -> Running:
     finally:
         for fd in theirs:
             os.close(fd)
-    running = Running(scene, process, ours, on_output)
+    running = RunningJob(scene, process, ours, on_output)
     running.tell(told)
     running.await_start()
     return running

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from corral.core.nodes.gpu_bind import NO_GPU as _NO_GPU
 from corral.core.nodes.gpu_bind import VARIABLES
-from corral.worker.isolation.job import Job
+from corral.worker.isolation.job import SandboxJob
 
 MARK = "CORRAL_JOB_MARK"
 # The agent finds everything its workers ever started by this one: it is passed on.
@@ -28,7 +28,7 @@ _THREADS = (
 _BOUND, *_ = VARIABLES
 
 
-def clean_environment(base: Mapping[str, str], job: Job) -> dict[str, str]:
+def clean_environment(base: Mapping[str, str], job: SandboxJob) -> dict[str, str]:
     """The whole environment of `job`; of `base` it keeps what is known harmless.
 
     What the job asks for wins over what is kept or made, but for the GPUs it was
@@ -53,7 +53,7 @@ def build_variables(base: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in base.items() if _FOR_BUILDS.fullmatch(name)}
 
 
-def _places(job: Job) -> dict[str, str]:
+def _places(job: SandboxJob) -> dict[str, str]:
     home = job.home
     return {
         "HOME": str(home),

@@ -32,7 +32,7 @@ GRUDGE_S = 5.0
 _now = time.monotonic
 
 
-class Recipe(Protocol):
+class BundleRecipe(Protocol):
     """How to come by a bundle; what it took is held until `close`."""
 
     def make(self) -> RunnerSpec: ...
@@ -41,7 +41,7 @@ class Recipe(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class _Seat:
+class _BundleRunner:
     """One runner of a bundle, kept alive by a pool of its own."""
 
     pool: RunnerPool
@@ -49,15 +49,15 @@ class _Seat:
 
 
 @dataclass(slots=True, eq=False)
-class _Shop:
+class _BundleRunners:
     """What this worker has of one bundle."""
 
-    recipe: Recipe
+    recipe: BundleRecipe
     lock: threading.Lock = field(default_factory=threading.Lock)
     spec: RunnerSpec | None = None
     fault: str = ""
     faulty_until: float = 0.0
-    free: list[_Seat] = field(default_factory=list)
+    free: list[_BundleRunner] = field(default_factory=list)
     users: int = 0
     used_at: float = 0.0
 
@@ -72,7 +72,7 @@ class BundlePool(RunnerPool):
         spec: RunnerSpec,
         size: int,
         on_change: Callable[[], None],
-        recipe_of: Callable[[Bundle], Recipe],
+        recipe_of: Callable[[Bundle], BundleRecipe],
         plain_types: Collection[str] = (),
     ) -> None:
         super().__init__(spec, size, on_change)
@@ -81,9 +81,9 @@ class BundlePool(RunnerPool):
         self._limit = size + SPARE
         self._slots = threading.Semaphore(size)
         self._guard = threading.Lock()
-        self._shops: dict[Bundle, _Shop] = {}
-        self._seats: set[_Seat] = set()
-        self._busy: dict[Lane, tuple[_Shop, _Seat]] = {}
+        self._shops: dict[Bundle, _BundleRunners] = {}
+        self._seats: set[_BundleRunner] = set()
+        self._busy: dict[Lane, tuple[_BundleRunners, _BundleRunner]] = {}
 
     def start(self, spec: RunnerSpec | None = None) -> None:
         super().start(spec)
@@ -148,18 +148,18 @@ class BundlePool(RunnerPool):
         for seat in self._all_seats():
             seat.pool.join()
 
-    def _all_seats(self) -> list[_Seat]:
+    def _all_seats(self) -> list[_BundleRunner]:
         with self._guard:
             return list(self._seats)
 
-    def _enter(self, bundle: Bundle, undo: ExitStack) -> _Shop:
+    def _enter(self, bundle: Bundle, undo: ExitStack) -> _BundleRunners:
         """The shop of a bundle, with its code in place; may take minutes.
 
         No slot is held meanwhile: tasks whose code is there go on.
         """
         with self._guard:
             if bundle not in self._shops:
-                self._shops[bundle] = _Shop(self._recipe_of(bundle))
+                self._shops[bundle] = _BundleRunners(self._recipe_of(bundle))
             shop = self._shops[bundle]
             shop.users += 1
         undo.callback(self._leave, shop)
@@ -168,12 +168,12 @@ class BundlePool(RunnerPool):
                 shop.spec = self._make(shop)
         return shop
 
-    def _leave(self, shop: _Shop) -> None:
+    def _leave(self, shop: _BundleRunners) -> None:
         with self._guard:
             shop.users -= 1
             shop.used_at = _now()
 
-    def _make(self, shop: _Shop) -> RunnerSpec:
+    def _make(self, shop: _BundleRunners) -> RunnerSpec:
         if _now() < shop.faulty_until:  # a thousand tasks need not find out each
             raise Unrunnable(shop.fault)
         ends = _now() + FETCH_S
@@ -188,7 +188,7 @@ class BundlePool(RunnerPool):
                 shop.faulty_until = _now() + GRUDGE_S
                 raise Unrunnable(shop.fault) from error
 
-    def _sit(self, shop: _Shop, undo: ExitStack) -> Lane:
+    def _sit(self, shop: _BundleRunners, undo: ExitStack) -> Lane:
         if self._closing.is_set():
             raise WorkerError("the worker is closing")
         seat = self._take_seat(shop)
@@ -204,19 +204,19 @@ class BundlePool(RunnerPool):
             self._busy[runner] = (shop, seat)
         return runner
 
-    def _take_seat(self, shop: _Shop) -> _Seat:
+    def _take_seat(self, shop: _BundleRunners) -> _BundleRunner:
         assert shop.spec is not None
         with self._guard:
             if shop.free:
                 return shop.free.pop()
             gone = self._pick_oldest(len(self._seats) + 1 - self._limit)
-            seat = _Seat(RunnerPool(shop.spec, 1, self._on_change))
+            seat = _BundleRunner(RunnerPool(shop.spec, 1, self._on_change))
             self._seats.add(seat)
         self._remove(gone)
         seat.pool.start()
         return seat
 
-    def _pick_oldest(self, count: int) -> list[_Seat]:
+    def _pick_oldest(self, count: int) -> list[_BundleRunner]:
         """Take out of the shops what has been free the longest."""
         free = [(seat, shop) for shop in self._shops.values() for seat in shop.free]
         free.sort(key=lambda found: found[0].used_at)
@@ -225,7 +225,7 @@ class BundlePool(RunnerPool):
             shop.free.remove(seat)
         return [seat for seat, _ in picked]
 
-    def _remove(self, seats: list[_Seat]) -> None:
+    def _remove(self, seats: list[_BundleRunner]) -> None:
         for seat in seats:
             seat.pool.kill()
         with self._guard:

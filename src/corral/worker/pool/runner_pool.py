@@ -14,7 +14,7 @@ from corral.errors import CorralError, WorkerError
 from corral.process.group import say_exit
 from corral.worker.pool.bundle import Bundle
 from corral.worker.pool.runner_process import Lane, RunnerProcess, RunnerSpec
-from corral.worker.protocol import Item, Unload, Worn
+from corral.worker.protocol import Item, MemoryLeakFrame, UnloadFrame
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class RunnerPool:
         """What the last of these failures was."""
         self.finished = 0
         """Batches that a runner survived, whatever became of their tasks."""
-        self.wear: tuple[int, Worn | None] = (0, None)
+        self.wear: tuple[int, MemoryLeakFrame | None] = (0, None)
         """How many runners had lost memory and were started anew, and what the last
         of these had lost."""
         self._counted_in_a_row = 0
@@ -194,7 +194,7 @@ class RunnerPool:
             and not runner.models.keys().isdisjoint(models)
         ]
         for runner in holding:
-            runner.send(Unload(list(models)))
+            runner.send(UnloadFrame(list(models)))
         with self._changed:
             free = [runner for runner in holding if self._is_free(runner)]
             self._changed.wait_for(
@@ -319,7 +319,7 @@ class RunnerPool:
         return message
 
 
-def say(worn: Worn | None) -> str:
+def say(worn: MemoryLeakFrame | None) -> str:
     if worn is None:
         return "it has lost nothing"
     return (

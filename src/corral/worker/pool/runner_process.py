@@ -15,31 +15,31 @@ from typing import Any
 import msgspec
 
 from corral.process import group
-from corral.worker.backpressure import Gate
+from corral.worker.backpressure import Backpressure
 from corral.worker.pool.transport import RunnerSpec as RunnerSpec
 from corral.worker.pool.transport import embark
 from corral.worker.protocol import (
     NO_LANE,
-    Broken,
-    Chunks,
-    Done,
-    End,
+    BrokenFrame,
+    ChunksFrame,
+    DoneFrame,
+    EndFrame,
     Frame,
-    Held,
-    Init,
-    Loading,
-    Log,
-    Models,
-    Patience,
-    Progress,
-    Ready,
-    Shape,
-    Worn,
+    InitFrame,
+    LogFrame,
+    MemoryLeakFrame,
+    ModelInMemory,
+    ModelLoadFrame,
+    ModelsFrame,
+    ProgressFrame,
+    ReadyFrame,
+    ShapeFrame,
+    StopGraceFrame,
     decode_from_runner,
     pack,
     read_frame,
 )
-from corral.worker.shared_cell import Cells
+from corral.worker.shared_cell import SharedCells
 
 log = logging.getLogger(__name__)
 
@@ -60,15 +60,22 @@ class Poke:
     """Something changed outside: look again."""
 
 
-Word = Progress | Log | Chunks | Patience | Loading | Models
-Event = Done | End | Word | Exited | Poke
+Word = (
+    ProgressFrame
+    | LogFrame
+    | ChunksFrame
+    | StopGraceFrame
+    | ModelLoadFrame
+    | ModelsFrame
+)
+Event = DoneFrame | EndFrame | Word | Exited | Poke
 POKE = Poke()
 
 
 class Lane:
     """What one order has of a runner."""
 
-    def __init__(self, number: int, cells: Cells, gate: Gate) -> None:
+    def __init__(self, number: int, cells: SharedCells, gate: Backpressure) -> None:
         self.number = number
         self.cells = cells
         self.gate = gate
@@ -121,7 +128,7 @@ class RunnerProcess(Lane):
         lanes: int = 1,
         on_shape: Callable[[int], None] = lambda lanes: None,
     ) -> None:
-        super().__init__(0, Cells.create(lanes), Gate(UNSENT_BYTES))
+        super().__init__(0, SharedCells.create(lanes), Backpressure(UNSENT_BYTES))
         self.lanes: list[Lane] = [self]
         self.fault: str | None = None
         self.trace: str | None = None
@@ -130,10 +137,10 @@ class RunnerProcess(Lane):
         self.was_used = False
         self.was_stopped = False
         """Killed on purpose: by a cancel, a timeout, a limit."""
-        self.models: dict[str, Held] = {}
+        self.models: dict[str, ModelInMemory] = {}
         """What it has in memory, by its last word."""
         self.sizes: dict[str, float] = {}
-        self.worn: Worn | None = None
+        self.worn: MemoryLeakFrame | None = None
         """Memory it lost, for which it is to be started anew once it is free."""
         self._on_ready = on_ready
         self._on_models = on_models
@@ -150,7 +157,7 @@ class RunnerProcess(Lane):
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         limits = (spec.log_limit, spec.model_room)
-        self.send(Init(spec.worker_class, spec.params, *limits, lanes))
+        self.send(InitFrame(spec.worker_class, spec.params, *limits, lanes))
 
     @property
     def runner(self) -> RunnerProcess:
@@ -204,27 +211,27 @@ class RunnerProcess(Lane):
             self.kill()
 
     def _take(self, frame: Any) -> None:
-        if isinstance(frame, Shape):
+        if isinstance(frame, ShapeFrame):
             self.lanes += [_SideLane(self, n) for n in range(1, frame.lanes)]
             self._on_shape(frame.lanes)
-        elif isinstance(frame, Ready):
+        elif isinstance(frame, ReadyFrame):
             self.cells.unlink()
             self.is_ready = True
             self.sizes = frame.sizes
             self._on_ready(self)
-        elif isinstance(frame, Broken):
+        elif isinstance(frame, BrokenFrame):
             self.fault, self.trace = frame.message, frame.traceback
-        elif isinstance(frame, Worn):
+        elif isinstance(frame, MemoryLeakFrame):
             self.worn = frame
             self._on_models()
         else:
-            if isinstance(frame, Models):
+            if isinstance(frame, ModelsFrame):
                 self.models = {model.name: model for model in frame.held}
                 self._on_models()
-            if isinstance(frame, Log):
+            if isinstance(frame, LogFrame):
                 # Not read on: its pipe fills, and in the end who prints waits.
                 self.gate.enter(len(memoryview(frame.lines)))
-            elif isinstance(frame, Chunks):
+            elif isinstance(frame, ChunksFrame):
                 self.gate.enter(frame.size)
             if frame.lane != NO_LANE:
                 self.lanes[frame.lane].events.put(frame)

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from corral.process import group
-from corral.worker.shared_cell import Cells
+from corral.worker.shared_cell import SharedCells
 
 # What the manager trusted us with is not the user code's business.
 _PRIVATE = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_DATABASE_URL", "_REDIS_URL")
 
 
-class Vessel(Protocol):
+class RunnerTransport(Protocol):
     """Holds one runner from its start to its end."""
 
     @property
@@ -46,10 +46,10 @@ class Vessel(Protocol):
         """After its end: take away what it left; the exit code, negative: a signal."""
 
 
-class Launch(Protocol):
+class RunnerLaunch(Protocol):
     """Starts a runner somewhere else than in a process of this machine."""
 
-    def __call__(self, spec: RunnerSpec, cells: Cells) -> Vessel:
+    def __call__(self, spec: RunnerSpec, cells: SharedCells) -> RunnerTransport:
         """Start it.
 
         Raises:
@@ -71,7 +71,7 @@ class RunnerSpec:
     python: str | None = None
     folder: Path | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
-    launch: Launch | None = None
+    launch: RunnerLaunch | None = None
     log_limit: int | None = None
     model_room: int | None = None
 
@@ -84,10 +84,10 @@ def child_environment() -> dict[str, str]:
     }
 
 
-class Piped:
+class PipeTransport:
     """A runner in a process group of this machine, with pipes to it."""
 
-    def __init__(self, spec: RunnerSpec, cells: Cells) -> None:
+    def __init__(self, spec: RunnerSpec, cells: SharedCells) -> None:
         self._child = subprocess.Popen(
             [
                 spec.python or sys.executable, "-m", "corral.worker.runner.main",
@@ -124,11 +124,11 @@ class Piped:
         return code
 
 
-def embark(spec: RunnerSpec, cells: Cells) -> Vessel:
+def embark(spec: RunnerSpec, cells: SharedCells) -> RunnerTransport:
     """Start a runner as its spec says.
 
     Raises:
         OSError: the process cannot be started.
         WorkerError: whatever else was to hold it cannot.
     """
-    return spec.launch(spec, cells) if spec.launch else Piped(spec, cells)
+    return spec.launch(spec, cells) if spec.launch else PipeTransport(spec, cells)

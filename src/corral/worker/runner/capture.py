@@ -87,11 +87,11 @@ class Capture:
         self._is_open = False
         self._pending: list[tuple[float, str, bytearray]] = []
         self._size = 0
-        self._streams: dict[str, _Ending] = {}
+        self._streams: dict[str, _LineJoiner] = {}
         self._head_limit = HEAD_LIMIT
         self._head_left = HEAD_LIMIT
         self._tail: Tail | None = None
-        self._taps: list[_Tap] = []
+        self._taps: list[_CapturedStream] = []
         self.is_dirty = False
         self.on_full: Callable[[], None] = lambda: None
 
@@ -111,7 +111,7 @@ class Capture:
         _own.set(self)
 
     def _tap(self, name: str, fd: int) -> TextIO:
-        tap = _Tap(self, name, fd)
+        tap = _CapturedStream(self, name, fd)
         self._taps.append(tap)
         raw: Any = tap
         return io.TextIOWrapper(
@@ -158,7 +158,7 @@ class Capture:
                 self.is_dirty = True
                 stream = self._streams.get(name)
                 if stream is None:
-                    stream = self._streams[name] = _Ending()
+                    stream = self._streams[name] = _LineJoiner()
                 if block := stream.join(data):
                     self._keep(name, block)
                 if self._size < FULL:
@@ -196,7 +196,7 @@ class Capture:
 _own: ContextVar[Capture] = ContextVar("capture")
 
 
-class _Ending:
+class _LineJoiner:
     """Puts the lines of one stream together, each cut where it is too long."""
 
     __slots__ = ("_cut", "_rest")
@@ -295,7 +295,7 @@ def _outside(data: bytes) -> Callable[[], None]:
     return write
 
 
-class _Tap(io.RawIOBase):
+class _CapturedStream(io.RawIOBase):
     """The bottom of a captured text stream."""
 
     def __init__(self, capture: Capture, name: str, fd: int) -> None:

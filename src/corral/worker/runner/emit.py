@@ -15,13 +15,13 @@ import msgspec
 from msgspec import Raw
 
 from corral.worker.protocol import (
-    Chunks,
-    Done,
-    End,
+    AttemptOutcome,
+    ChunksFrame,
+    DoneFrame,
+    EndFrame,
     Frame,
-    Log,
-    Outcome,
-    Progress,
+    LogFrame,
+    ProgressFrame,
     pack,
 )
 from corral.worker.runner.capture import PIECE_LIMIT, Capture, Line
@@ -36,7 +36,7 @@ BURST = 64
 PART_BYTES = 64 << 10
 
 
-class Outflow:
+class OutputSender:
     """Numbers and sends what tasks emit. Safe to use from any thread.
 
     Pieces of one attempt never overtake each other: they are numbered, gathered and
@@ -47,7 +47,7 @@ class Outflow:
         self._send = send
         self._lock = threading.Lock()
         self._numbers: dict[Key, int] = {}
-        self._kept: dict[Key, Chunks] = {}
+        self._kept: dict[Key, ChunksFrame] = {}
         self._bytes = 0
         self._left = BURST
 
@@ -72,10 +72,10 @@ class Outflow:
             number = self._numbers[key] = self._numbers.get(key, 0) + 1
             if self._left and not self._kept:
                 self._left -= 1
-                self._send(Chunks(*key, number, [value]))
+                self._send(ChunksFrame(*key, number, [value]))
                 return
             if (kept := self._kept.get(key)) is None:
-                kept = self._kept[key] = Chunks(*key, number, [])
+                kept = self._kept[key] = ChunksFrame(*key, number, [])
             kept.values.append(value)
             self._bytes += len(memoryview(value))
             if self._bytes > PART_BYTES:
@@ -155,14 +155,14 @@ class Emitter:
         self._capture = capture
         capture.on_full = self._flush_lines
         self._write_lock = threading.Lock()
-        self.output = Outflow(self.send)
+        self.output = OutputSender(self.send)
         # Held from the taking of lines until they are written, or they would
         # overtake each other. Entered again when that makes something print.
         self._line_lock = threading.RLock()
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[AttemptOutcome] = []
         self._bytes = 0
         self._flushed = 0.0
-        self._progress: Progress | None = None
+        self._progress: ProgressFrame | None = None
         self._task: tuple[str, int] | None = None
         self._is_busy = False
         self._lines_at = 0.0
@@ -197,7 +197,7 @@ class Emitter:
         self.output.flush()
         self._task = None
 
-    def note_progress(self, progress: Progress) -> None:
+    def note_progress(self, progress: ProgressFrame) -> None:
         """Only the latest counts; it leaves with the next flush of lines."""
         self._progress = progress
 
@@ -208,7 +208,7 @@ class Emitter:
         self._is_busy = True
         self._flusher.wake()
 
-    def add(self, outcome: Outcome, size: int = 0) -> None:
+    def add(self, outcome: AttemptOutcome, size: int = 0) -> None:
         self._outcomes.append(outcome)
         self._bytes += size
         if self._bytes > FLUSH_BYTES or _now() - self._flushed > FLUSH_S:
@@ -217,7 +217,7 @@ class Emitter:
     def end(self) -> None:
         """The batch is over: everything that is left, and the end mark."""
         self._is_busy = False
-        self.flush(pack(End(lane=self._lane)))
+        self.flush(pack(EndFrame(lane=self._lane)))
 
     def flush(self, tail: bytes = b"") -> None:
         # Taken under the lock: an end mark must not overtake outcomes that the
@@ -225,7 +225,7 @@ class Emitter:
         with self._write_lock:
             outcomes, self._outcomes = self._outcomes, []
             self._bytes = 0
-            head = pack(Done(outcomes, lane=self._lane)) if outcomes else b""
+            head = pack(DoneFrame(outcomes, lane=self._lane)) if outcomes else b""
             self._write_locked(head + tail)
             self._flushed = _now()
 
@@ -258,7 +258,7 @@ class Emitter:
         # Blocks while the supervisor takes no more; who prints then waits for it.
         if self._task is not None:
             for count, part in _frames(lines):
-                self.send(Log(*self._task, count, Raw(_encode(part))))
+                self.send(LogFrame(*self._task, count, Raw(_encode(part))))
 
     def _send_progress(self) -> None:
         progress, self._progress = self._progress, None

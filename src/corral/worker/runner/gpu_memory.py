@@ -106,31 +106,31 @@ class WorkingSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class GpuMemoryReading:
     """What this process has: `taken_mb` is what others cannot have of it."""
 
     on_cards: bool
     used_mb: float
     taken_mb: float
 
-    def used_since(self, before: Reading) -> float:
+    def used_since(self, before: GpuMemoryReading) -> float:
         """What came on top; all of it where cards were not in use before."""
         known = before.used_mb if before.on_cards == self.on_cards else 0.0
         return max(0.0, self.used_mb - known)
 
 
-def read_memory() -> Reading:
+def read_memory() -> GpuMemoryReading:
     """Of its cards where PyTorch uses some, else of the process as a whole."""
     if (cuda := _cuda()) is None:
         # Late: most runners hold no models.
         import psutil
 
         rss_mb = float(psutil.Process().memory_info().rss) / 2**20
-        return Reading(False, rss_mb, rss_mb)
+        return GpuMemoryReading(False, rss_mb, rss_mb)
     cards = range(cuda.device_count())
     used = sum(map(cuda.memory_allocated, cards))
     taken = sum(map(cuda.memory_reserved, cards))
-    return Reading(True, float(used) / 2**20, float(taken) / 2**20)
+    return GpuMemoryReading(True, float(used) / 2**20, float(taken) / 2**20)
 
 
 def trim_memory(*, is_thorough: bool) -> None:

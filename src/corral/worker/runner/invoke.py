@@ -17,7 +17,7 @@ from msgspec import Raw
 from corral.core.tasks.report import OUT_OF_MEMORY
 from corral.errors import WorkerError
 from corral.worker.base import Failure, Lost, Worker
-from corral.worker.protocol import Fault, Item, Outcome
+from corral.worker.protocol import AttemptError, AttemptOutcome, Item
 from corral.worker.text import TRACEBACK_LIMIT, clean
 
 RESULT_LIMIT = 16 * 1024 * 1024
@@ -153,12 +153,12 @@ def _encoded(output: Any, limit: int, complaint: str) -> bytes:
     raise _Failure("bad_result", f"{said}: {problem}")
 
 
-def fault_of(error: BaseException) -> Fault:
+def fault_of(error: BaseException) -> AttemptError:
     """What to tell about an exception: message, and traceback of user code."""
     if isinstance(error, _Failure | Failure):
-        return Fault(error.kind, clean(str(error)), is_final=error.is_final)
+        return AttemptError(error.kind, clean(str(error)), is_final=error.is_final)
     kind = OUT_OF_MEMORY if _is_out_of_memory(error) else "exception"
-    return Fault(kind, describe(error), trace(error))
+    return AttemptError(kind, describe(error), trace(error))
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
@@ -206,7 +206,7 @@ def run_one(
     call: Callable[[Any], Any],
     item: Item,
     prepare: Callable[[], float] | None = None,
-) -> tuple[Outcome, int]:
+) -> tuple[AttemptOutcome, int]:
     """Do one task; its outcome and the size of its result.
 
     `prepare` comes first, and its seconds are not the task's.
@@ -224,14 +224,16 @@ def run_one(
         if isinstance(error, Lost):
             outcome.kind = "lost"
         return _with_output(outcome, error)
-    outcome = Outcome(
+    outcome = AttemptOutcome(
         item.task_id, item.attempt, "completed", Raw(raw), None, started,
         _clock() - begin, load_s,
     )  # fmt: skip
     return outcome, len(raw)
 
 
-def _with_output(outcome: Outcome, error: BaseException) -> tuple[Outcome, int]:
+def _with_output(
+    outcome: AttemptOutcome, error: BaseException
+) -> tuple[AttemptOutcome, int]:
     """A failure that has something to show keeps it, when it can be kept."""
     output = error.output if isinstance(error, Failure) else None
     if output is None:
@@ -248,8 +250,8 @@ def run_whole(
     worker: Any,
     items: list[Item],
     prepare: Callable[[], float],
-    tell: Callable[[int, Outcome], None],
-) -> list[Outcome] | None:
+    tell: Callable[[int, AttemptOutcome], None],
+) -> list[AttemptOutcome] | None:
     """Do all with `run_batch`; None when it failed and the rest must be tried alone.
 
     What it does not return, but yields, goes to `tell`, with its place.
@@ -279,7 +281,9 @@ def run_whole(
     return settled
 
 
-def _settle(item: Item, output: Any, started: float, duration_s: float) -> Outcome:
+def _settle(
+    item: Item, output: Any, started: float, duration_s: float
+) -> AttemptOutcome:
     try:
         if isinstance(output, BaseException):
             raise output
@@ -289,22 +293,24 @@ def _settle(item: Item, output: Any, started: float, duration_s: float) -> Outco
         if isinstance(error, Lost):
             outcome.kind = "lost"
         return outcome
-    return Outcome(
+    return AttemptOutcome(
         item.task_id, item.attempt, "completed", Raw(raw), None, started, duration_s
     )
 
 
-def size_of(outcome: Outcome) -> int:
+def size_of(outcome: AttemptOutcome) -> int:
     """Bytes of its result."""
     return len(memoryview(outcome.result)) if isinstance(outcome.result, Raw) else 0
 
 
-def failed(item: Item, fault: Fault, started: float, duration_s: float) -> Outcome:
-    return Outcome(
+def failed(
+    item: Item, fault: AttemptError, started: float, duration_s: float
+) -> AttemptOutcome:
+    return AttemptOutcome(
         item.task_id, item.attempt, "failed",
         error=fault, started_at=started, duration_s=duration_s,
     )  # fmt: skip
 
 
-def cancelled(item: Item) -> Outcome:
-    return Outcome(item.task_id, item.attempt, "cancelled")
+def cancelled(item: Item) -> AttemptOutcome:
+    return AttemptOutcome(item.task_id, item.attempt, "cancelled")

@@ -21,22 +21,22 @@ from corral.core.models.model import MODEL_TASK
 from corral.core.tasks.job_type import CANARY
 from corral.worker.base import Context, at_hand
 from corral.worker.protocol import (
-    Cancel,
-    Done,
+    AttemptOutcome,
+    CancelFrame,
+    DoneFrame,
     Item,
-    Left,
-    Outcome,
-    Patience,
-    Progress,
-    Run,
-    Unload,
+    LeftFilesFrame,
+    ProgressFrame,
+    RunFrame,
+    StopGraceFrame,
+    UnloadFrame,
 )
 from corral.worker.runner import current, invoke
 from corral.worker.runner.capture import Capture
 from corral.worker.runner.emit import Emitter
 from corral.worker.runner.gpu_memory import WorkingSet, give_back_cached
-from corral.worker.runner.model_slots import Shelf
-from corral.worker.shared_cell import CURRENT, LIMIT, NONE, WHOLE, Cells
+from corral.worker.runner.model_slots import ModelSlots
+from corral.worker.shared_cell import CURRENT, LIMIT, NONE, WHOLE, SharedCells
 from corral.worker.text import clean
 
 if TYPE_CHECKING:
@@ -68,13 +68,13 @@ _OWN = frozenset({CANARY, MODEL_TASK})
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class WorkerInstance:
     """The one instance of the user's class, and what all lanes have with it."""
 
     worker: Any
     call: Callable[[Any], Any]
     takes_batches: bool
-    shelf: Shelf
+    shelf: ModelSlots
     working: WorkingSet | None
     """None where nobody can tell which task took what: several run at a time."""
     is_shared: bool = False
@@ -83,32 +83,32 @@ class Post:
 class RunnerLane:
     """Runs batches, and is the channel of the contexts of their tasks."""
 
-    def __init__(self, cells: Cells, emit: Emitter, capture: Capture) -> None:
+    def __init__(self, cells: SharedCells, emit: Emitter, capture: Capture) -> None:
         self._words = cells.words
         self._emit = emit
         self._capture = capture
-        self._inbox: SimpleQueue[Run | Unload] = SimpleQueue()
+        self._inbox: SimpleQueue[RunFrame | UnloadFrame] = SimpleQueue()
         self._cancelled: dict[str, str] = {}
         self._on_stop: dict[str, Callable[[str], None]] = {}
         self._stop_lock = threading.Lock()
         self._unload: list[str] = []
         self._is_shared = False
 
-    def put(self, frame: Run | Unload) -> None:
+    def put(self, frame: RunFrame | UnloadFrame) -> None:
         """To be done when what was put before is through."""
         # Here, not at the end of a batch: a late cancel of the last batch must not
         # hit the same task's next attempt.
         self._cancelled.clear()
         self._inbox.put(frame)
 
-    def cancel(self, frame: Cancel) -> None:
+    def cancel(self, frame: CancelFrame) -> None:
         with self._stop_lock:
             self._cancelled[frame.task_id] = frame.reason
             call = self._on_stop.get(frame.task_id)
         if call is not None:
             call(frame.reason)
 
-    def serve(self, post: Post) -> None:
+    def serve(self, post: WorkerInstance) -> None:
         """Work on what is put, for ever."""
         self._post = post
         self._worker, self._shelf = post.worker, post.shelf
@@ -118,12 +118,12 @@ class RunnerLane:
             self._shelf.tell_by(self._emit.send)
         while True:
             frame = self._next()
-            if isinstance(frame, Run):
+            if isinstance(frame, RunFrame):
                 self._run(frame)
             else:
                 drop(self._shelf, frame.models)
 
-    def _next(self) -> Run | Unload:
+    def _next(self) -> RunFrame | UnloadFrame:
         """The next frame; while none comes, memory that seems lost is looked at."""
         shelf = self._shelf
         while (wait_s := shelf.wear_s()) is not None:
@@ -133,7 +133,7 @@ class RunnerLane:
                 self._emit.send(worn)
         return self._inbox.get()
 
-    def _run(self, batch: Run) -> None:
+    def _run(self, batch: RunFrame) -> None:
         self._emit.begin()
         items = batch.items
         whole = self._post.takes_batches and len(items) > 1 and not batch.solo
@@ -179,7 +179,7 @@ class RunnerLane:
                 shelf.leave()
             emit.close_task()
             if profile is not None:
-                emit.send(Left(item.task_id, item.attempt, profile.files()))
+                emit.send(LeftFilesFrame(item.task_id, item.attempt, profile.files()))
             if is_measured and outcome.kind == "completed":
                 outcome.memory_mb = self._measured()
             if item.variables and "CORRAL_GPUS" in item.variables:
@@ -201,7 +201,7 @@ class RunnerLane:
         emit, at = self._emit, items[0].key
         emit.open_task(*at)
 
-        def tell(place: int, outcome: Outcome) -> None:
+        def tell(place: int, outcome: AttemptOutcome) -> None:
             nonlocal at
             done.add(place)
             if items[place].key == at:
@@ -211,7 +211,7 @@ class RunnerLane:
                 at = items[next(left, place)].key
                 emit.open_task(*at)
             emit.output.flush()
-            emit.send(Done([outcome], is_early=True))
+            emit.send(DoneFrame([outcome], is_early=True))
 
         have = partial(self._have, model, items[0].edition)
         settled = invoke.run_whole(self._worker, items, have, tell)
@@ -296,7 +296,7 @@ class RunnerLane:
     def progress(self, task_id: str, attempt: int, fraction: float, text: str) -> None:
         share = min(max(fraction, 0.0), 1.0) if fraction == fraction else 0.0
         message = clean(str(text))
-        self._emit.note_progress(Progress(task_id, attempt, share, message))
+        self._emit.note_progress(ProgressFrame(task_id, attempt, share, message))
 
     def log(self, text: str) -> None:
         data = text.encode("utf-8", "backslashreplace")
@@ -320,7 +320,7 @@ class RunnerLane:
             call(reason)
 
     def patience(self, task_id: str, attempt: int, seconds: float) -> None:
-        self._emit.send(Patience(task_id, attempt, seconds))
+        self._emit.send(StopGraceFrame(task_id, attempt, seconds))
 
     def decode(self, text: Any) -> Any:
         return invoke.decode_payload(text)
@@ -343,7 +343,7 @@ def serve_calls(calls: SimpleQueue[Callable[[], None]]) -> None:
             _complain("a call in the main thread failed", error)
 
 
-def drop(shelf: Shelf, models: list[str]) -> None:
+def drop(shelf: ModelSlots, models: list[str]) -> None:
     try:
         shelf.drop(models)
     except Exception as error:  # user code, and no task that could fail of it

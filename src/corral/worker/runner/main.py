@@ -19,15 +19,15 @@ from corral.errors import WorkerError
 from corral.process.group import die_with_parent, end_own_group
 from corral.worker.base import Worker
 from corral.worker.protocol import (
-    Broken,
-    Cancel,
-    Exec,
-    Init,
-    Ready,
-    Run,
-    Shape,
+    BrokenFrame,
+    CancelFrame,
+    ExecFrame,
+    InitFrame,
+    ReadyFrame,
+    RunFrame,
+    ShapeFrame,
     ToRunner,
-    Unload,
+    UnloadFrame,
     decode_to_runner,
     read_frame,
 )
@@ -35,10 +35,10 @@ from corral.worker.runner import invoke
 from corral.worker.runner.capture import Capture
 from corral.worker.runner.emit import Emitter
 from corral.worker.runner.gpu_memory import WorkingSet
-from corral.worker.runner.lane import Post, RunnerLane, drop, serve_calls
-from corral.worker.runner.model_slots import SharedShelf, Shelf
+from corral.worker.runner.lane import RunnerLane, WorkerInstance, drop, serve_calls
+from corral.worker.runner.model_slots import ModelSlots, SharedModelSlots
 from corral.worker.runner.worker_class import load_worker_class
-from corral.worker.shared_cell import Cells
+from corral.worker.shared_cell import SharedCells
 from corral.worker.text import clean
 
 INIT_FAILED = 3
@@ -47,14 +47,14 @@ INIT_FAILED = 3
 class Runner:
     """Takes frames, and hands them to its lanes."""
 
-    def __init__(self, frames_in: int, frames_out: int, cells: Cells) -> None:
+    def __init__(self, frames_in: int, frames_out: int, cells: SharedCells) -> None:
         self._cells = cells
         self._capture = Capture()
         self._emit = Emitter(frames_out, self._capture)
         self._lanes = [RunnerLane(cells, self._emit, self._capture)]
-        self._init: SimpleQueue[Init] = SimpleQueue()
+        self._init: SimpleQueue[InitFrame] = SimpleQueue()
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._post: Post | None = None
+        self._post: WorkerInstance | None = None
         reader = threading.Thread(target=self._read, args=(frames_in,), daemon=True)
         reader.start()
 
@@ -82,23 +82,23 @@ class Runner:
             end_own_group()
 
     def _take(self, frame: ToRunner) -> None:
-        if isinstance(frame, Run):
+        if isinstance(frame, RunFrame):
             self._lanes[frame.lane].put(frame)
-        elif isinstance(frame, Cancel):
+        elif isinstance(frame, CancelFrame):
             self._lanes[frame.lane].cancel(frame)
-        elif isinstance(frame, Exec):
+        elif isinstance(frame, ExecFrame):
             self._run_beside(frame)
-        elif isinstance(frame, Unload):
+        elif isinstance(frame, UnloadFrame):
             self._unload(frame)
         else:
             self._init.put(frame)
 
-    def _run_beside(self, frame: Exec) -> None:
+    def _run_beside(self, frame: ExecFrame) -> None:
         call = getattr(self._post and self._post.worker, "run_beside", None)
         if callable(call):
             call(frame.id, (frame.task_id, frame.attempt), frame.command)
 
-    def _unload(self, frame: Unload) -> None:
+    def _unload(self, frame: UnloadFrame) -> None:
         post = self._post
         if post is None or not post.is_shared:
             self._lanes[0].put(frame)
@@ -107,13 +107,13 @@ class Runner:
             told = (post.shelf, frame.models)
             threading.Thread(target=drop, args=told, daemon=True).start()
 
-    def _start(self, init: Init) -> Post | None:
+    def _start(self, init: InitFrame) -> WorkerInstance | None:
         if init.log_limit is not None:
             self._capture.limit(init.log_limit)
         try:
             kind = load_worker_class(init.worker_class)
             lanes = init.lanes if _shares(kind) else 1
-            self._emit.send(Shape(lanes))
+            self._emit.send(ShapeFrame(lanes))
             self._post = post = self._make(kind, init, is_shared=lanes > 1)
             if lanes > 1:
                 self._share(post.worker, lanes, init.log_limit)
@@ -123,18 +123,20 @@ class Runner:
         except BaseException as error:  # user code: whatever it is, it is reported
             ours = isinstance(error, WorkerError)
             message = str(error) if ours else invoke.describe(error)
-            self._emit.send(Broken(clean(message), invoke.trace(error)))
+            self._emit.send(BrokenFrame(clean(message), invoke.trace(error)))
             return None
-        self._emit.send(Ready(sizes))
+        self._emit.send(ReadyFrame(sizes))
         return post
 
-    def _make(self, kind: type[Any], init: Init, *, is_shared: bool) -> Post:
+    def _make(
+        self, kind: type[Any], init: InitFrame, *, is_shared: bool
+    ) -> WorkerInstance:
         worker = kind(**init.params)
         room, tell = init.model_room, self._emit.send
-        shelf = Shelf(worker, room, tell=tell)
+        shelf = ModelSlots(worker, room, tell=tell)
         if is_shared:
-            shelf = SharedShelf(worker, room, tell)
-        return Post(
+            shelf = SharedModelSlots(worker, room, tell)
+        return WorkerInstance(
             worker,
             invoke.bind(worker),
             invoke.has_batch(worker),
@@ -184,7 +186,7 @@ def _private_sockets(path: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    cells, parent = Cells(sys.argv[1]), sys.argv[2]
+    cells, parent = SharedCells(sys.argv[1]), sys.argv[2]
     # User code must not see our arguments as its own.
     sys.argv = ["corral-runner"]
     if parent.isdecimal():

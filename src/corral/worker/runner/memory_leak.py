@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from corral.worker.protocol import Worn
-from corral.worker.runner.gpu_memory import Reading, read_memory, trim_memory
+from corral.worker.protocol import MemoryLeakFrame
+from corral.worker.runner.gpu_memory import GpuMemoryReading, read_memory, trim_memory
 
 SHARE = 0.1
 """So much of a model may stay behind: allocators round up."""
@@ -44,12 +44,12 @@ class _Loss:
         return max(LEAST_MB, SHARE * self.size_mb)
 
 
-class Wear:
+class MemoryLeakCheck:
     """Follows the loads and unloads of one runner."""
 
     def __init__(
         self,
-        read: Callable[[], Reading] = read_memory,
+        read: Callable[[], GpuMemoryReading] = read_memory,
         trim: Trim = trim_memory,
     ) -> None:
         self._read = read
@@ -58,11 +58,13 @@ class Wear:
         self._has_loaded = False
         self._loss: _Loss | None = None
 
-    def loading(self) -> Reading:
+    def loading(self) -> GpuMemoryReading:
         """To be asked before a load."""
         return self._read()
 
-    def loaded(self, model: str, before: Reading, told_mb: float | None) -> None:
+    def loaded(
+        self, model: str, before: GpuMemoryReading, told_mb: float | None
+    ) -> None:
         """What a model took: never more than was seen, nor than its class says.
 
         The first load brings libraries along: of a class that tells no size, nobody
@@ -77,14 +79,14 @@ class Wear:
         if self._loss is not None:
             self._loss.due_mb += took_mb
 
-    def dropping(self, model: str) -> Reading | None:
+    def dropping(self, model: str) -> GpuMemoryReading | None:
         """To be asked before an unload; None where it is not worth a look."""
         if self._took.get(model, 0.0) < LEAST_MB:
             return None
         self._trim(is_thorough=False)
         return self._read()
 
-    def dropped(self, model: str, before: Reading | None) -> None:
+    def dropped(self, model: str, before: GpuMemoryReading | None) -> None:
         """Trim what is kept for later, and look whether all has come back."""
         took_mb = self._took.pop(model, 0.0)
         if self._loss is not None:
@@ -111,7 +113,7 @@ class Wear:
         is_over = _now() - self._loss.since > PATIENCE_S
         return 0.0 if is_over else CALM_S
 
-    def verdict(self) -> Worn | None:
+    def verdict(self) -> MemoryLeakFrame | None:
         """What is lost for sure, as nothing runs; asked once for each loss."""
         loss, self._loss = self._loss, None
         if loss is None:
@@ -119,4 +121,4 @@ class Wear:
         left_mb = self._left_mb(loss)
         if left_mb <= loss.tolerance_mb:
             return None
-        return Worn(loss.model, round(left_mb, 1), round(loss.size_mb, 1))
+        return MemoryLeakFrame(loss.model, round(left_mb, 1), round(loss.size_mb, 1))

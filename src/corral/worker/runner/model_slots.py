@@ -15,16 +15,23 @@ from typing import Any
 
 import msgspec
 
-from corral.worker.protocol import NO_LANE, Frame, Held, Loading, Models, Worn
+from corral.worker.protocol import (
+    NO_LANE,
+    Frame,
+    MemoryLeakFrame,
+    ModelInMemory,
+    ModelLoadFrame,
+    ModelsFrame,
+)
 from corral.worker.runner.gpu_memory import GpuMemory
-from corral.worker.runner.memory_leak import CALM_S, Wear
+from corral.worker.runner.memory_leak import CALM_S, MemoryLeakCheck
 
 ROOM = 5
 FACTS = ("device", "precision", "layers", "peaks")
 """What `model_facts` of a class may tell."""
 
 
-class Shelf:
+class ModelSlots:
     """Calls a worker's model hooks, so that at most `room` models are held.
 
     `tell` gets a frame when a load begins, and when what is held has changed.
@@ -41,8 +48,8 @@ class Shelf:
         self._room = ROOM if room is None else room
         self._memory = memory or GpuMemory()
         self._tell = tell
-        self._held: OrderedDict[str, Held] = OrderedDict()
-        self.wear = Wear()
+        self._held: OrderedDict[str, ModelInMemory] = OrderedDict()
+        self.wear = MemoryLeakCheck()
 
     def need(self, name: str, edition: str = "") -> float:
         """Have `name` loaded; the seconds its load took, 0 when it was there.
@@ -53,7 +60,7 @@ class Shelf:
         if self._has(name, edition):
             self._held.move_to_end(name)
             return 0.0
-        self._tell(Loading(name))
+        self._tell(ModelLoadFrame(name))
         try:
             if name in self._held:
                 self._drop(name)
@@ -82,7 +89,7 @@ class Shelf:
         """How long nothing must come until `worn` is to be asked; None for ever."""
         return self.wear.wait_s()
 
-    def worn(self) -> Worn | None:
+    def worn(self) -> MemoryLeakFrame | None:
         """Memory that is lost for sure, as nothing runs."""
         return self.wear.verdict()
 
@@ -122,16 +129,16 @@ class Shelf:
         size_mb = float(told) if told is not None else None
         self._memory.take(name, size_mb)
         self.wear.loaded(name, before, size_mb)
-        held = Held(name, size_mb, took_s, began_at + took_s, edition=edition)
+        held = ModelInMemory(name, size_mb, took_s, began_at + took_s, edition=edition)
         self._held[name] = self._with_facts(held)
         return took_s
 
-    def _with_facts(self, held: Held) -> Held:
+    def _with_facts(self, held: ModelInMemory) -> ModelInMemory:
         told = self._call("model_facts", held.name)
         if not isinstance(told, Mapping):
             return held
         known = {name: told[name] for name in FACTS if name in told}
-        return msgspec.convert(msgspec.structs.asdict(held) | known, Held)
+        return msgspec.convert(msgspec.structs.asdict(held) | known, ModelInMemory)
 
     def _drop(self, name: str) -> None:
         # Whatever its hook does, it is not used again without another load.
@@ -149,7 +156,7 @@ class Shelf:
         return call(name) if callable(call) else None
 
     def _say(self) -> None:
-        self._tell(Models(list(self._held.values())))
+        self._tell(ModelsFrame(list(self._held.values())))
 
 
 # The models of a runner whose lanes share them: one moves at a time, and none goes
@@ -159,7 +166,7 @@ AGAIN_S = 30.0
 """How often a lane that waits for a model says so: nobody shall take it for stuck."""
 
 
-class SharedShelf(Shelf):
+class SharedModelSlots(ModelSlots):
     """`need` and `leave` go around what a lane does with a model.
 
     A lane uses no model while it waits for one, so that those in use become free.
@@ -200,7 +207,7 @@ class SharedShelf(Shelf):
         took_s = 0.0
         if name not in self._held:
             self._make_room(name)
-            self._tell(Loading(name))
+            self._tell(ModelLoadFrame(name))
             took_s = self._load(name, edition)
         self._use(name)
         return took_s
@@ -242,7 +249,7 @@ class SharedShelf(Shelf):
         wait_s = super().wear_s()
         return None if wait_s is None else max(wait_s, CALM_S)
 
-    def worn(self) -> Worn | None:
+    def worn(self) -> MemoryLeakFrame | None:
         """Only when no lane is at work can anybody tell what is lost."""
         with self._changed:
             is_calm = not self._is_moving and not self._users.total()
@@ -308,7 +315,7 @@ class SharedShelf(Shelf):
             with self._changed:
                 if self._changed.wait_for(is_so, 0.0):
                     return
-            self._tell(Loading(name))
+            self._tell(ModelLoadFrame(name))
             with self._changed:
                 if self._changed.wait_for(is_so, AGAIN_S):
                     return

@@ -25,7 +25,7 @@ class _Profiler(Protocol):
     def report(self) -> dict[str, bytes]: ...
 
 
-class _Sampling:
+class _SampleProfiler:
     """pyinstrument: where the time went, as a tree, on paper and to click through."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class _Sampling:
         return {TEXT: text.encode(), "profile.html": html.encode()}
 
 
-class _Counting:
+class _CallProfiler:
     """cProfile, which every Python has: calls and times by function."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class _Counting:
         return {TEXT: text.getvalue().encode(), "profile.pstats": raw}
 
 
-class _Torch:
+class _TorchProfiler:
     """PyTorch's own: operators on processor and card, and a trace to look at."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class _Torch:
         return {TEXT: str(text).encode(), "trace.json.gz": packed}
 
 
-class _Memory:
+class _MemoryProfiler:
     """tracemalloc: what the call has taken and still holds, by the line that took it.
 
     Python's own memory alone: not that of cards, nor what libraries take by themselves.
@@ -153,16 +153,16 @@ def _choose(kind: str) -> tuple[_Profiler, str]:
     """The best that is installed here, and a word when that is another."""
     said = ""
     if kind == MEMORY:
-        return _Memory(), said
+        return _MemoryProfiler(), said
     if kind == TORCH:
         # Not loaded for this alone: that takes seconds, and memory for good.
         if "torch" in sys.modules:
-            return _Torch(), ""
+            return _TorchProfiler(), ""
         said = "PyTorch is not loaded in this worker: this is of its Python\n"
     try:
-        return _Sampling(), said
+        return _SampleProfiler(), said
     except ImportError:
-        return _Counting(), said
+        return _CallProfiler(), said
 
 
 class Profile:

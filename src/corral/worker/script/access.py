@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from corral.worker.assignment import Code, Containers
+from corral.worker.assignment import CodePolicy, Containers
 from corral.worker.manager_link import ManagerLink
 
 SCRIPT_WORKER = "corral.worker.script.worker:RunScriptWorker"
@@ -20,7 +20,7 @@ def runs_scripts(worker_class: str) -> bool:
     return f"{head}:{name}" in _NAMES
 
 
-class Access(msgspec.Struct):
+class ScriptAccess(msgspec.Struct):
     """Travels over the runner's pipe alone: neither argv nor environment has it."""
 
     worker_id: str
@@ -28,7 +28,7 @@ class Access(msgspec.Struct):
     manager_url: str
     key: str
     ca_file: str | None = None
-    code: Code = msgspec.field(default_factory=Code)
+    code: CodePolicy = msgspec.field(default_factory=CodePolicy)
     containers: Containers = msgspec.field(default_factory=Containers)
 
     @property
@@ -40,5 +40,5 @@ class Access(msgspec.Struct):
         return ManagerLink(self.manager_url, self.key, self.ca_file)
 
 
-def read_access(told: Any) -> Access:
-    return msgspec.convert(told, Access)
+def read_access(told: Any) -> ScriptAccess:
+    return msgspec.convert(told, ScriptAccess)

@@ -14,9 +14,9 @@ from typing import Any
 
 from pathspec import GitIgnoreSpec
 
-from corral.core.tree import File, Tree, fault_of
+from corral.core.tree import Tree, TreeFile, fault_of
 from corral.errors import CorralError
-from corral.files.tree import Reader
+from corral.files.tree import TreeReader
 from corral.files.walk import all_files, is_within
 from corral.worker.script.files import ARTIFACTS, TaskFiles
 
@@ -48,29 +48,29 @@ def _some(names: Sequence[str]) -> str:
 
 
 @dataclass(slots=True)
-class Harvest:
+class ArtifactFiles:
     """Files of several folders under the names they are kept by."""
 
     limit_bytes: int
     left_out: LeftOut = field(default_factory=LeftOut)
-    _files: dict[str, tuple[Reader, File]] = field(default_factory=dict)
+    _files: dict[str, tuple[TreeReader, TreeFile]] = field(default_factory=dict)
     _size: int = 0
 
     @property
     def tree(self) -> Tree:
         return Tree(tuple(replace(f, name=n) for n, (_, f) in self._files.items()))
 
-    def chunk(self, file: File, index: int) -> bytes:
+    def chunk(self, file: TreeFile, index: int) -> bytes:
         reader, source = self._files[file.name]
         return reader.chunk(source, index)
 
     def take(self, root: Path, names: Iterator[str]) -> None:
-        reader = Reader(root)
+        reader = TreeReader(root)
         for name in names:
             if name not in self._files:
                 self._take(reader, name)
 
-    def _take(self, reader: Reader, name: str) -> None:
+    def _take(self, reader: TreeReader, name: str) -> None:
         if why := fault_of(name) or _oddity(name):
             self.left_out.add(name, why)
             return
@@ -119,7 +119,7 @@ def keep_artifacts(
     limit_bytes: int,
 ) -> dict[str, Any]:
     """Send and register what was left; what the task's result says of it."""
-    harvest = Harvest(limit_bytes)
+    harvest = ArtifactFiles(limit_bytes)
     left = harvest.left_out
     try:
         harvest.take(folder, all_files(folder, lambda n: left.add(n, "too deep")))
@@ -134,7 +134,7 @@ def keep_artifacts(
         return _lost(error.message)
 
 
-def _send(files: TaskFiles, harvest: Harvest) -> dict[str, Any]:
+def _send(files: TaskFiles, harvest: ArtifactFiles) -> dict[str, Any]:
     tree, said = harvest.tree, str(harvest.left_out)
     told: dict[str, Any] = {
         "artifacts": [

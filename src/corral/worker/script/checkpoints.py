@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from corral.core.tree import TREE_FILES, File, Link, Tree, fault_of
+from corral.core.tree import TREE_FILES, Tree, TreeFile, TreeLink, fault_of
 from corral.errors import (
     BadRequest,
     Conflict,
@@ -20,7 +20,7 @@ from corral.errors import (
     NotFound,
     TooLarge,
 )
-from corral.files.tree import Changed, Reader, load_tree, write_file, write_tree
+from corral.files.tree import Changed, TreeReader, load_tree, write_file, write_tree
 from corral.files.walk import all_files, link_target
 from corral.worker.environments import folder as folders
 from corral.worker.script.files import CHECKPOINT, TaskFiles
@@ -41,7 +41,7 @@ class Checkpoint:
     ) -> None:
         self._files = files
         self._folder = folder
-        self._reader = Reader(folder)
+        self._reader = TreeReader(folder)
         self._period_s = period_s
         self._limit = limit_bytes
         self._say = say
@@ -119,14 +119,14 @@ class Checkpoint:
             self._saved = tree
 
     def _read(self) -> Tree:
-        files: list[File] = []
-        links: list[Link] = []
+        files: list[TreeFile] = []
+        links: list[TreeLink] = []
         size = 0
         for name in all_files(self._folder, lambda name: None):
             # A file may go, or become something else, while the script runs.
             with contextlib.suppress(FileNotFoundError):
                 made = self._entry(name)
-                if isinstance(made, File):
+                if isinstance(made, TreeFile):
                     files.append(made)
                     size += made.size
                 elif made is not None:
@@ -138,7 +138,7 @@ class Checkpoint:
                 )
         return Tree(tuple(files), tuple(links))
 
-    def _entry(self, name: str) -> File | Link | None:
+    def _entry(self, name: str) -> TreeFile | TreeLink | None:
         if fault_of(name):
             return None
         path = self._folder / name
@@ -146,7 +146,7 @@ class Checkpoint:
             is_plain = path.is_file()
             return self._reader.file(name) if is_plain else None
         try:
-            return Link(name, link_target(self._folder, name))
+            return TreeLink(name, link_target(self._folder, name))
         except InvalidField:
             return None
         except OSError as error:

@@ -17,9 +17,9 @@ from functools import partial
 import msgspec
 
 from corral.errors import CorralError, WorkerError
-from corral.worker.manager_link import Away, Fenced, Refused
-from corral.worker.script.access import Access
-from corral.worker.script.run import Command, Running
+from corral.worker.manager_link import Away, Fenced, ReportRefused
+from corral.worker.script.access import ScriptAccess
+from corral.worker.script.run import RunningScript, StartedCommand
 from corral.worker.script.secrets import Mask, Masked
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ SIGNALLED = 128
 JOB_END_S = 1.0
 
 
-class Post(msgspec.Struct, omit_defaults=True):
+class ExecMessage(msgspec.Struct, omit_defaults=True):
     """What is new of a command; a number that came before is a repetition."""
 
     number: int
@@ -42,34 +42,34 @@ class Post(msgspec.Struct, omit_defaults=True):
     error: str | None = None
 
 
-class _Answer(msgspec.Struct):
+class _ExecAnswer(msgspec.Struct):
     stop: bool = False
 
 
-_decode = msgspec.json.Decoder(_Answer).decode
+_decode = msgspec.json.Decoder(_ExecAnswer).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class CurrentScript:
     """The script that runs now, and what must not be seen of it."""
 
     key: Key
-    running: Running
+    running: RunningScript
     mask: Mask
 
 
-class Beside:
+class ScriptExecs:
     """The commands beside the one script of this runner."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ScriptAccess) -> None:
         self._access = access
-        self._scene: Scene | None = None
+        self._scene: CurrentScript | None = None
         self._known: set[str] = set()
 
     @contextmanager
-    def open(self, key: Key, running: Running, mask: Mask) -> Iterator[None]:
+    def open(self, key: Key, running: RunningScript, mask: Mask) -> Iterator[None]:
         """Commands may be run beside this script until the block ends."""
-        self._scene = Scene(key, running, mask)
+        self._scene = CurrentScript(key, running, mask)
         try:
             yield
         finally:
@@ -82,7 +82,7 @@ class Beside:
             return
         self._known.add(id_)
         path = f"/workers/{self._access.worker_id}/execs/{id_}"
-        mail = Mail(self._access, path)
+        mail = ExecSender(self._access, path)
         scene = self._scene
         if scene is not None and scene.key == key:
             work = partial(_run, scene, tuple(command), mail)
@@ -91,7 +91,7 @@ class Beside:
         threading.Thread(target=work, name=id_, daemon=True).start()
 
 
-def _run(scene: Scene, command: Sequence[str], mail: Mail) -> None:
+def _run(scene: CurrentScript, command: Sequence[str], mail: ExecSender) -> None:
     masked = Masked(scene.mask, mail.feed)
     try:
         with scene.mask.errors():
@@ -109,10 +109,10 @@ def _run(scene: Scene, command: Sequence[str], mail: Mail) -> None:
     mail.finish(code or 0, why)
 
 
-class Mail:
+class ExecSender:
     """Brings one command's output to the manager, no faster than it is taken."""
 
-    def __init__(self, access: Access, path: str) -> None:
+    def __init__(self, access: ScriptAccess, path: str) -> None:
         self._link = access.link()
         self._path = path
         self._number = 0
@@ -124,10 +124,10 @@ class Mail:
 
     def refuse(self, why: str) -> None:
         """The command cannot be run."""
-        self._send(Post(1, error=why))
+        self._send(ExecMessage(1, error=why))
         self._link.close()
 
-    def open(self, command: Command) -> None:
+    def open(self, command: StartedCommand) -> None:
         """The command runs: from now on what it prints is sent."""
         threading.Thread(target=self._mail, args=(command,), daemon=True).start()
 
@@ -145,9 +145,9 @@ class Mail:
             self._end = (code, why)
             self._changed.notify_all()
 
-    def _mail(self, command: Command) -> None:
+    def _mail(self, command: StartedCommand) -> None:
         self._number = 1
-        is_wanted = self._send(Post(1))
+        is_wanted = self._send(ExecMessage(1))
         while is_wanted:
             post = self._next()
             is_wanted = self._send(post)
@@ -163,7 +163,7 @@ class Mail:
             except WorkerError as error:
                 log.error("a command beside a script goes on: %s", error.message)
 
-    def _next(self) -> Post:
+    def _next(self) -> ExecMessage:
         """What there is to say; nothing but a sign of life after a while."""
         with self._changed:
             self._changed.wait_for(lambda: self._chunks or self._end, LOOK_S)
@@ -171,9 +171,9 @@ class Mail:
             self._changed.notify_all()
             end = self._end or (None, None)
         self._number += 1
-        return Post(self._number, chunks, *end)
+        return ExecMessage(self._number, chunks, *end)
 
-    def _send(self, post: Post) -> bool:
+    def _send(self, post: ExecMessage) -> bool:
         """Is more wanted? A manager that was started again knows no commands."""
         body = msgspec.json.encode(post)
         give_up_at = time.monotonic() + AWAY_S
@@ -183,6 +183,6 @@ class Mail:
                 return not _decode(self._link.post(self._path, body)).stop
             except Away:
                 pause.wait(AGAIN_S)
-            except (Fenced, Refused):
+            except (Fenced, ReportRefused):
                 return False
         return False

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from corral.client.calls.objects import Chunks, send_tree
+from corral.client.calls.objects import ChunkSource, send_tree
 from corral.client.http.errors import decode
 from corral.client.http.exchange import Flow, Request, get, segment
 from corral.client.http.payload import encode
 from corral.core.tree import Tree
 from corral.errors import Unavailable
-from corral.worker.script.access import Access
+from corral.worker.script.access import ScriptAccess
 
 if TYPE_CHECKING:
     from corral.client.client import Client
@@ -35,14 +35,16 @@ class _Kept(msgspec.Struct):
 class TaskFiles:
     """Made for each attempt; connects when something is to be sent or fetched."""
 
-    def __init__(self, access: Access, task_id: str, attempt: int) -> None:
+    def __init__(self, access: ScriptAccess, task_id: str, attempt: int) -> None:
         self._access = access
         self._task_id = task_id
         self.attempt = attempt
         self._ends: float | None = None
         self._client: Client | None = None
 
-    def save(self, kind: str, tree: Tree, chunks: Chunks, left_out: str = "") -> None:
+    def save(
+        self, kind: str, tree: Tree, chunks: ChunkSource, left_out: str = ""
+    ) -> None:
         """Send what is missing, then have it kept for this attempt.
 
         Raises:
@@ -51,7 +53,9 @@ class TaskFiles:
         """
         self._connect().drive(self._save(kind, tree, chunks, left_out))
 
-    def _save(self, kind: str, tree: Tree, chunks: Chunks, left_out: str) -> Flow[None]:
+    def _save(
+        self, kind: str, tree: Tree, chunks: ChunkSource, left_out: str
+    ) -> Flow[None]:
         digest = yield from send_tree(tree, chunks, check=self._check)
         body = {
             "task_id": self._task_id,

@@ -21,7 +21,7 @@ Write = Callable[[str, bytes], object]
 Say = Callable[[float, str], object]
 
 
-class Output:
+class ScriptOutput:
     """Fed from a thread for each stream; `write` gets whole lines."""
 
     def __init__(self, write: Write, progress: Say) -> None:

@@ -18,11 +18,11 @@ from corral.errors import CorralError
 from corral.worker import isolation, temporary
 from corral.worker.container.guardian import SERVICE
 from corral.worker.environments.cache import Cache
-from corral.worker.environments.prepare import Policy, own_python, prepare
-from corral.worker.script.access import Access
+from corral.worker.environments.prepare import EnvironmentPolicy, own_python, prepare
+from corral.worker.script.access import ScriptAccess
 
 if TYPE_CHECKING:
-    from corral.worker.container.engine import Engine
+    from corral.worker.container.engine import ContainerEngine
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ INSIDE = "/corral"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class Command(Protocol):
+class StartedCommand(Protocol):
     """A command that was started, of whatever kind."""
 
     def wait(self, timeout_s: float | None = None) -> int | None: ...
@@ -39,7 +39,7 @@ class Command(Protocol):
     def stop(self, grace_s: float) -> None: ...
 
 
-class Running(Command, Protocol):
+class RunningScript(StartedCommand, Protocol):
     """A script that was started, of whatever kind."""
 
     oom_killed: bool
@@ -47,11 +47,11 @@ class Running(Command, Protocol):
     @property
     def is_lost(self) -> bool: ...
 
-    def exec(self, argv: Sequence[str], on_output: OnOutput) -> Command: ...
+    def exec(self, argv: Sequence[str], on_output: OnOutput) -> StartedCommand: ...
 
 
 @dataclass(slots=True)
-class Place:
+class AttemptFolders:
     """Folders of one attempt. `outside` lists those that outlive the script."""
 
     scratch: Path
@@ -69,17 +69,23 @@ class Place:
 class Starter:
     """Runs scripts on this node; knows neither tasks nor reports."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: ScriptAccess) -> None:
         self._access = access
         code = access.code
         self.cache = Cache(Path(code.cache), code.limit_bytes)
-        self._policy = Policy(allow_file=code.allow_file, git_tokens=code.git_tokens)
-        self._engine: Engine | None = None
+        self._policy = EnvironmentPolicy(
+            allow_file=code.allow_file, git_tokens=code.git_tokens
+        )
+        self._engine: ContainerEngine | None = None
         self._engine_lock = threading.Lock()
 
     def start(
-        self, script: Script, place: Place, on_output: OnOutput, held: ExitStack
-    ) -> Running:
+        self,
+        script: Script,
+        place: AttemptFolders,
+        on_output: OnOutput,
+        held: ExitStack,
+    ) -> RunningScript:
         """Fetch, build and start; what must outlive the start is put into `held`.
 
         Raises:
@@ -90,8 +96,12 @@ class Starter:
         return self._in_process(script, place, on_output, held)
 
     def _in_process(
-        self, script: Script, place: Place, on_output: OnOutput, held: ExitStack
-    ) -> Running:
+        self,
+        script: Script,
+        place: AttemptFolders,
+        on_output: OnOutput,
+        held: ExitStack,
+    ) -> RunningScript:
         folder = place.scratch / "work"
         variables: Mapping[str, str] = {"PATH": _path(sys.executable)}
         if script.environment is None:
@@ -113,7 +123,7 @@ class Starter:
             variables = {"PATH": _path(made.python), **made.variables}
             place.facts.update(made.facts)
         place.folder = folder
-        job = isolation.Job(
+        job = isolation.SandboxJob(
             argv=script.command,
             folder=folder,
             scratch=place.scratch,
@@ -122,7 +132,7 @@ class Starter:
             readable=readable,
             writable=(place.artifacts, place.checkpoint),
             hidden=(self.cache.folder,),
-            limits=isolation.Limits(
+            limits=isolation.SandboxLimits(
                 memory_mb=script.limits.memory_mb,
                 cpus=script.limits.cpus,
                 processes=script.limits.processes,
@@ -140,9 +150,9 @@ class Starter:
         self,
         script: Script,
         environment: ContainerEnvironment,
-        place: Place,
+        place: AttemptFolders,
         on_output: OnOutput,
-    ) -> Running:
+    ) -> RunningScript:
         from corral.worker.container.job import (
             ContainerJob,
             bound_gpus,
@@ -170,7 +180,7 @@ class Starter:
                 "CORRAL_CHECKPOINT": f"{INSIDE}/checkpoint",
             },
             devices=environment.devices,
-            limits=isolation.Limits(
+            limits=isolation.SandboxLimits(
                 memory_mb=script.limits.memory_mb,
                 cpus=script.limits.cpus,
                 processes=script.limits.processes,
@@ -183,7 +193,7 @@ class Starter:
         place.facts["isolation"] = running.isolation
         return running
 
-    def _have_engine(self) -> Engine:
+    def _have_engine(self) -> ContainerEngine:
         with self._engine_lock:
             if self._engine is None:
                 trace = self._access.container_trace

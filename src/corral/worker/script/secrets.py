@@ -16,8 +16,8 @@ import msgspec
 
 from corral.errors import CorralError, WorkerError
 from corral.worker.base import Context
-from corral.worker.manager_link import Away, Fenced, Refused
-from corral.worker.script.access import Access
+from corral.worker.manager_link import Away, Fenced, ReportRefused
+from corral.worker.script.access import ScriptAccess
 
 # The ways a secret is commonly written by programs that print it.
 
@@ -80,7 +80,7 @@ class _Values(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Values).decode
 
 
-def fetch_secrets(access: Access, task: Context) -> Mapping[str, str]:
+def fetch_secrets(access: ScriptAccess, task: Context) -> Mapping[str, str]:
     """What this attempt's secrets are now, by variable.
 
     Raises:
@@ -100,7 +100,7 @@ def fetch_secrets(access: Access, task: Context) -> Mapping[str, str]:
             if task.cancelled:
                 break
         raise WorkerError("the manager is away: no secrets can be had")
-    except (Fenced, Refused) as error:
+    except (Fenced, ReportRefused) as error:
         raise WorkerError(error.message.partition(": ")[2]) from None
     finally:
         link.close()

@@ -18,10 +18,10 @@ from corral.worker.base import Context, Failure, Lost, Worker
 from corral.worker.script.access import read_access
 from corral.worker.script.artifacts import keep_artifacts
 from corral.worker.script.checkpoints import Checkpoint
-from corral.worker.script.exec import Beside
+from corral.worker.script.exec import ScriptExecs
 from corral.worker.script.files import HURRY_S, TaskFiles
-from corral.worker.script.output import Output
-from corral.worker.script.run import Place, Running, Starter
+from corral.worker.script.output import ScriptOutput
+from corral.worker.script.run import AttemptFolders, RunningScript, Starter
 from corral.worker.script.secrets import Mask, Masked, fetch_secrets
 
 _SHORT = re.compile(r"\b(CUDA|HIP|XPU|MPS)[ \w]* out of memory|OutOfMemoryError")
@@ -42,7 +42,7 @@ class RunScriptWorker(Worker):
             raise InvalidField("scripts are run by a node's own worker only")
         self._access = read_access(access)
         self._starter = Starter(self._access)
-        self._beside = Beside(self._access)
+        self._beside = ScriptExecs(self._access)
 
     def start(self) -> None:
         self._starter.sweep()
@@ -69,14 +69,14 @@ class RunScriptWorker(Worker):
         self._beside.start(id_, key, command)
 
     @contextmanager
-    def _place(self) -> Iterator[Place]:
+    def _place(self) -> Iterator[AttemptFolders]:
         task = self.context
         self._starter.sweep()
         with self._starter.cache.scratch() as scratch:
             artifacts, checkpoint = scratch / "artifacts", scratch / "checkpoint"
             for folder in (artifacts, checkpoint):
                 folder.mkdir()
-            yield Place(
+            yield AttemptFolders(
                 scratch / "own",
                 artifacts,
                 checkpoint,
@@ -92,12 +92,12 @@ class RunScriptWorker(Worker):
                 },
             )
 
-    def _run_in(self, script: Script, place: Place) -> dict[str, Any]:
+    def _run_in(self, script: Script, place: AttemptFolders) -> dict[str, Any]:
         place.scratch.mkdir()
         place.shown = self.context.variables
         secrets = fetch_secrets(self._access, self.context) if script.secrets else {}
         place.variables = {**script.variables, **secrets, **place.variables}
-        output = Output(_show, self.context.progress)
+        output = ScriptOutput(_show, self.context.progress)
         mask = Mask(secrets.values())
         masked = Masked(mask, output.feed)
         began = time.monotonic()
@@ -145,7 +145,7 @@ class RunScriptWorker(Worker):
         finally:
             files.close()
 
-    def _checkpoint(self, files: TaskFiles, place: Place) -> Checkpoint:
+    def _checkpoint(self, files: TaskFiles, place: AttemptFolders) -> Checkpoint:
         code = self._access.code
         limit, period_s = code.artifact_limit_bytes, code.checkpoint_s
         return Checkpoint(files, place.checkpoint, period_s, limit, self.context.log)
@@ -153,7 +153,7 @@ class RunScriptWorker(Worker):
     def _keep(
         self,
         script: Script,
-        place: Place,
+        place: AttemptFolders,
         files: TaskFiles,
         checkpoint: Checkpoint | None,
     ) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class RunScriptWorker(Worker):
         return told
 
     def _await(
-        self, running: Running, script: Script, files: TaskFiles
+        self, running: RunningScript, script: Script, files: TaskFiles
     ) -> tuple[int, str | None]:
         """Its exit code, and why it was stopped if it was."""
         stopped: list[str] = []
@@ -189,7 +189,7 @@ class RunScriptWorker(Worker):
         return code or 0, f"the script was stopped: {stopped[0]}" if stopped else None
 
 
-def _say_end(code: int, running: Running, output: Output) -> str:
+def _say_end(code: int, running: RunningScript, output: ScriptOutput) -> str:
     if running.oom_killed:
         return "the script used more memory than its limit"
     said = output.last_line()

@@ -17,13 +17,13 @@ from corral.worker.server.errors import NotServed
 from corral.worker.server.gpu_memory import cards_mb, processes_mb
 from corral.worker.server.http_call import Exchange, Gone
 from corral.worker.server.replica import Replica
-from corral.worker.server.resolve import Spec, cards_in
+from corral.worker.server.resolve import ServerSpec, cards_in
 
 _LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class ServerRequest:
     """A request before it is known who gets it. `make` takes the server's own name of
     the model, `is_wanted` says whether somebody still waits for the answer.
     """
@@ -33,10 +33,10 @@ class Ask:
     is_wanted: Callable[[], bool]
 
 
-class Fleet:
+class ReplicaGroup:
     """Opened once and closed once."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: ServerSpec) -> None:
         self.spec = spec
         self._changed = threading.Condition()
         self._count = itertools.count(1)
@@ -91,7 +91,7 @@ class Fleet:
             raise faults[0]
 
     @contextlib.contextmanager
-    def exchange(self, ask: Ask) -> Iterator[Exchange]:
+    def exchange(self, ask: ServerRequest) -> Iterator[Exchange]:
         """A request to whoever is up and least busy, once somebody is.
 
         Raises:
@@ -137,7 +137,7 @@ class Fleet:
                 for replica in self._replicas
             ]
 
-    def _take(self, ask: Ask) -> tuple[Replica, Exchange]:
+    def _take(self, ask: ServerRequest) -> tuple[Replica, Exchange]:
         until = time.monotonic() + self.spec.start_timeout_s
         with self._changed:
             while True:

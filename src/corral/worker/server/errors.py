@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from corral.worker.base import Failure, Lost
-from corral.worker.inference.errors import OutOfMemory, Refused, one_line
+from corral.worker.inference.errors import ModelOutOfMemory, RequestRefused, one_line
 from corral.worker.server.http_call import Answered, Gone
 
 SERVER_FAILED = "server_failed"
@@ -27,15 +27,15 @@ def failure_of(error: Answered | Gone, model: str) -> Failure:
     if isinstance(error, Gone):
         return Lost(f"the server of model {model} went away: {said}")
     if error.status in _BAD or _is_too_long(said):
-        return Refused(f"model {model}: {said}")
+        return RequestRefused(f"model {model}: {said}")
     if error.status in _UNKNOWN:
         text = f"the server of model {model} does not do this: {said}"
-        return Refused(text, "unsupported_type")
+        return RequestRefused(text, "unsupported_type")
     if error.status in _NOT_OURS:
         text = f"the server of model {model} wants another key: {said}"
         return Failure(text, kind=SERVER_FAILED)
     if "out of memory" in said.lower():
-        return OutOfMemory(f"the server of model {model}: {said}")
+        return ModelOutOfMemory(f"the server of model {model}: {said}")
     return Lost(f"the server of model {model} answered {error.status}: {said}")
 
 
@@ -45,7 +45,7 @@ def start_failure(model: str, end: str, last_words: str) -> Failure:
     if last_words:
         text += f"; its last words: {last_words}"
     if "out of memory" in last_words.lower():
-        return OutOfMemory(text)
+        return ModelOutOfMemory(text)
     return NotServed(text)
 
 

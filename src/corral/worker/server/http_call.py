@@ -34,7 +34,7 @@ class Answered(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ServerAddress:
     """Where a server answers; `path` is what stands before /v1."""
 
     host: str
@@ -44,7 +44,7 @@ class Address:
     key: str | None = field(default=None, repr=False)
 
     @classmethod
-    def of_url(cls, url: str, key: str | None = None) -> Address:
+    def of_url(cls, url: str, key: str | None = None) -> ServerAddress:
         parts = urlsplit(url)
         is_secure = parts.scheme == "https"
         port = parts.port or (443 if is_secure else 80)
@@ -69,7 +69,9 @@ class Address:
 class Exchange:
     """One request and its answer, piece by piece. `abort` may come from any thread."""
 
-    def __init__(self, address: Address, path: str, body: Mapping[str, Any]) -> None:
+    def __init__(
+        self, address: ServerAddress, path: str, body: Mapping[str, Any]
+    ) -> None:
         self._address = address
         self._path = address.path + path
         self._body = json.dumps(body).encode()
@@ -147,7 +149,9 @@ class Exchange:
         raise Answered(response.status, message_in(text))
 
 
-def ask(address: Address, path: str, timeout_s: float = PROBE_S) -> tuple[int, bytes]:
+def ask(
+    address: ServerAddress, path: str, timeout_s: float = PROBE_S
+) -> tuple[int, bytes]:
     """A short question; status 0 when nobody answers."""
     try:
         with contextlib.closing(address.connect(timeout_s)) as connection:

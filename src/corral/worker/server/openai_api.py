@@ -10,7 +10,7 @@ from typing import Any
 from corral.worker.base import Context, Failure
 from corral.worker.inference.call import sent_in
 from corral.worker.inference.request import Embed, Generate
-from corral.worker.server.balance import Ask, Fleet
+from corral.worker.server.balance import ReplicaGroup, ServerRequest
 from corral.worker.server.errors import failure_of
 from corral.worker.server.http_call import Answered, Exchange, Gone
 from corral.worker.server.program import Dialect
@@ -20,7 +20,7 @@ EMBEDDINGS = "/v1/embeddings"
 
 
 @dataclass(slots=True)
-class Writing:
+class StreamedText:
     """A text on its way. `sent` are the pieces of an attempt before this one, which
     the answer begins with; about a token each.
     """
@@ -61,14 +61,14 @@ class Writing:
         }
 
 
-def generate(fleet: Fleet, asked: Generate, context: Context) -> dict[str, Any]:
+def generate(fleet: ReplicaGroup, asked: Generate, context: Context) -> dict[str, Any]:
     """Write the text; with `stream`, each piece is emitted as it comes.
 
     An attempt that follows a lost one goes on from what that has emitted, where the
     server can; else it begins again.
     """
     dialect = fleet.spec.dialect
-    writing = Writing(asked)
+    writing = StreamedText(asked)
     if asked.stream and (asked.prompt is not None or dialect.resume != "again"):
         writing.sent = [sent_in([piece]).text for piece in context.emitted]
     if writing.left <= 0:
@@ -87,10 +87,12 @@ def generate(fleet: Fleet, asked: Generate, context: Context) -> dict[str, Any]:
 
 
 def _events(
-    fleet: Fleet, path: str, writing: Writing, context: Context
+    fleet: ReplicaGroup, path: str, writing: StreamedText, context: Context
 ) -> Iterator[dict[str, Any]]:
     dialect = fleet.spec.dialect
-    ask = Ask(path, lambda model: _body(model, writing, dialect), _wanted(context))
+    ask = ServerRequest(
+        path, lambda model: _body(model, writing, dialect), _wanted(context)
+    )
     while True:
         try:
             with fleet.exchange(ask) as exchange:
@@ -105,7 +107,7 @@ def _events(
                 raise
 
 
-def embed(fleet: Fleet, asked: Embed, context: Context) -> dict[str, Any]:
+def embed(fleet: ReplicaGroup, asked: Embed, context: Context) -> dict[str, Any]:
     """Vectors of texts."""
     dialect = fleet.spec.dialect
     more = (
@@ -116,7 +118,7 @@ def embed(fleet: Fleet, asked: Embed, context: Context) -> dict[str, Any]:
         told = {"model": model, "input": asked.texts, "encoding_format": "float"}
         return {**told, **more}
 
-    ask = Ask(EMBEDDINGS, body, _wanted(context))
+    ask = ServerRequest(EMBEDDINGS, body, _wanted(context))
     while True:
         try:
             with fleet.exchange(ask) as exchange:
@@ -140,7 +142,7 @@ def _wanted(context: Context) -> Any:
     return lambda: not context.cancelled
 
 
-def _body(model: str, writing: Writing, dialect: Dialect) -> dict[str, Any]:
+def _body(model: str, writing: StreamedText, dialect: Dialect) -> dict[str, Any]:
     asked, sent = writing.asked, "".join(writing.sent)
     body: dict[str, Any] = {
         "model": model,

@@ -17,7 +17,7 @@ Seconds = Annotated[float, Meta(gt=0.0)]
 _OF_MODEL = frozenset(Definition.__struct_fields__)
 
 
-class Serving(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class ServerOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """How a model is served; what a model's definition leaves out, the worker's
     parameters say.
 
@@ -46,7 +46,7 @@ class Serving(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return any(x is not None for x in (self.server, self.command, self.url))
 
 
-class Params(Serving, kw_only=True, forbid_unknown_fields=True):
+class ServerParams(ServerOptions, kw_only=True, forbid_unknown_fields=True):
     """`models` are definitions by name; `model` is used by tasks that name none."""
 
     models: dict[str, Any] = {}
@@ -54,7 +54,7 @@ class Params(Serving, kw_only=True, forbid_unknown_fields=True):
     model_dir: str | None = None
 
 
-class Served(Serving, kw_only=True, forbid_unknown_fields=True):
+class ServedModel(ServerOptions, kw_only=True, forbid_unknown_fields=True):
     """A model's definition. `file` is the one of its folder that is loaded; the rest
     is as for models that `InferenceWorker` holds.
     """
@@ -70,25 +70,25 @@ class Served(Serving, kw_only=True, forbid_unknown_fields=True):
     def definition(self) -> dict[str, Any]:
         """What it says of the model itself; empty where that is nothing."""
         told: dict[str, Any] = msgspec.to_builtins(self)
-        plain = msgspec.to_builtins(Served())
+        plain = msgspec.to_builtins(ServedModel())
         return {k: told[k] for k in _OF_MODEL if told.get(k) != plain.get(k)}
 
 
-def read_params(told: Mapping[str, Any]) -> Params:
+def read_params(told: Mapping[str, Any]) -> ServerParams:
     """The worker's parameters.
 
     Raises:
         WorkerError: which of them is wrong.
     """
     try:
-        params = msgspec.convert(dict(told), Params)
+        params = msgspec.convert(dict(told), ServerParams)
     except msgspec.ValidationError as error:
         raise WorkerError(f"parameters of ServerWorker: {error}") from None
     _check(params, "parameters of ServerWorker")
     return params
 
 
-def read_models(told: Mapping[str, Any]) -> dict[str, Served]:
+def read_models(told: Mapping[str, Any]) -> dict[str, ServedModel]:
     """Definitions by name.
 
     Raises:
@@ -97,7 +97,7 @@ def read_models(told: Mapping[str, Any]) -> dict[str, Served]:
     found = {}
     for name, definition in told.items():
         try:
-            found[name] = msgspec.convert(definition, Served)
+            found[name] = msgspec.convert(definition, ServedModel)
         except msgspec.ValidationError as error:
             text = f"definition of model {name}: {one_line(error)}"
             raise WorkerError(text) from None
@@ -105,7 +105,7 @@ def read_models(told: Mapping[str, Any]) -> dict[str, Served]:
     return found
 
 
-def _check(serving: Serving, where: str) -> None:
+def _check(serving: ServerOptions, where: str) -> None:
     given = [k for k in ("server", "command", "url") if getattr(serving, k) is not None]
     if len(given) > 1:
         raise WorkerError(f"{where}: give one of {' and '.join(given)}, not both")
@@ -113,14 +113,14 @@ def _check(serving: Serving, where: str) -> None:
         raise WorkerError(f"{where}: command is empty")
 
 
-def merged(params: Params, own: Served) -> Serving:
+def merged(params: ServerParams, own: ServedModel) -> ServerOptions:
     """A model's own words in front of those for all models."""
-    fields = {f: getattr(own, f) for f in Serving.__struct_fields__}
-    for name in Serving.__struct_fields__:
+    fields = {f: getattr(own, f) for f in ServerOptions.__struct_fields__}
+    for name in ServerOptions.__struct_fields__:
         # Who says what serves this model does not mean the other thing as well.
         is_place = name in ("server", "command", "url")
         if fields[name] is None and not (is_place and own.is_placed):
             fields[name] = getattr(params, name)
     fields["args"] = [*params.args, *own.args]
     fields["environment"] = {**params.environment, **own.environment}
-    return Serving(**fields)
+    return ServerOptions(**fields)

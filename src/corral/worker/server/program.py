@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from corral.worker.inference.errors import Unusable
-from corral.worker.inference.kind import Kind
+from corral.worker.inference.kind import ModelKind
 from corral.worker.inference.load.resolve import ModelRef
 
 FIELDS = ("folder", "file", "name", "port", "gpus")
@@ -90,7 +90,7 @@ def options(server: str | None, ref: ModelRef, gpus: int) -> list[str]:
         return more + (["--trust-remote-code"] if ref.trust_remote_code else [])
     if server == "llama.cpp":
         more = ["--n-gpu-layers", "999"] if gpus else []
-        return more + (["--embeddings"] if ref.kind is Kind.EMBED else [])
+        return more + (["--embeddings"] if ref.kind is ModelKind.EMBED else [])
     return []
 
 

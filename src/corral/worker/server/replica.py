@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from corral.worker.base import Failure
 from corral.worker.server import http_call
 from corral.worker.server.errors import NotServed, start_failure
-from corral.worker.server.http_call import Address, Exchange
+from corral.worker.server.http_call import Exchange, ServerAddress
 from corral.worker.server.process import ServerProcess
-from corral.worker.server.resolve import Spec
+from corral.worker.server.resolve import ServerSpec
 
 LOOK_S = 5.0
 _DOWN_LOOK_S = 0.2
@@ -28,13 +28,13 @@ _IN_USE = "in use"
 
 
 @dataclass(slots=True)
-class Standing:
+class ReplicaStatus:
     """What its fleet knows of a replica, under the fleet's lock.
 
     `address` is where it answers, None while it does not; `live` what is asked now.
     """
 
-    address: Address | None = None
+    address: ServerAddress | None = None
     model: str = ""
     live: set[Exchange] = field(default_factory=set)
     last_used: int = 0
@@ -44,8 +44,10 @@ class Standing:
 class Replica:
     """Kept up by a thread of its own from `start` until `close`."""
 
-    def __init__(self, spec: Spec, number: int, changed: threading.Condition) -> None:
-        self.standing = Standing()
+    def __init__(
+        self, spec: ServerSpec, number: int, changed: threading.Condition
+    ) -> None:
+        self.standing = ReplicaStatus()
         self.server: ServerProcess | None = None
         self._spec = spec
         self._number = number
@@ -121,10 +123,10 @@ class Replica:
             self._stand(address, _model_at(address, self._spec))
             return
 
-    def _begin(self) -> Address:
+    def _begin(self) -> ServerAddress:
         spec = self._spec
         if spec.url is not None:
-            return Address.of_url(spec.url, spec.key)
+            return ServerAddress.of_url(spec.url, spec.key)
         port = _free_port()
         self._wake.clear()
         self.server = ServerProcess(
@@ -133,9 +135,9 @@ class Replica:
             spec.stop_timeout_s,
             self._wake.set,
         )
-        return Address("127.0.0.1", port)
+        return ServerAddress("127.0.0.1", port)
 
-    def _await(self, address: Address) -> None:
+    def _await(self, address: ServerAddress) -> None:
         until = time.monotonic() + self._spec.start_timeout_s
         name = self._spec.name
         while not _is_well(address):
@@ -173,7 +175,7 @@ class Replica:
             elif server is None:
                 self._stand(None)
 
-    def _stand(self, address: Address | None, model: str = "") -> None:
+    def _stand(self, address: ServerAddress | None, model: str = "") -> None:
         """Say whether, and where, it can be asked."""
         with self._changed:
             self.standing.address = address
@@ -215,14 +217,14 @@ class Replica:
         os.write(2, line.encode("utf-8", "replace"))
 
 
-def _is_well(address: Address, timeout_s: float = http_call.PROBE_S) -> bool:
+def _is_well(address: ServerAddress, timeout_s: float = http_call.PROBE_S) -> bool:
     status, _ = http_call.ask(address, "/health", timeout_s)
     if status in (404, 405):
         status, _ = http_call.ask(address, "/v1/models", timeout_s)
     return status == 200
 
 
-def _model_at(address: Address, spec: Spec) -> str:
+def _model_at(address: ServerAddress, spec: ServerSpec) -> str:
     """The name that the server itself has for the model."""
     if spec.served_name is not None:
         return spec.served_name

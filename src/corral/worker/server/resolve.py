@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 from corral.errors import WorkerError
 from corral.worker.base import Failure
 from corral.worker.inference.errors import Unusable
-from corral.worker.inference.kind import Kind, kind_named
+from corral.worker.inference.kind import ModelKind, kind_named
 from corral.worker.inference.load import weights
 from corral.worker.inference.load.resolve import FolderResolver, ModelRef, Resolver
 from corral.worker.runner.gpu_memory import CARDS
 from corral.worker.server import program
-from corral.worker.server.params import Params, Served, Serving, merged
+from corral.worker.server.params import ServedModel, ServerOptions, ServerParams, merged
 
 _HALF = 2
 # Those that show a process its cards.
@@ -25,11 +25,11 @@ _VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class ServerSpec:
     """The servers of one model. `command` is empty where somebody else runs it."""
 
     name: str
-    kind: Kind
+    kind: ModelKind
     command: tuple[str, ...] = ()
     url: str | None = None
     values: Mapping[str, str] = field(default_factory=dict)
@@ -61,13 +61,13 @@ class Spec:
         return own
 
 
-class Places:
+class ServedModels:
     """Models that can be served: those defined, and those that `resolver` finds."""
 
     def __init__(
         self,
-        params: Params,
-        models: Mapping[str, Served],
+        params: ServerParams,
+        models: Mapping[str, ServedModel],
         resolver: Resolver,
         folder: Path,
     ) -> None:
@@ -87,7 +87,7 @@ class Places:
                 "parameters of ServerWorker: give a server (vllm, llama.cpp), a "
                 "command or a url"
             )
-        for name, own in {"": Served(), **self._models}.items():
+        for name, own in {"": ServedModel(), **self._models}.items():
             told = merged(self._params, own)
             try:
                 _dialect(told)
@@ -98,18 +98,18 @@ class Places:
                 where = f"definition of model {name}" if name else "parameters"
                 raise WorkerError(f"{where} of ServerWorker: {error}") from None
 
-    def spec(self, name: str) -> Spec:
+    def spec(self, name: str) -> ServerSpec:
         """What is needed to serve a model, whose files have been looked at.
 
         Raises:
             Unusable: it is unknown or broken, or nothing says what serves it.
         """
-        own = self._models.get(name) or Served()
+        own = self._models.get(name) or ServedModel()
         told = merged(self._params, own)
         known = program.program_named(told.server) if told.server else program.OWN
         dialect = _dialect(told)
         if told.url is not None:
-            made = Spec(name, _kind(name, own), url=_checked(told.url))
+            made = ServerSpec(name, _kind(name, own), url=_checked(told.url))
         else:
             made = self._started(name, own, told, known)
         return _completed(made, own, told, dialect)
@@ -124,7 +124,7 @@ class Places:
         return found
 
     def _size(self, name: str) -> float | None:
-        own = self._models.get(name) or Served()
+        own = self._models.get(name) or ServedModel()
         told = merged(self._params, own)
         if not told.is_placed:
             return None
@@ -139,8 +139,8 @@ class Places:
         return ref.size_mb or _weights_mb(ref.folder)
 
     def _started(
-        self, name: str, own: Served, told: Serving, known: program.Program
-    ) -> Spec:
+        self, name: str, own: ServedModel, told: ServerOptions, known: program.Program
+    ) -> ServerSpec:
         if not told.is_placed:
             text = f"nothing says what serves model {name}: give server, command or url"
             raise Unusable(text, "unsupported_model")
@@ -160,9 +160,9 @@ class Places:
         program.fields_of(command)
         path = told.environment.get("PATH", os.environ.get("PATH"))
         program.check_program(command[0], path, known.install)
-        return Spec(name, kind, tuple(command), values=values, size_mb=size_mb)
+        return ServerSpec(name, kind, tuple(command), values=values, size_mb=size_mb)
 
-    def _is_of_files(self, told: Serving) -> bool:
+    def _is_of_files(self, told: ServerOptions) -> bool:
         """Does its command name the model's files?"""
         known = program.program_named(told.server) if told.server else program.OWN
         command = [*(known.command or told.command or ()), *told.args]
@@ -185,7 +185,7 @@ class Places:
         """Folders that nobody has defined are served when the parameters say by what,
         and it is told which folder.
         """
-        told = merged(self._params, Served())
+        told = merged(self._params, ServedModel())
         if not told.is_placed or told.url is not None or not self._is_of_files(told):
             return
         yield from self._resolver.names()
@@ -206,18 +206,18 @@ def gpus_each(environment: Mapping[str, str], replicas: int) -> int:
     return max(len(cards) // replicas, 1) if cards else 0
 
 
-def _kind(name: str, own: Served) -> Kind:
+def _kind(name: str, own: ServedModel) -> ModelKind:
     """Of a model without files: what its definition says, else it writes text."""
-    kind = kind_named(own.type or Kind.GENERATE)
+    kind = kind_named(own.type or ModelKind.GENERATE)
     if kind is None:
         text = f"model {name} has the unknown type {own.type!r}"
-        raise Unusable(f"{text}; known: {', '.join(Kind)}", "unsupported_model")
+        raise Unusable(f"{text}; known: {', '.join(ModelKind)}", "unsupported_model")
     return kind
 
 
 def _completed(
-    made: Spec, own: Served, told: Serving, dialect: program.Dialect
-) -> Spec:
+    made: ServerSpec, own: ServedModel, told: ServerOptions, dialect: program.Dialect
+) -> ServerSpec:
     variable = told.api_key_variable
     given = {
         name: value
@@ -236,7 +236,7 @@ def _completed(
     )
 
 
-def _dialect(told: Serving) -> program.Dialect:
+def _dialect(told: ServerOptions) -> program.Dialect:
     known = program.program_named(told.server) if told.server else program.OWN
     if told.resume is None:
         return known.dialect

@@ -14,14 +14,19 @@ from typing import Any
 from corral.worker.base import Context, Failure, Worker, at_hand
 from corral.worker.inference import request
 from corral.worker.inference.chain import filled
-from corral.worker.inference.errors import Refused, Unusable
-from corral.worker.inference.kind import Ask, Kind, ask_of, is_health_check
+from corral.worker.inference.errors import RequestRefused, Unusable
+from corral.worker.inference.kind import (
+    ModelKind,
+    RequestedKind,
+    ask_of,
+    is_health_check,
+)
 from corral.worker.inference.load.resolve import Resolver
 from corral.worker.inference.request import foreign_answer
 from corral.worker.server import openai_api
-from corral.worker.server.balance import Fleet
+from corral.worker.server.balance import ReplicaGroup
 from corral.worker.server.params import read_models, read_params
-from corral.worker.server.resolve import Places
+from corral.worker.server.resolve import ServedModels
 
 
 class ServerWorker(Worker):
@@ -39,7 +44,7 @@ class ServerWorker(Worker):
         super().__init__(**params)
         self._told = read_params(params)
         self._models = read_models(self._told.models)
-        self._fleets: dict[str, Fleet] = {}
+        self._fleets: dict[str, ReplicaGroup] = {}
         self._own_lock = Lock()
 
     def start(self) -> None:
@@ -48,7 +53,7 @@ class ServerWorker(Worker):
 
         place = Path(self._told.model_dir or load().model_cache_dir)
         resolver = self.resolver(place)
-        self._places = Places(self._told, self._models, resolver, place)
+        self._places = ServedModels(self._told, self._models, resolver, place)
         self._places.check()
 
     def resolver(self, place: Path) -> Resolver:
@@ -63,7 +68,7 @@ class ServerWorker(Worker):
     def load_model(self, name: str) -> None:
         if name in self._fleets:
             return
-        fleet = Fleet(self._places.spec(name))
+        fleet = ReplicaGroup(self._places.spec(name))
         fleet.open(self._is_wanted())
         self._fleets[name] = fleet
 
@@ -93,7 +98,7 @@ class ServerWorker(Worker):
         contexts: Sequence[Context] = self.contexts
         if len(contexts) != len(payloads):
             # Whose each of them is, and of what type, nobody has told: one by one.
-            raise Refused("a batch needs the context of each of its tasks")
+            raise RequestRefused("a batch needs the context of each of its tasks")
         for context in contexts:
             context.allow_to_stop(self.stop_grace_s)
         with ThreadPoolExecutor(len(payloads)) as pool:
@@ -125,7 +130,7 @@ class ServerWorker(Worker):
         fleet = self._fleets.get(model)
         if fleet is None:
             raise Unusable(f"model {model} is not served", "unknown_model")
-        ask = ask_of(context.job_type) or Ask(fleet.spec.kind)
+        ask = ask_of(context.job_type) or RequestedKind(fleet.spec.kind)
         began = time.perf_counter()
         asked = request.read_request(ask, filled(payload, context.inputs))
         answer = _do(fleet, asked, ask, context)
@@ -144,15 +149,17 @@ class ServerWorker(Worker):
                 self.load_model(own)
             return own
         known = wanted or "NAME"
-        raise Refused(f"say at submission which model is needed: --model {known}")
+        raise RequestRefused(
+            f"say at submission which model is needed: --model {known}"
+        )
 
 
 def _do(
-    fleet: Fleet, asked: request.Request, ask: Ask, context: Context
+    fleet: ReplicaGroup, asked: request.Request, ask: RequestedKind, context: Context
 ) -> dict[str, Any]:
     if isinstance(asked, request.Generate):
         return openai_api.generate(fleet, asked, context)
     if isinstance(asked, request.Embed):
         return openai_api.embed(fleet, asked, context)
-    text = f"servers do {Kind.GENERATE} and {Kind.EMBED}, not {ask.kind}"
-    raise Refused(text, "unsupported_type")
+    text = f"servers do {ModelKind.GENERATE} and {ModelKind.EMBED}, not {ask.kind}"
+    raise RequestRefused(text, "unsupported_type")

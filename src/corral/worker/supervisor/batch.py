@@ -9,13 +9,13 @@ from msgspec import Raw
 
 from corral.worker.pool.bundle import Bundle
 from corral.worker.pool.runner_process import Lane
-from corral.worker.protocol import Chunks, Frame, Item, Outcome
+from corral.worker.protocol import AttemptOutcome, ChunksFrame, Frame, Item
 
 Key = tuple[str, int]
 SAID_BYTES = 4 << 20
 
 
-class Batch:
+class OrderBatch:
     """Shared between the thread that executes it and those that drop from it."""
 
     def __init__(self, items: Sequence[Item], unload: Sequence[str] = ()) -> None:
@@ -28,14 +28,14 @@ class Batch:
         self.is_recalled = False
         self.printed: dict[Key, int] = {}
         """How many lines an attempt has printed, on whichever runners it was."""
-        self._said: dict[Key, Chunks] = {}
+        self._said: dict[Key, ChunksFrame] = {}
         self._lane: Lane | None = None
 
-    def keep(self, chunks: Chunks) -> None:
+    def keep(self, chunks: ChunksFrame) -> None:
         """Remember what an attempt has emitted, for when it is run once more."""
         said = self._said.get(chunks.key)
         if said is None or said.first + len(said.values) != chunks.first:
-            said = Chunks(*chunks.key, chunks.first, [])
+            said = ChunksFrame(*chunks.key, chunks.first, [])
         if said.size + chunks.size <= SAID_BYTES:
             said.values += chunks.values
             self._said[chunks.key] = said
@@ -86,7 +86,7 @@ class Batch:
         later, self.later = self.later, []
         return later
 
-    def give_back(self, item: Item) -> Outcome:
+    def give_back(self, item: Item) -> AttemptOutcome:
         """How an item ends that does not start."""
         return cancelled(item) if item.key in self.dropped else returned(item)
 
@@ -107,10 +107,10 @@ class Batch:
             lane.poke()
 
 
-def returned(item: Item) -> Outcome:
+def returned(item: Item) -> AttemptOutcome:
     """The item goes back, uncharged."""
-    return Outcome(item.task_id, item.attempt, "returned")
+    return AttemptOutcome(item.task_id, item.attempt, "returned")
 
 
-def cancelled(item: Item) -> Outcome:
-    return Outcome(item.task_id, item.attempt, "cancelled")
+def cancelled(item: Item) -> AttemptOutcome:
+    return AttemptOutcome(item.task_id, item.attempt, "cancelled")

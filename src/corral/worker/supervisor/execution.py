@@ -12,24 +12,24 @@ from collections.abc import Callable
 from corral.process.group import say_exit
 from corral.worker.pool.runner_process import Event, Exited, Lane
 from corral.worker.protocol import (
-    Cancel,
-    Chunks,
-    Done,
-    End,
-    Fault,
+    AttemptError,
+    AttemptOutcome,
+    CancelFrame,
+    ChunksFrame,
+    DoneFrame,
+    EndFrame,
     Item,
-    Left,
-    Loading,
-    Log,
-    Models,
-    Outcome,
-    Patience,
-    Progress,
-    Run,
+    LeftFilesFrame,
+    LogFrame,
+    ModelLoadFrame,
+    ModelsFrame,
+    ProgressFrame,
+    RunFrame,
+    StopGraceFrame,
 )
 from corral.worker.shared_cell import NONE, WHOLE
-from corral.worker.supervisor.batch import Batch
-from corral.worker.supervisor.notes import LOG_BYTES, LogLines, Notes, Output
+from corral.worker.supervisor.batch import OrderBatch
+from corral.worker.supervisor.notes import LOG_BYTES, EmittedOutput, LogLines, Notes
 
 OVERRUN_S = 0.05
 STARTED_S = 0.1
@@ -49,7 +49,7 @@ class Execution:
 
     def __init__(
         self,
-        batch: Batch,
+        batch: OrderBatch,
         lane: Lane,
         tell: Callable[[Notes], None],
         *,
@@ -67,10 +67,10 @@ class Execution:
         self._loading: tuple[str, float] | None = None
         self._load_s = 0.0
         self._index = {item.key: i for i, item in enumerate(batch.items)}
-        self._outcomes: dict[int, Outcome] = {}
+        self._outcomes: dict[int, AttemptOutcome] = {}
         self._handed_back: set[int] = set()
         self._cancel_sent: set[int] = set()
-        self._verdicts: dict[int, Outcome] = {}
+        self._verdicts: dict[int, AttemptOutcome] = {}
         self._notes = Notes()
         self._printed = 0
         self._began = self._noted = _now()
@@ -85,7 +85,7 @@ class Execution:
         self._grace_s: dict[int, float] = {}
         self._late_at: dict[int, float] = {}
         self._is_killed = False
-        self.left: list[Left] = []
+        self.left: list[LeftFilesFrame] = []
         self.retry_alone: list[Item] = []
         """Items of a batch that died as a whole: run each alone, on a new runner."""
 
@@ -93,7 +93,7 @@ class Execution:
         """Everything that is left to report; never raises for what user code does."""
         self._lane.cells.reset()
         self._batch.attach(self._lane)
-        self._lane.send(Run(self._items, self._solo, self._batch.take_unload()))
+        self._lane.send(RunFrame(self._items, self._solo, self._batch.take_unload()))
         self._began = self._noted = _now()
         try:
             while not self._take(self._lane.next_event(self._patience())):
@@ -114,51 +114,53 @@ class Execution:
 
     def _take(self, event: Event | None) -> bool:
         """Use one event; true when it was the last."""
-        if isinstance(event, Done):
+        if isinstance(event, DoneFrame):
             for outcome in event.outcomes:
                 self._keep(outcome)
             if event.is_early:
                 self._tell_early()
-        elif isinstance(event, End):
+        elif isinstance(event, EndFrame):
             return True
         elif isinstance(event, Exited):
             self._bury(event)
             return True
-        elif isinstance(event, Progress):
+        elif isinstance(event, ProgressFrame):
             self._notes.note_progress(event)
-        elif isinstance(event, Log):
+        elif isinstance(event, LogFrame):
             self._keep_lines(event)
-        elif isinstance(event, Chunks):
+        elif isinstance(event, ChunksFrame):
             self._pass_on(event)
-        elif isinstance(event, Patience):
+        elif isinstance(event, StopGraceFrame):
             self._grant(event)
-        elif isinstance(event, Left) and event.key in self._index:
+        elif isinstance(event, LeftFilesFrame) and event.key in self._index:
             self.left.append(event)
-        elif isinstance(event, Loading | Models):
+        elif isinstance(event, ModelLoadFrame | ModelsFrame):
             self._note_load(event, _now())
         return False
 
-    def _note_load(self, event: Loading | Models, now: float) -> None:
+    def _note_load(self, event: ModelLoadFrame | ModelsFrame, now: float) -> None:
         """A load is no part of its task's time, nor of its order's."""
         self._observe(now)
         if self._loading is not None:
             took_s = now - self._loading[1]
             self._load_s += took_s
             self._began += took_s
-        self._loading = (event.model, now) if isinstance(event, Loading) else None
+        self._loading = (
+            (event.model, now) if isinstance(event, ModelLoadFrame) else None
+        )
 
     def _ran_s(self, now: float) -> float:
         """How long what runs now has had, without loads."""
         until = now if self._loading is None else self._loading[1]
         return until - self._since - self._load_s
 
-    def _keep(self, outcome: Outcome) -> None:
+    def _keep(self, outcome: AttemptOutcome) -> None:
         key = (outcome.task_id, outcome.attempt)
         index = self._index.get(key)
         if index is None:
             return
         if key in self._batch.dropped and outcome.kind != "cancelled":
-            outcome = Outcome(
+            outcome = AttemptOutcome(
                 *key, "cancelled", started_at=outcome.started_at,
                 duration_s=outcome.duration_s, load_s=outcome.load_s,
             )  # fmt: skip
@@ -176,12 +178,12 @@ class Execution:
         self._notes.outcomes += [self._outcomes[index] for index in early]
         self._flush(_now())
 
-    def _grant(self, told: Patience) -> None:
+    def _grant(self, told: StopGraceFrame) -> None:
         index = self._index.get((told.task_id, told.attempt))
         if index is not None:
             self._grace_s[index] = min(max(told.seconds, 0.0), LONGEST_GRACE_S)
 
-    def _keep_lines(self, log: Log) -> None:
+    def _keep_lines(self, log: LogFrame) -> None:
         key, printed = (log.task_id, log.attempt), self._batch.printed
         printed[key] = printed.get(key, 0) + log.count
         piece = LogLines(*key, printed[key], log.lines)
@@ -193,7 +195,7 @@ class Execution:
         if self._printed > LOG_BYTES:
             self._flush(_now())
 
-    def _pass_on(self, chunks: Chunks) -> None:
+    def _pass_on(self, chunks: ChunksFrame) -> None:
         """Somebody may be watching: output is told at once."""
         index = self._index.get(chunks.key)
         if index is None or index in self._outcomes:
@@ -201,7 +203,7 @@ class Execution:
             return
         if len(self._items) > 1:
             self._batch.keep(chunks)
-        piece = Output(*chunks.key, chunks.first, chunks.values)
+        piece = EmittedOutput(*chunks.key, chunks.first, chunks.values)
         self._tell(Notes(output=[(piece, self._lane.gate)]))
 
     def _bury(self, end: Exited) -> None:
@@ -215,7 +217,7 @@ class Execution:
             return  # judged already; it did not survive its own end
         elif end.current != NONE and end.current in self._open_ones():
             ended = f"the worker's process {say_exit(end.code)} while running this task"
-            self._judge(end.current, "lost", Fault("worker_died", ended))
+            self._judge(end.current, "lost", AttemptError("worker_died", ended))
 
     # Time -------------------------------------------------------------------
 
@@ -299,7 +301,7 @@ class Execution:
         dropped = {self._index[key] for key in keys if key in self._index}
         for index in dropped - self._cancel_sent - self._outcomes.keys():
             self._cancel_sent.add(index)
-            self._lane.send(Cancel(self._items[index].task_id))
+            self._lane.send(CancelFrame(self._items[index].task_id))
         running = self._running()
         # A batch that user code took as a whole is only stopped when nobody wants
         # any of it.
@@ -337,21 +339,21 @@ class Execution:
         limit_s = self._model_load_s
         text = f"the model {model} took longer than {limit_s:g} s to load"
         for index in self._running():
-            self._judge(index, "timed_out", Fault("model_load_timeout", text))
+            self._judge(index, "timed_out", AttemptError("model_load_timeout", text))
         self._kill()
 
     def _ask_to_end(self, index: int, now: float) -> None:
         """Its time is up: judged now, it may have a moment to clean up."""
         item = self._items[index]
         text = f"the task ran longer than its timeout of {item.timeout_s:g} s"
-        self._judge(index, "timed_out", Fault("timeout", text))
+        self._judge(index, "timed_out", AttemptError("timeout", text))
         grace_s = left_s = self._grace_s.get(index, 0.0)
         # That one of a batch has stopped is seen at its end: till then others go on.
         if grace_s and not self._verdicts.keys() >= set(self._running()):
             left_s = LONGEST_GRACE_S
         self._late_at[index] = now + left_s
         if grace_s:
-            self._lane.send(Cancel(item.task_id, "timeout"))
+            self._lane.send(CancelFrame(item.task_id, "timeout"))
 
     def _hand_back(self) -> None:
         """Let nothing more of this batch start, and return it at once."""
@@ -385,10 +387,10 @@ class Execution:
         if notes:
             self._tell(notes)
 
-    def _judge(self, index: int, kind: str, fault: Fault | None) -> None:
+    def _judge(self, index: int, kind: str, fault: AttemptError | None) -> None:
         ran = self._ran_s(_now())
         item = self._items[index]
-        self._verdicts[index] = Outcome(
+        self._verdicts[index] = AttemptOutcome(
             item.task_id, item.attempt, kind, error=fault,
             started_at=time.time() - ran, duration_s=ran, load_s=self._load_s,
         )  # fmt: skip

@@ -13,16 +13,16 @@ import msgspec
 from msgspec import Struct
 
 from corral.worker.pool.runner_process import RunnerProcess
-from corral.worker.protocol import Held, Worn
+from corral.worker.protocol import MemoryLeakFrame, ModelInMemory
 
 
-class HeldBy(Held, omit_defaults=True):
+class ModelInRunners(ModelInMemory, omit_defaults=True):
     """A model, and how many runners have it."""
 
     copies: int = 1
 
 
-class ModelsWord(Struct, omit_defaults=True):
+class ModelsReport(Struct, omit_defaults=True):
     """Every model in memory, and sizes that are known of others.
 
     `restarts` counts runners that were started anew for memory that did not come
@@ -30,27 +30,27 @@ class ModelsWord(Struct, omit_defaults=True):
     """
 
     number: int
-    held: list[HeldBy]
+    held: list[ModelInRunners]
     sizes: dict[str, float] = {}
     restarts: int = 0
-    worn: Worn | None = None
+    worn: MemoryLeakFrame | None = None
 
 
-class Holdings:
+class RunnerModels:
     """Looks at the runners whenever it is asked. Safe to use from any thread."""
 
     def __init__(
         self,
         runners: Callable[[], Iterable[RunnerProcess]],
-        wear: Callable[[], tuple[int, Worn | None]] = lambda: (0, None),
+        wear: Callable[[], tuple[int, MemoryLeakFrame | None]] = lambda: (0, None),
     ) -> None:
         self._runners = runners
         self._wear = wear
         self._lock = threading.Lock()
-        self._word = ModelsWord(0, [])
+        self._word = ModelsReport(0, [])
         self._said = 0
 
-    def word(self) -> ModelsWord | None:
+    def word(self) -> ModelsReport | None:
         """What is held now; None while there never was anything to say."""
         # Under the lock, so that nobody says later what he saw earlier.
         with self._lock:
@@ -63,10 +63,10 @@ class Holdings:
             last = self._word
             if (held, sizes, restarts) != (last.held, last.sizes, last.restarts):
                 number = last.number + 1
-                self._word = ModelsWord(number, held, sizes, restarts, worn)
+                self._word = ModelsReport(number, held, sizes, restarts, worn)
             return self._word if self._word.number else None
 
-    def unsaid(self) -> ModelsWord | None:
+    def unsaid(self) -> ModelsReport | None:
         """The word, unless the manager has it already."""
         word = self.word()
         return word if word is not None and word.number > self._said else None
@@ -77,8 +77,8 @@ class Holdings:
             self._said = max(self._said, number)
 
 
-def _union(models: Iterable[Held]) -> list[HeldBy]:
-    found: dict[str, HeldBy] = {}
+def _union(models: Iterable[ModelInMemory]) -> list[ModelInRunners]:
+    found: dict[str, ModelInRunners] = {}
     for model in models:
         told: dict[str, Any] = msgspec.structs.asdict(model)
         if (other := found.get(model.name)) is not None:
@@ -87,5 +87,5 @@ def _union(models: Iterable[Held]) -> list[HeldBy]:
             if model.edition != other.edition:
                 # Each will be told apart when it is next used.
                 told["edition"] = ""
-        found[model.name] = HeldBy(**told)
+        found[model.name] = ModelInRunners(**told)
     return [found[name] for name in sorted(found)]

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corral.worker.protocol import Left
+from corral.worker.protocol import LeftFilesFrame
 
 if TYPE_CHECKING:
-    from corral.worker.script.access import Access
+    from corral.worker.script.access import ScriptAccess
 
 log = logging.getLogger(__name__)
 
@@ -23,20 +23,20 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 _HURRY_S = 30.0
 
 
-class Leavings:
+class Leftovers:
     """Keeps what is left; what cannot be kept is said in the log, and no more."""
 
-    def __init__(self, access: Callable[[], Access]) -> None:
+    def __init__(self, access: Callable[[], ScriptAccess]) -> None:
         self._access = access
 
-    def keep(self, left: Sequence[Left]) -> None:
+    def keep(self, left: Sequence[LeftFilesFrame]) -> None:
         """Before the outcomes are told: after that the attempts are not ours."""
         for each in left:
             why = self._keep(each)
             if why:
                 log.warning("files of task %s: %s", each.task_id, why)
 
-    def _keep(self, left: Left) -> str | None:
+    def _keep(self, left: LeftFilesFrame) -> str | None:
         # Late: hardly any task leaves files, and this needs an HTTP client.
         from corral.worker.script.artifacts import keep_artifacts
         from corral.worker.script.files import TaskFiles

@@ -23,19 +23,19 @@ import msgspec
 
 from corral.errors import AlreadyRunning, CorralError
 from corral.log_line import LineFormatter, Redaction
-from corral.worker.assignment import Assignment, Word
-from corral.worker.depot.fetch import Places, Reach, Stockroom, optional
+from corral.worker.assignment import AgentMessage, Assignment
+from corral.worker.depot.fetch import ManagerAccess, ModelFetch, ModelFolders, optional
 from corral.worker.depot.model_folder import Depot
-from corral.worker.manager_link import Away, Fenced, ManagerLink, Refused
+from corral.worker.manager_link import Away, Fenced, ManagerLink, ReportRefused
 from corral.worker.pool.bundle import FUNCTION_WORKER, PLAIN_TYPES, Bundle
 from corral.worker.pool.bundle_pool import BundlePool
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.transport import RunnerSpec
-from corral.worker.script.access import Access, runs_scripts
-from corral.worker.supervisor.held_models import Holdings
-from corral.worker.supervisor.leftovers import Leavings
+from corral.worker.script.access import ScriptAccess, runs_scripts
+from corral.worker.supervisor.held_models import RunnerModels
+from corral.worker.supervisor.leftovers import Leftovers
 from corral.worker.supervisor.model_delivery import Delivery
-from corral.worker.supervisor.order_desk import Desk
+from corral.worker.supervisor.order_desk import OrderDesk
 from corral.worker.supervisor.reports import Registration, Reporter
 from corral.worker.supervisor.runner_spec import Recipe
 from corral.worker.supervisor.status_line import Beacon
@@ -88,7 +88,7 @@ class Supervisor:
         self._given = given
         self._words = words
         link = ManagerLink(given.manager_url, given.key, given.ca_file)
-        holdings = Holdings(lambda: self._pool.runners, lambda: self._pool.wear)
+        holdings = RunnerModels(lambda: self._pool.runners, lambda: self._pool.wear)
         self._reporter = Reporter(
             link,
             given.worker_id,
@@ -109,14 +109,14 @@ class Supervisor:
             f"{given.worker_id}.runner",
         )
         self._pool = self._make_pool(link)
-        self._desk = Desk(
+        self._desk = OrderDesk(
             given.worker_id,
             self._pool,
             self._reporter,
             lambda: self._beacon.touch(),
             given.limits,
             self._delivery(link),
-            Leavings(self._access),
+            Leftovers(self._access),
         )
         self._beacon = Beacon(beacon_fd, self._pool, self._desk, holdings)
         self._told: tuple[str, str | None] | None = None
@@ -131,10 +131,12 @@ class Supervisor:
         folder = given.spec.params.get("model_dir") or code.model_dir
         if not folder or "docker" in (given.spec.environment or {}):
             return None
-        reach = Reach(given.worker_id, given.manager_url, given.key, given.ca_file)
-        places = Places(*map(optional, (code.model_hub_cache, code.model_shared)))
+        reach = ManagerAccess(
+            given.worker_id, given.manager_url, given.key, given.ca_file
+        )
+        places = ModelFolders(*map(optional, (code.model_hub_cache, code.model_shared)))
         depot = Depot(Path(folder), code.model_disk_bytes)
-        room = Stockroom(depot, link, reach, places)
+        room = ModelFetch(depot, link, reach, places)
         return Delivery(room, lambda: self._pool.runners, self._reporter.tell)
 
     def _make_pool(self, link: ManagerLink) -> RunnerPool:
@@ -176,9 +178,9 @@ class Supervisor:
         params = {**spec.params, "access": msgspec.to_builtins(self._access())}
         return replace(spec, params=params)
 
-    def _access(self) -> Access:
+    def _access(self) -> ScriptAccess:
         given = self._given
-        return Access(
+        return ScriptAccess(
             given.worker_id,
             given.node_id,
             given.manager_url,
@@ -204,7 +206,7 @@ class Supervisor:
     def _register(self) -> Registration:
         try:
             return self._reporter.register(os.getpid(), self._given.epoch)
-        except (Fenced, Refused) as error:
+        except (Fenced, ReportRefused) as error:
             self._leave(error.message)
             raise
 
@@ -214,13 +216,13 @@ class Supervisor:
         if given.spec.url is None:
             return True
         # Late: most workers have no port, and need none of this.
-        from corral.relay.app import Manager
+        from corral.relay.app import RelayedManager
         from corral.relay.port import has_port
-        from corral.worker.supervisor.worker_port import Card, WorkerFace
+        from corral.worker.supervisor.worker_port import WorkerIdentity, WorkerPort
 
         if not has_port(given.spec.url):
             return True
-        card = Card(
+        card = WorkerIdentity(
             given.worker_id,
             given.spec.url,
             re.split(r"[:.]", given.spec.worker_class)[-1],
@@ -228,7 +230,7 @@ class Supervisor:
             given.key,
             self._status,
         )
-        face = WorkerFace(card, Manager(given.manager_url, given.ca_file))
+        face = WorkerPort(card, RelayedManager(given.manager_url, given.ca_file))
         try:
             face.open()
         except AlreadyRunning as error:
@@ -347,7 +349,7 @@ class Supervisor:
         """Lines of the agent; their end means that it is gone."""
         for line in self._words:
             try:
-                word = msgspec.json.decode(line, type=Word)
+                word = msgspec.json.decode(line, type=AgentMessage)
             except msgspec.MsgspecError as error:
                 log.warning("the agent said something unknown: %s", error)
                 continue

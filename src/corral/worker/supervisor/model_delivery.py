@@ -10,11 +10,11 @@ import msgspec
 from msgspec import Raw
 
 from corral.core.models.model import MODEL_TASK, model_to_fetch
-from corral.worker.depot.fetch import Brought, Stockroom
+from corral.worker.depot.fetch import FetchedModel, ModelFetch
 from corral.worker.depot.manifest import CorruptModel, Unfetched
 from corral.worker.pool.runner_process import RunnerProcess
-from corral.worker.protocol import Fault, Item, Outcome
-from corral.worker.supervisor.batch import Batch, cancelled, returned
+from corral.worker.protocol import AttemptError, AttemptOutcome, Item
+from corral.worker.supervisor.batch import OrderBatch, cancelled, returned
 from corral.worker.supervisor.notes import Notes
 from corral.worker.text import clean
 
@@ -29,8 +29,8 @@ class Stopped(Exception):
 class Delivered:
     """What is held for an order until it is through, and what ended before."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
-    held: list[Brought] = field(default_factory=list)
+    outcomes: list[AttemptOutcome] = field(default_factory=list)
+    held: list[FetchedModel] = field(default_factory=list)
 
     def release(self) -> None:
         for brought in self.held:
@@ -50,7 +50,7 @@ class Delivery:
 
     def __init__(
         self,
-        stockroom: Stockroom,
+        stockroom: ModelFetch,
         runners: Callable[[], Iterable[RunnerProcess]],
         tell: Callable[[Notes], object],
     ) -> None:
@@ -58,7 +58,7 @@ class Delivery:
         self._runners = runners
         self._tell = tell
 
-    def prepare(self, batch: Batch) -> Delivered:
+    def prepare(self, batch: OrderBatch) -> Delivered:
         """Bring what the order needs; items that cannot be run are taken out of it."""
         given = Delivered()
         for item in [item for item in batch.items if item.job_type == MODEL_TASK]:
@@ -80,7 +80,7 @@ class Delivery:
 
     def _bring(
         self,
-        batch: Batch,
+        batch: OrderBatch,
         name: str,
         items: list[Item],
         given: Delivered,
@@ -104,12 +104,12 @@ class Delivery:
             self._take_out(batch, items, given, lambda item: _ended(batch, item))
             return
         except (Unfetched, CorruptModel) as error:
-            fault = Fault(error.code, clean(error.message))
+            fault = AttemptError(error.code, clean(error.message))
             self._take_out(batch, items, given, lambda item: _failed(item, fault))
             return
         except OSError as error:
             text = f"model {name} cannot be kept here: {error}"
-            fault = Fault(Unfetched.code, clean(text))
+            fault = AttemptError(Unfetched.code, clean(text))
             self._take_out(batch, items, given, lambda item: _failed(item, fault))
             return
         given.held.append(brought)
@@ -121,29 +121,33 @@ class Delivery:
 
     def _take_out(
         self,
-        batch: Batch,
+        batch: OrderBatch,
         items: list[Item],
         given: Delivered,
-        end: Callable[[Item], Outcome],
+        end: Callable[[Item], AttemptOutcome],
     ) -> None:
         given.outcomes += [end(item) for item in items]
         gone = {item.key for item in items}
         batch.items = [item for item in batch.items if item.key not in gone]
 
 
-def _ended(batch: Batch, item: Item) -> Outcome:
+def _ended(batch: OrderBatch, item: Item) -> AttemptOutcome:
     return cancelled(item) if item.key in batch.dropped else returned(item)
 
 
-def _failed(item: Item, fault: Fault) -> Outcome:
-    return Outcome(item.task_id, item.attempt, "failed", error=fault)
+def _failed(item: Item, fault: AttemptError) -> AttemptOutcome:
+    return AttemptOutcome(item.task_id, item.attempt, "failed", error=fault)
 
 
-def _done(item: Item, name: str, brought: Brought) -> Outcome:
+def _done(item: Item, name: str, brought: FetchedModel) -> AttemptOutcome:
     note = brought.note
     if note is None:
         why = brought.trouble or "the catalogue has no such model"
-        return _failed(item, Fault(Unfetched.code, clean(f"model {name}: {why}")))
+        return _failed(
+            item, AttemptError(Unfetched.code, clean(f"model {name}: {why}"))
+        )
     told = {"model": name, "folder": note.folder, "size_bytes": note.bill.size}
     raw = Raw(msgspec.json.encode(told))
-    return Outcome(item.task_id, item.attempt, "completed", raw, None, time.time())
+    return AttemptOutcome(
+        item.task_id, item.attempt, "completed", raw, None, time.time()
+    )

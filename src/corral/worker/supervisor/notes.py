@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import Raw
 
-from corral.worker.backpressure import Gate
-from corral.worker.protocol import Outcome, Progress
+from corral.worker.backpressure import Backpressure
+from corral.worker.protocol import AttemptOutcome, ProgressFrame
 
 Key = tuple[str, int]
 
@@ -35,7 +35,7 @@ class LogLines(msgspec.Struct):
         return len(memoryview(self.lines))
 
 
-class Output(msgspec.Struct):
+class EmittedOutput(msgspec.Struct):
     """Pieces of one attempt's output; `first` is the number of the first of them."""
 
     task_id: str
@@ -51,7 +51,7 @@ class Output(msgspec.Struct):
     def size(self) -> int:
         return sum(len(memoryview(value)) for value in self.values)
 
-    def takes(self, later: Output) -> bool:
+    def takes(self, later: EmittedOutput) -> bool:
         """Take in what follows directly; false when something else does."""
         is_next = later.first == self.first + len(self.values)
         if is_next and later.key == self.key:
@@ -69,12 +69,12 @@ class Notes:
     them.
     """
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[AttemptOutcome] = field(default_factory=list)
     started: list[tuple[str, int, float]] = field(default_factory=list)
     progress: dict[Key, tuple[float, str]] = field(default_factory=dict)
     logs: list[LogLines] = field(default_factory=list)
-    gates: list[Gate] = field(default_factory=list)
-    output: list[tuple[Output, Gate]] = field(default_factory=list)
+    gates: list[Backpressure] = field(default_factory=list)
+    output: list[tuple[EmittedOutput, Backpressure]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
         told = self.outcomes or self.started or self.progress or self.logs
@@ -91,11 +91,11 @@ class Notes:
             if last is None or last[1] is not gate or not last[0].takes(piece):
                 self.output.append((piece, gate))
 
-    def note_progress(self, frame: Progress) -> None:
+    def note_progress(self, frame: ProgressFrame) -> None:
         key = (frame.task_id, frame.attempt)
         self.progress[key] = (frame.fraction, frame.message)
 
-    def note_lines(self, piece: LogLines, gate: Gate) -> None:
+    def note_lines(self, piece: LogLines, gate: Backpressure) -> None:
         self.logs.append(piece)
         self.gates.append(gate)
 

@@ -12,12 +12,12 @@ import msgspec
 
 from corral.engine.envelope import verify
 from corral.errors import CorralError, WorkerError
-from corral.worker.assignment import Limits
+from corral.worker.assignment import TimeLimits
 from corral.worker.pool.runner_pool import RunnerPool, Unrunnable
-from corral.worker.protocol import Exec, Fault, Item, Outcome
-from corral.worker.supervisor.batch import Batch, cancelled, returned
+from corral.worker.protocol import AttemptError, AttemptOutcome, ExecFrame, Item
+from corral.worker.supervisor.batch import OrderBatch, cancelled, returned
 from corral.worker.supervisor.execution import Execution
-from corral.worker.supervisor.leftovers import Leavings
+from corral.worker.supervisor.leftovers import Leftovers
 from corral.worker.supervisor.model_delivery import Delivered, Delivery
 from corral.worker.supervisor.notes import Key, Notes
 from corral.worker.supervisor.reports import Reporter
@@ -36,7 +36,7 @@ def log_received(items: Sequence[Item]) -> None:
             _task_log.debug("task_received", extra=_told(item))
 
 
-def log_finished(items: Sequence[Item], outcomes: Sequence[Outcome]) -> None:
+def log_finished(items: Sequence[Item], outcomes: Sequence[AttemptOutcome]) -> None:
     """These outcomes are about to be reported, of some or all of the attempts."""
     says_all = _task_log.isEnabledFor(logging.DEBUG)
     known: dict[tuple[str, int], Item] | None = None
@@ -65,7 +65,7 @@ def _told(item: Item) -> dict[str, Any]:
     return told
 
 
-def _ended(outcome: Outcome) -> dict[str, Any]:
+def _ended(outcome: AttemptOutcome) -> dict[str, Any]:
     told: dict[str, Any] = {
         "outcome": outcome.kind,
         "duration_s": round(outcome.duration_s, 6),
@@ -80,7 +80,7 @@ log = logging.getLogger(__name__)
 MEMORY = 100_000
 
 
-class Order(msgspec.Struct):
+class OrderBody(msgspec.Struct):
     """The signed body, payloads undecoded; `unload` names models to drop first."""
 
     id: str
@@ -100,10 +100,10 @@ class _Loose(msgspec.Struct):
     unload: list[str] = []
 
 
-_decode = msgspec.json.Decoder(Order).decode
+_decode = msgspec.json.Decoder(OrderBody).decode
 
 
-class Desk:
+class OrderDesk:
     """One worker incarnation's orders. Safe to use from any thread."""
 
     def __init__(
@@ -112,12 +112,12 @@ class Desk:
         pool: RunnerPool,
         reporter: Reporter,
         on_change: Callable[[], None],
-        limits: Limits | None = None,
+        limits: TimeLimits | None = None,
         delivery: Delivery | None = None,
-        leavings: Leavings | None = None,
+        leavings: Leftovers | None = None,
     ) -> None:
         self._worker_id = worker_id
-        self._limits = limits or Limits()
+        self._limits = limits or TimeLimits()
         self._delivery = delivery
         self._leavings = leavings
         self._incarnation = ""
@@ -126,7 +126,7 @@ class Desk:
         self._reporter = reporter
         self._on_change = on_change
         self._lock = threading.Lock()
-        self._held: dict[Key, Batch] = {}
+        self._held: dict[Key, OrderBatch] = {}
         self._cards: dict[Key, str] = {}
         self._seen: dict[Key, None] = {}
         self._is_closing = False
@@ -178,7 +178,7 @@ class Desk:
             if batch is not None:
                 batch.drop(key)
 
-    def run_beside(self, command: Exec) -> None:
+    def run_beside(self, command: ExecFrame) -> None:
         """Run a command beside an attempt; one we do not have gets no answer."""
         with self._lock:
             batch = self._held.get((command.task_id, command.attempt))
@@ -199,7 +199,7 @@ class Desk:
             item.key for b in batches for item in b.items if item.overlap == "never"
         )
 
-    def release(self, outcomes: list[Outcome], drops: Iterable[Key]) -> None:
+    def release(self, outcomes: list[AttemptOutcome], drops: Iterable[Key]) -> None:
         """The manager knows these outcomes now, and wants `drops` gone."""
         with self._lock:
             for outcome in outcomes:
@@ -226,7 +226,7 @@ class Desk:
             while self._held:
                 self._emptied.wait()
 
-    def _admit(self, signed: Mapping[str, Any]) -> Batch | None:
+    def _admit(self, signed: Mapping[str, Any]) -> OrderBatch | None:
         body = verify(signed, self._secret) if isinstance(signed, Mapping) else None
         if body is None:
             log.warning("dropped an order whose signature is not our manager's")
@@ -244,7 +244,7 @@ class Desk:
             self._reporter.tell(Notes(outcomes=faults))
         return batch
 
-    def _take(self, order: Order) -> Batch | None:
+    def _take(self, order: OrderBody) -> OrderBatch | None:
         with self._lock:
             fresh = [item for item in order.items if item.key not in self._seen]
             if len(fresh) < len(order.items):
@@ -252,7 +252,7 @@ class Desk:
                 log.warning("dropped %d repeated items of order %s", count, order.id)
             if not fresh:
                 return None
-            batch = Batch(fresh, order.unload)
+            batch = OrderBatch(fresh, order.unload)
             for item in fresh:
                 self._remember(item.key)
                 self._held[item.key] = batch
@@ -267,7 +267,7 @@ class Desk:
         if len(self._seen) > MEMORY:
             del self._seen[next(iter(self._seen))]
 
-    def _execute_surely(self, batch: Batch) -> Notes:
+    def _execute_surely(self, batch: OrderBatch) -> Notes:
         try:
             while True:
                 notes = self._execute(batch)
@@ -282,7 +282,7 @@ class Desk:
             self._reporter.tell(Notes(outcomes=[returned(item) for item in left]))
             raise
 
-    def _execute(self, batch: Batch, *, solo: bool = False) -> Notes:
+    def _execute(self, batch: OrderBatch, *, solo: bool = False) -> Notes:
         """One runner's part; a batch that died as a whole goes again, one by one."""
         unwanted = Notes(outcomes=[cancelled(item) for item in batch.take_dropped()])
         given = Delivered()
@@ -295,7 +295,7 @@ class Desk:
             given.release()
 
     def _run(
-        self, batch: Batch, unwanted: Notes, given: Delivered, *, solo: bool
+        self, batch: OrderBatch, unwanted: Notes, given: Delivered, *, solo: bool
     ) -> Notes:
         if not batch.items:
             return unwanted
@@ -333,12 +333,12 @@ class Desk:
         return notes
 
 
-def failed(item: Item, error: CorralError) -> Outcome:
-    fault = Fault(error.code, clean(error.message))
-    return Outcome(item.task_id, item.attempt, "failed", error=fault)
+def failed(item: Item, error: CorralError) -> AttemptOutcome:
+    fault = AttemptError(error.code, clean(error.message))
+    return AttemptOutcome(item.task_id, item.attempt, "failed", error=fault)
 
 
-def _read(body: str) -> tuple[Order | None, list[Outcome]]:
+def _read(body: str) -> tuple[OrderBody | None, list[AttemptOutcome]]:
     """The order, and failures for items that no decoder of ours can carry."""
     try:
         return _decode(body), []
@@ -349,15 +349,17 @@ def _read(body: str) -> tuple[Order | None, list[Outcome]]:
     except (ValueError, RecursionError, msgspec.MsgspecError):
         return None, []
     good: list[Item] = []
-    bad: list[Outcome] = []
+    bad: list[AttemptOutcome] = []
     for raw in loose.items:
         try:
             good.append(msgspec.json.decode(json.dumps(raw), type=Item))
         except msgspec.MsgspecError:
             text = f"the payload cannot be read: {problem}"
-            fault = Fault("bad_payload", text, is_final=True)
+            fault = AttemptError("bad_payload", text, is_final=True)
             bad.append(
-                Outcome(str(raw["task_id"]), int(raw["attempt"]), "failed", error=fault)
+                AttemptOutcome(
+                    str(raw["task_id"]), int(raw["attempt"]), "failed", error=fault
+                )
             )
     told = (loose.id, loose.worker_id, loose.incarnation)
-    return Order(*told, good, loose.unload), bad
+    return OrderBody(*told, good, loose.unload), bad

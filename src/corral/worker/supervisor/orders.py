@@ -15,7 +15,7 @@ from celery.worker import state as celery_state
 from celery.worker.control import Panel, control_command, inspect_command
 
 from corral.engine.factory import BELL, ORDER_TASK
-from corral.worker.supervisor.order_desk import Desk
+from corral.worker.supervisor.order_desk import OrderDesk
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +46,11 @@ class Bell(Protocol):
     def ring(self) -> None: ...
 
 
-_desk: Desk | None = None
+_desk: OrderDesk | None = None
 _bell: Bell | None = None
 
 
-def attach(desk: Desk, bell: Bell) -> None:
+def attach(desk: OrderDesk, bell: Bell) -> None:
     """Orders that arrive in this process go to `desk`."""
     global _desk, _bell
     _desk, _bell = desk, bell

@@ -17,10 +17,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from corral.errors import WorkerError
-from corral.worker.manager_link import Away, Fenced, ManagerLink, Refused
-from corral.worker.protocol import Exec, Fault, Outcome
-from corral.worker.supervisor.held_models import Holdings, ModelsWord
-from corral.worker.supervisor.notes import Key, LogLines, Notes, Output
+from corral.worker.manager_link import Away, Fenced, ManagerLink, ReportRefused
+from corral.worker.protocol import AttemptError, AttemptOutcome, ExecFrame
+from corral.worker.supervisor.held_models import ModelsReport, RunnerModels
+from corral.worker.supervisor.notes import EmittedOutput, Key, LogLines, Notes
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Registration(msgspec.Struct):
     token: str = ""
 
 
-class Answer(msgspec.Struct):
+class ReportAnswer(msgspec.Struct):
     """The manager's answer to a report; `order` is signed and not yet checked.
 
     `execs` may come more than once: their ids tell which are known.
@@ -49,25 +49,25 @@ class Answer(msgspec.Struct):
 
     order: dict[str, Any] | None = None
     drop: Drops = msgspec.field(default_factory=list)
-    execs: list[Exec] = msgspec.field(default_factory=list)
+    execs: list[ExecFrame] = msgspec.field(default_factory=list)
 
 
-class Report(msgspec.Struct):
+class WorkerReport(msgspec.Struct):
     incarnation: str
     report_id: str
-    outcomes: list[Outcome] = msgspec.field(default_factory=list)
+    outcomes: list[AttemptOutcome] = msgspec.field(default_factory=list)
     started: list[tuple[str, int, float]] = msgspec.field(default_factory=list)
     progress: list[tuple[str, int, float, str]] = msgspec.field(default_factory=list)
     logs: list[LogLines] = msgspec.field(default_factory=list)
     wants_order: bool = False
     state: str | UnsetType = UNSET
     error: str | UnsetType | None = UNSET
-    models: ModelsWord | UnsetType = UNSET
-    output: list[Output] | UnsetType = UNSET
+    models: ModelsReport | UnsetType = UNSET
+    output: list[EmittedOutput] | UnsetType = UNSET
 
 
 _encode = msgspec.json.Encoder().encode
-_decode_answer = msgspec.json.Decoder(Answer).decode
+_decode_answer = msgspec.json.Decoder(ReportAnswer).decode
 _decode_registration = msgspec.json.Decoder(Registration).decode
 
 
@@ -86,10 +86,10 @@ class Reporter:
         self,
         link: ManagerLink,
         worker_id: str,
-        on_answer: Callable[[list[Outcome], Drops], None],
+        on_answer: Callable[[list[AttemptOutcome], Drops], None],
         on_fenced: Callable[[str], None],
-        on_exec: Callable[[Exec], None] = lambda _: None,
-        holdings: Holdings | None = None,
+        on_exec: Callable[[ExecFrame], None] = lambda _: None,
+        holdings: RunnerModels | None = None,
     ) -> None:
         self._link = link
         self._base = f"/workers/{worker_id}"
@@ -98,7 +98,7 @@ class Reporter:
         self._on_answer = on_answer
         self._on_fenced = on_fenced
         self._on_exec = on_exec
-        self._holdings = holdings or Holdings(tuple)
+        self._holdings = holdings or RunnerModels(tuple)
         self._stopped = threading.Event()
         lock = threading.Lock()
         self._waiting = threading.Condition(lock)
@@ -122,7 +122,9 @@ class Reporter:
         self._thread.start()
         return registration
 
-    def finish(self, notes: Notes, *, wants_order: bool, error: str | None) -> Answer:
+    def finish(
+        self, notes: Notes, *, wants_order: bool, error: str | None
+    ) -> ReportAnswer:
         """Report the end of an order; the answer may have the next one.
 
         Raises:
@@ -208,9 +210,9 @@ class Reporter:
         *,
         wants_order: bool,
         state: tuple[str, str | None] | None = None,
-    ) -> Answer:
+    ) -> ReportAnswer:
         models, told = self._holdings.unsaid(), state or (UNSET, UNSET)
-        report = Report(
+        report = WorkerReport(
             self._incarnation,
             str(next(self._numbers)),
             notes.outcomes,
@@ -225,7 +227,7 @@ class Reporter:
         )
         try:
             answer = _decode_answer(self._send("/reports", _encode(report)))
-        except Refused as error:
+        except ReportRefused as error:
             return self._halve(notes, error, wants_order=wants_order)
         except Fenced as error:
             self.stop()
@@ -239,7 +241,9 @@ class Reporter:
             self._on_exec(command)
         return answer
 
-    def _halve(self, notes: Notes, error: Refused, *, wants_order: bool) -> Answer:
+    def _halve(
+        self, notes: Notes, error: ReportRefused, *, wants_order: bool
+    ) -> ReportAnswer:
         """The manager cannot take this report: find the part that is to blame."""
         log.error("the manager refuses a report: %s", error.message)
         outcomes = notes.outcomes
@@ -251,7 +255,7 @@ class Reporter:
         if len(outcomes) <= 1:
             if not outcomes or outcomes[0].kind == "failed":
                 self._on_answer(outcomes, [])
-                return Answer()
+                return ReportAnswer()
             blamed = [_refused(outcomes[0], error.message)]
             return self._deliver(Notes(outcomes=blamed), wants_order=wants_order)
         middle = len(outcomes) // 2
@@ -271,12 +275,12 @@ class Reporter:
         raise WorkerError("reporting has stopped")
 
 
-def _refused(outcome: Outcome, message: str) -> Outcome:
-    return Outcome(
+def _refused(outcome: AttemptOutcome, message: str) -> AttemptOutcome:
+    return AttemptOutcome(
         outcome.task_id,
         outcome.attempt,
         "failed",
-        error=Fault("bad_result", f"the manager refused the result: {message}"),
+        error=AttemptError("bad_result", f"the manager refused the result: {message}"),
         started_at=outcome.started_at,
         duration_s=outcome.duration_s,
         load_s=outcome.load_s,

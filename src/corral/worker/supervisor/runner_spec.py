@@ -9,19 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corral.core.nodes.worker_type import Entry
+from corral.core.nodes.worker_type import WorkerCode
 from corral.core.tasks.environment import (
     ArchiveEnvironment,
     ContainerEnvironment,
     GitEnvironment,
     from_plain,
 )
-from corral.worker.assignment import Code, Containers
+from corral.worker.assignment import CodePolicy, Containers
 from corral.worker.manager_link import ManagerLink
 from corral.worker.pool.transport import RunnerSpec
 
 if TYPE_CHECKING:
-    from corral.worker.container.engine import Engine
+    from corral.worker.container.engine import ContainerEngine
     from corral.worker.environments.prepare import Prepared
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class Recipe:
         environment: Mapping[str, Any] | None,
         entry: str | None,
         link: ManagerLink,
-        code: Code,
+        code: CodePolicy,
         containers: Containers,
         mark: str,
     ) -> None:
@@ -47,7 +47,7 @@ class Recipe:
         self._code = code
         self._containers = containers
         self._mark = mark
-        self._engine: Engine | None = None
+        self._engine: ContainerEngine | None = None
         self._prepared: Prepared | None = None
 
     @property
@@ -71,27 +71,29 @@ class Recipe:
         limits = (self._code.log_limit_bytes, self._code.model_room)
         return replace(spec, log_limit=limits[0], model_room=limits[1])
 
-    def _read(self) -> Entry:
+    def _read(self) -> WorkerCode:
         if self._entry is not None:
-            return Entry.decode(self._link.get_object(self._entry))
+            return WorkerCode.decode(self._link.get_object(self._entry))
         worker_class, params, environment = self._given
-        return Entry(
+        return WorkerCode(
             worker_class, params, from_plain(environment) if environment else None
         )
 
     def _prepare(
-        self, entry: Entry, environment: GitEnvironment | ArchiveEnvironment
+        self, entry: WorkerCode, environment: GitEnvironment | ArchiveEnvironment
     ) -> RunnerSpec:
         # Most workers need none of it, and wait for nothing at their start.
         from corral.worker.environments.cache import Cache
-        from corral.worker.environments.prepare import Policy, prepare
+        from corral.worker.environments.prepare import EnvironmentPolicy, prepare
 
         code = self._code
         self._prepared = made = prepare(
             environment,
             cache=Cache(Path(code.cache), code.limit_bytes),
             fetch=self._link.get_object,
-            policy=Policy(allow_file=code.allow_file, git_tokens=code.git_tokens),
+            policy=EnvironmentPolicy(
+                allow_file=code.allow_file, git_tokens=code.git_tokens
+            ),
         )
         log.info("code is ready: %s", made.facts)
         return RunnerSpec(
@@ -102,7 +104,7 @@ class Recipe:
             variables=made.variables,
         )
 
-    def _in_image(self, entry: Entry, image: ContainerEnvironment) -> RunnerSpec:
+    def _in_image(self, entry: WorkerCode, image: ContainerEnvironment) -> RunnerSpec:
         from corral.worker.container.job import bound_gpus, bound_variables
         from corral.worker.container.runner import ContainerLaunch
 

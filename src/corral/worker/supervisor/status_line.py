@@ -12,8 +12,8 @@ import msgspec
 
 from corral.core.nodes.worker import WorkerState
 from corral.worker.pool.runner_pool import RunnerPool
-from corral.worker.supervisor.held_models import Holdings
-from corral.worker.supervisor.order_desk import Desk
+from corral.worker.supervisor.held_models import RunnerModels
+from corral.worker.supervisor.order_desk import OrderDesk
 
 EVERY_S = 1.0
 # Under load what is held changes a thousand times a second; nobody needs each.
@@ -24,7 +24,7 @@ class Beacon:
     """Writes to `fd` from a thread of its own."""
 
     def __init__(
-        self, fd: int, pool: RunnerPool, desk: Desk, holdings: Holdings
+        self, fd: int, pool: RunnerPool, desk: OrderDesk, holdings: RunnerModels
     ) -> None:
         self._fd = fd
         self._pool = pool

@@ -15,7 +15,14 @@ from urllib.parse import urlsplit
 import msgspec
 
 from corral.relay import port
-from corral.relay.app import Call, Manager, Relay, Told, problem, told
+from corral.relay.app import (
+    PortAnswer,
+    PortRequest,
+    Relay,
+    RelayedManager,
+    problem,
+    told,
+)
 from corral.trust import is_this_machine
 
 # A worker that took over a port may have to wait for its former owner to leave it.
@@ -24,7 +31,7 @@ _LIVE = ("queued", "running")
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class WorkerIdentity:
     """Who this worker is; `status` tells (status, id of the job it runs)."""
 
     worker_id: str
@@ -41,8 +48,8 @@ class _Outcome(msgspec.Struct):
     output: msgspec.Raw
 
 
-class WorkerFace(Relay):
-    def __init__(self, card: Card, manager: Manager) -> None:
+class WorkerPort(Relay):
+    def __init__(self, card: WorkerIdentity, manager: RelayedManager) -> None:
         endpoints = {
             "start": self._if_known(lambda: None),
             "get_status": self._if_known(self._status),
@@ -61,10 +68,10 @@ class WorkerFace(Relay):
         """
         port.serve(self, port.listen(self._card.url, PATIENCE_S))
 
-    async def check(self, call: Call) -> Told:
+    async def check(self, call: PortRequest) -> PortAnswer:
         return told(None) if self._is_manager(call) else await super().check(call)
 
-    def _is_manager(self, call: Call) -> bool:
+    def _is_manager(self, call: PortRequest) -> bool:
         shown = (call.key or "").encode("utf-8", "replace")
         return hmac.compare_digest(shown, f"Bearer {self._card.token}".encode())
 
@@ -72,7 +79,7 @@ class WorkerFace(Relay):
         status, job_id = self._card.status()
         return {"worker_id": self._card.worker_id, "status": status, "job_id": job_id}
 
-    async def _run(self, call: Call) -> Told:
+    async def _run(self, call: PortRequest) -> PortAnswer:
         key = call.key
         if self._is_manager(call):
             key = f"Bearer {self._card.node_key}"
@@ -86,7 +93,7 @@ class WorkerFace(Relay):
             answer = await self.manager.post("/run_on_worker", rest, key)
         return answer
 
-    async def _connect(self, call: Call) -> Told:
+    async def _connect(self, call: PortRequest) -> PortAnswer:
         """`backend_args` name a broker of their own; ours is the manager's affair."""
         known = await self.check(call)
         if not known.is_good:
@@ -100,7 +107,7 @@ class WorkerFace(Relay):
         body = {"job_type": job_type, "worker_url": self._card.url}
         return await self.manager.post("/register_job_to_worker", body, call.key)
 
-    async def _shut_down(self, call: Call) -> Told:
+    async def _shut_down(self, call: PortRequest) -> PortAnswer:
         body = {"worker_id": self._card.worker_id}
         answer = await self.manager.post("/shutdown_worker_by_id", body, call.key)
         return told({"shutdown": True}) if answer.is_good else answer

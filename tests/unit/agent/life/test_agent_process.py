@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from corral.agent.config import AgentConfig
-from corral.agent.life.journal import Journal
+from corral.agent.life.journal import WorkerJournal
 from corral.errors import AlreadyRunning
 from corral.process import spawn
 from tests.unit.agent.conftest import Book, Running, is_alive, wait_until
@@ -92,7 +92,7 @@ def test_a_hung_supervisor_of_a_killed_agent_is_ended_too(
 
 
 def test_the_journal_names_a_worker_before_it_is_started(tmp_path: Path) -> None:
-    mark = Journal(tmp_path).begin("w1")
+    mark = WorkerJournal(tmp_path).begin("w1")
     rows = json.loads((tmp_path / "journal.json").read_text())
     assert rows == [{"mark": mark, "worker_id": "w1", "pid": None, "started": None}]
 
@@ -104,7 +104,7 @@ def test_a_recorded_pid_that_now_is_somebody_else_is_left_alone(
     rows = [{"mark": "m", "worker_id": "w1", "pid": stranger.pid, "started": 1.0}]
     (tmp_path / "journal.json").write_text(json.dumps(rows))
     try:
-        Journal(tmp_path).end_orphans()
+        WorkerJournal(tmp_path).end_orphans()
         assert stranger.poll() is None
     finally:
         stranger.kill()

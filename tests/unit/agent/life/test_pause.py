@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from corral.agent.life.journal import Journal
-from corral.agent.life.worker_process import Child, Launch
+from corral.agent.life.journal import WorkerJournal
+from corral.agent.life.worker_process import WorkerChild, WorkerLaunch
 from corral.core.nodes.worker import WorkerState
 from tests.unit.agent.conftest import QUICK, SUPERVISOR, Book, is_alive, wait_until
 
@@ -16,8 +16,10 @@ STOOD_STILL_S = 60.0
 def test_a_worker_is_not_killed_for_a_pause_of_the_whole_machine(
     tmp_path: Path, book: Book
 ) -> None:
-    launch = Launch(SUPERVISOR, {}, tmp_path / "logs", Journal(tmp_path), QUICK)
-    child = Child(book.worker(mute=True), launch, lambda: None, lambda: None)
+    launch = WorkerLaunch(
+        SUPERVISOR, {}, tmp_path / "logs", WorkerJournal(tmp_path), QUICK
+    )
+    child = WorkerChild(book.worker(mute=True), launch, lambda: None, lambda: None)
     child.start()
     try:
         wait_until(lambda: child.word.state is WorkerState.READY)

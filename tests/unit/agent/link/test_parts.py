@@ -12,7 +12,7 @@ import pytest
 from corral import errors
 from corral.agent import worker_option
 from corral.agent.link import manager_link
-from corral.agent.link.status_line import Word
+from corral.agent.link.status_line import ObservedWorker
 from corral.core.nodes.worker import WorkerState
 from corral.process import log_file
 from corral.process.backoff import Backoff
@@ -140,7 +140,7 @@ def test_delays_double_up_to_their_cap_and_start_over() -> None:
 
 
 def test_tasks_coming_and_going_are_no_news_but_a_broken_worker_is() -> None:
-    ready = Word(WorkerState.READY, "i1", pid=os.getpid())
+    ready = ObservedWorker(WorkerState.READY, "i1", pid=os.getpid())
     busy = ready.heard(b'{"state":"busy","incarnation":"i1","held":[["t",1]]}')
     assert busy.held == (("t", 1),)
     assert not busy.is_news(ready)
@@ -152,7 +152,7 @@ def test_tasks_coming_and_going_are_no_news_but_a_broken_worker_is() -> None:
 )
 def test_a_line_that_is_no_status_is_refused(line: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Word().heard(line)
+        ObservedWorker().heard(line)
 
 
 def test_a_worker_that_names_no_number_has_the_given_one() -> None:

@@ -16,15 +16,15 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from corral.agent.link import broker
-from corral.agent.link.broker import Access
+from corral.agent.link.broker import RedisAccess
 from corral.agent.link.tunnel import LONGEST_PATH, Tunnel
 from tests.unit.agent.conftest import RedisServer, wait_until
 from tests.unit.agent.standin import StandInManager
 
 
 @pytest.fixture
-def access(redis_server: RedisServer) -> Access:
-    return Access(None, redis_server.user, redis_server.password, 3, "")
+def access(redis_server: RedisServer) -> RedisAccess:
+    return RedisAccess(None, redis_server.user, redis_server.password, 3, "")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def path_of(tunnel: Tunnel) -> str:
     return tunnel.address.removeprefix("unix://")
 
 
-def client_of(tunnel: Tunnel, access: Access) -> redis.Redis:
+def client_of(tunnel: Tunnel, access: RedisAccess) -> redis.Redis:
     return redis.Redis(
         unix_socket_path=path_of(tunnel),
         username=access.username,
@@ -57,7 +57,7 @@ def application(url: str) -> Celery:
 
 
 def test_redis_answers_through_the_tunnel_under_the_nodes_user(
-    tunnel: Tunnel, access: Access
+    tunnel: Tunnel, access: RedisAccess
 ) -> None:
     big = b"\x00\xff" * 1_000_000
     with client_of(tunnel, access) as client:
@@ -68,14 +68,14 @@ def test_redis_answers_through_the_tunnel_under_the_nodes_user(
 
 
 def test_a_wrong_password_is_refused_at_the_far_end(
-    tunnel: Tunnel, access: Access
+    tunnel: Tunnel, access: RedisAccess
 ) -> None:
-    wrong = Access(None, access.username, "wrong", 0, "")
+    wrong = RedisAccess(None, access.username, "wrong", 0, "")
     assert not broker.answers(broker.worker_url(tunnel.address, wrong))
 
 
 def test_a_blocking_pop_waits_through_the_tunnel(
-    tunnel: Tunnel, access: Access
+    tunnel: Tunnel, access: RedisAccess
 ) -> None:
     with client_of(tunnel, access) as waiting, client_of(tunnel, access) as giving:
         found: list[object] = []
@@ -89,7 +89,7 @@ def test_a_blocking_pop_waits_through_the_tunnel(
 
 
 def test_kombu_publishes_and_consumes_with_the_workers_url(
-    tunnel: Tunnel, access: Access
+    tunnel: Tunnel, access: RedisAccess
 ) -> None:
     with application(broker.worker_url(tunnel.address, access)) as app:
         connection = app.connection_for_write()
@@ -105,7 +105,7 @@ def test_kombu_publishes_and_consumes_with_the_workers_url(
 
 
 def test_a_celery_application_sends_through_the_tunnel(
-    tunnel: Tunnel, access: Access
+    tunnel: Tunnel, access: RedisAccess
 ) -> None:
     with application(broker.worker_url(tunnel.address, access)) as app:
         app.send_task("corral.order", args=[{}], queue="w.node-1.w2")
@@ -135,7 +135,7 @@ def test_a_folder_too_deep_for_a_socket_gets_a_short_one(
 
 
 def test_an_end_on_the_local_side_ends_the_far_side(
-    tunnel: Tunnel, access: Access, redis_server: RedisServer
+    tunnel: Tunnel, access: RedisAccess, redis_server: RedisServer
 ) -> None:
     with client_of(tunnel, access) as client:
         name = "tunnel-left"
@@ -160,7 +160,7 @@ def test_an_end_on_the_far_side_ends_the_local_side(
 
 
 def test_the_tunnel_carries_again_after_a_manager_restart(
-    tunnel: Tunnel, manager: StandInManager, access: Access
+    tunnel: Tunnel, manager: StandInManager, access: RedisAccess
 ) -> None:
     with client_of(tunnel, access) as client:
         assert client.ping()
@@ -196,14 +196,14 @@ def test_closing_the_tunnel_ends_its_connections_and_its_socket(
 
 @pytest.mark.parametrize("shape", ["tcp", "unix", "redis+socket"])
 def test_a_redis_that_answers_from_here_is_used_straight(
-    redis_server: RedisServer, access: Access, shape: str
+    redis_server: RedisServer, access: RedisAccess, shape: str
 ) -> None:
     address = {
         "tcp": f"redis://127.0.0.1:{redis_server.port}",
         "unix": f"unix://{redis_server.path}",
         "redis+socket": f"redis+socket://{redis_server.path}",
     }[shape]
-    granted = Access(address, access.username, access.password, 2, "")
+    granted = RedisAccess(address, access.username, access.password, 2, "")
     url = broker.direct_way(granted, None)
     assert url is not None
     assert quote(str(access.password), safe="") in url
@@ -212,10 +212,12 @@ def test_a_redis_that_answers_from_here_is_used_straight(
 
 
 def test_the_configured_redis_comes_before_the_managers_and_keeps_no_login(
-    redis_server: RedisServer, access: Access
+    redis_server: RedisServer, access: RedisAccess
 ) -> None:
     override = f"redis://:root@127.0.0.1:{redis_server.port}/0"
-    granted = Access("redis://127.0.0.1:9", access.username, access.password, 3, "")
+    granted = RedisAccess(
+        "redis://127.0.0.1:9", access.username, access.password, 3, ""
+    )
     url = broker.direct_way(granted, override)
     assert url is not None
     assert "root" not in url
@@ -224,11 +226,12 @@ def test_the_configured_redis_comes_before_the_managers_and_keeps_no_login(
 
 def test_a_redis_that_does_not_answer_from_here_is_no_way() -> None:
     assert (
-        broker.direct_way(Access("redis://127.0.0.1:9", "u", "p", 0, ""), None) is None
+        broker.direct_way(RedisAccess("redis://127.0.0.1:9", "u", "p", 0, ""), None)
+        is None
     )
-    assert broker.direct_way(Access(None, "u", "p", 0, ""), None) is None
+    assert broker.direct_way(RedisAccess(None, "u", "p", 0, ""), None) is None
 
 
 def test_a_redis_behind_tls_is_verified() -> None:
-    url = broker.worker_url("rediss://host:6380", Access(None, "u", "p", 0, ""))
+    url = broker.worker_url("rediss://host:6380", RedisAccess(None, "u", "p", 0, ""))
     assert url == "rediss://u:p@host:6380/0?ssl_cert_reqs=required"

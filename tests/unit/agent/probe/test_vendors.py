@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from corral.agent.probe.apple import AppleProbe, read_profile
-from corral.agent.probe.base import Finding
+from corral.agent.probe.base import ProbeResult
 from corral.agent.probe.intel import IntelProbe
 from corral.agent.probe.nvidia import NvidiaProbe
 from corral.agent.probe.simulated import SimulatedProbe
@@ -27,14 +27,14 @@ from tests.unit.agent.probe.standin_nvml import H200
 STANDIN = "tests.unit.agent.probe.standin_nvml"
 
 
-Nvidia = Callable[..., Finding]
+Nvidia = Callable[..., ProbeResult]
 
 
 @pytest.fixture
 def nvidia(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Nvidia:
     """What the probe finds when NVML answers as told."""
 
-    def read(**told: Any) -> Finding:
+    def read(**told: Any) -> ProbeResult:
         file = tmp_path / "nvml.json"
         file.write_text(json.dumps(told), encoding="utf-8")
         monkeypatch.setenv("STANDIN_NVML", str(file))

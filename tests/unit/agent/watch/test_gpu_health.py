@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.agent.watch.gpu_health import FILE, Ward, blames_card
+from corral.agent.watch.gpu_health import FILE, GpuBreakers, blames_card
 from corral.core.nodes.breaker import BreakerPolicy
 from corral.core.nodes.gpu import Gpu, GpuHealth
 
@@ -23,8 +23,8 @@ class Ticking:
         self.folder = folder
         self.ward = self.again()
 
-    def again(self) -> Ward:
-        self.ward = Ward(POLICY, self.folder, lambda: self.now)
+    def again(self) -> GpuBreakers:
+        self.ward = GpuBreakers(POLICY, self.folder, lambda: self.now)
         return self.ward
 
     def see(self, after_s: float = 5.0, error: str | None = None, **errors: int) -> Gpu:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from corral.engine.dispatch import Address
+from corral.engine.dispatch import RedisAddress
 from tests.unit.api.world import World
 
 
@@ -71,7 +71,7 @@ async def shouting(world: World) -> AsyncIterator[Server]:
     server = Server()
     listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
-    world.engine.address = Address("127.0.0.1", port, None, 0, None, None, False)
+    world.engine.address = RedisAddress("127.0.0.1", port, None, 0, None, None, False)
     async with listener:
         yield server
 

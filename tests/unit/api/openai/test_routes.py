@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.manager.access.rate_limit import Limits
+from corral.manager.access.rate_limit import RateLimits
 from tests.unit.api.hanging import Listener
 from tests.unit.api.world import (
     CONFIG,
@@ -352,7 +352,7 @@ async def test_a_model_that_no_worker_serves_this_way_is_not_found(
 
 
 async def test_too_many_requests_are_told_to_wait() -> None:
-    config = replace(CONFIG, limits=Limits(per_s=0.001, burst=2))
+    config = replace(CONFIG, limits=RateLimits(per_s=0.001, burst=2))
     async with running(config) as world:
         answers = [await world.read.get("/v1/models") for _ in range(3)]
         assert [a.status_code for a in answers[:2]] == [200, 200]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.tree import CHUNK_BYTES, File, Tree, encode
+from corral.core.tree import CHUNK_BYTES, Tree, TreeFile, encode
 from corral.manager.config import ManagerConfig
 from corral.manager.upkeep.objects import GRACE_S
 from tests.unit.api.world import (
@@ -33,7 +33,7 @@ async def tree_of(world: World, **files: bytes) -> str:
         parts = [await world.manager.objects.put(piece) for piece in pieces]
         digest = hashlib.sha256(data).hexdigest()
         many = tuple(parts) if len(parts) > 1 else ()
-        made.append(File(name.replace("__", "/"), len(data), digest, parts=many))
+        made.append(TreeFile(name.replace("__", "/"), len(data), digest, parts=many))
     (manifest,) = encode(Tree(tuple(made)))
     return await world.manager.objects.put(manifest)
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.insight.alert import Key, Watch, follow
+from corral.core.insight.alert import Key, WatchedFinding, follow
 from corral.core.insight.health import (
+    ClusterSnapshot,
     Finding,
     NodeReading,
     Severity,
-    Snapshot,
     Thresholds,
 )
 from corral.core.insight.health_rule import judge
@@ -30,7 +30,7 @@ Step = tuple[float, Sequence[Finding]]
 
 def story(*steps: Step, after_s: float = 60.0) -> str:
     """What each look brought: R(aised), W(orsened), resolved (O)ver or nothing (.)."""
-    watches: Mapping[Key, Watch] = {}
+    watches: Mapping[Key, WatchedFinding] = {}
     told = []
     for now, findings in steps:
         change = follow(watches, findings, now, after_s)
@@ -66,20 +66,20 @@ def test_with_no_wait_a_finding_is_raised_at_once() -> None:
 
 
 def test_an_open_alert_never_looks_better_than_it_was() -> None:
-    watches = {OVER.key: Watch(WORSE, 0.0, is_open=True)}
+    watches = {OVER.key: WatchedFinding(WORSE, 0.0, is_open=True)}
     change = follow(watches, [OVER], 1.0, 60.0)
     assert change.watches[OVER.key].finding.severity is Severity.CRITICAL
     assert not change.is_news
 
 
 def test_an_alert_keeps_its_words_while_nothing_is_known() -> None:
-    watches = {OVER.key: Watch(OVER, 0.0, is_open=True)}
+    watches = {OVER.key: WatchedFinding(OVER, 0.0, is_open=True)}
     unknown = replace(NEAR, value=None, title="nobody knows")
     assert follow(watches, [unknown], 1.0, 60.0).watches == watches
 
 
 def test_alerts_of_a_node_nobody_has_heard_of_stay_but_its_loss_is_known() -> None:
-    watches = {f.key: Watch(f, 0.0, is_open=True) for f in (OVER, LOST)}
+    watches = {f.key: WatchedFinding(f, 0.0, is_open=True) for f in (OVER, LOST)}
     change = follow(watches, [], 1.0, 60.0, frozenset({"n1"}))
     assert set(change.watches) == {OVER.key}
     assert change.resolved == (LOST.key,)
@@ -93,7 +93,7 @@ def test_what_is_about_to_be_an_alert_is_forgotten_with_its_node() -> None:
 
 def test_an_alert_of_a_rule_that_is_no_more_is_over() -> None:
     old = replace(OVER, rule="node_colour")
-    watches = {old.key: Watch(old, 0.0, is_open=True)}
+    watches = {old.key: WatchedFinding(old, 0.0, is_open=True)}
     assert follow(watches, [], 1.0, 60.0, frozenset({"n1"})).resolved == (old.key,)
 
 
@@ -107,13 +107,13 @@ looks = st.lists(
 def test_never_two_for_one_subject_and_never_over_above_the_line(
     steps: list[tuple[float, float, bool]], after_s: float
 ) -> None:
-    watches: Mapping[Key, Watch] = {}
+    watches: Mapping[Key, WatchedFinding] = {}
     now, is_open, held_since = 0.0, False, None
     for pause_s, disk, is_heard in steps:
         now += pause_s
         sample = replace(SAMPLE, disk_used_gb=disk)
         node = NodeReading(NODE, sample if is_heard else None, (), is_heard=is_heard)
-        snapshot = Snapshot(nodes=(node,))
+        snapshot = ClusterSnapshot(nodes=(node,))
         findings = judge(snapshot, LIMITS)
         change = follow(watches, findings, now, after_s, snapshot.unheard)
         watches = change.watches

@@ -10,26 +10,28 @@ import pytest
 
 from corral.core.insight.health import (
     CLUSTER,
-    Ended,
+    ClusterSnapshot,
+    EndedAttempts,
     Finding,
     Health,
     NodeReading,
     OpenBreaker,
     Severity,
-    Snapshot,
     Thresholds,
     health_of,
 )
 from corral.core.insight.health_rule import BY_NAME, RULES, STORE_DOWN, judge
 from corral.core.nodes.gpu import Gpu, Quarantine
-from corral.core.nodes.node import Node, NodeState, Sample
-from corral.core.nodes.worker import Worker, WorkerSpec
+from corral.core.nodes.node import NodeRecord, NodeState, Sample
+from corral.core.nodes.worker import WorkerRecord, WorkerSpec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-NODE = Node("n1", "box", epoch=1)
+NODE = NodeRecord("n1", "box", epoch=1)
 SAMPLE = Sample("n1", NOW, 8, 10.0, 1000.0, 100.0, 100.0, 10.0, 1, 1, 0.1, 0.1, 0.1)
 CARD = Gpu("GPU-1", "nvidia", "H200", memory_total_mb=1000.0, memory_used_mb=100.0)
-BROKEN = Worker("w1", "n1", WorkerSpec("echo", "a:B", ("echo",)), error="no\x00module")
+BROKEN = WorkerRecord(
+    "w1", "n1", WorkerSpec("echo", "a:B", ("echo",)), error="no\x00module"
+)
 HELD = Quarantine("too many errors", NOW, NOW)
 
 
@@ -40,17 +42,17 @@ def reading(**more: Any) -> NodeReading:
     return NodeReading(node, sample, (card,), **more)
 
 
-def cluster(*nodes: NodeReading, **more: Any) -> Snapshot:
-    return Snapshot(nodes=nodes or (reading(),), **more)
+def cluster(*nodes: NodeReading, **more: Any) -> ClusterSnapshot:
+    return ClusterSnapshot(nodes=nodes or (reading(),), **more)
 
 
-def found(snapshot: Snapshot, limits: Thresholds | None = None) -> list[Finding]:
+def found(snapshot: ClusterSnapshot, limits: Thresholds | None = None) -> list[Finding]:
     return judge(snapshot, limits or Thresholds())
 
 
 def test_nothing_is_wrong_with_a_quiet_cluster() -> None:
-    assert found(cluster(ended=Ended(1000, 10))) == []
-    assert found(Snapshot()) == []
+    assert found(cluster(ended=EndedAttempts(1000, 10))) == []
+    assert found(ClusterSnapshot()) == []
 
 
 @pytest.mark.parametrize(
@@ -99,7 +101,7 @@ def test_nothing_is_wrong_with_a_quiet_cluster() -> None:
         ("gpu_failed", "GPU-1", "error", cluster(reading(card={"error": "it hangs"}))),
         ("gpu_failed", "GPU-1", "error", cluster(reading(card={"quarantine": HELD}))),
         ("queue_depth", CLUSTER, "warning", cluster(waiting=10_000)),
-        ("error_rate", CLUSTER, "error", cluster(ended=Ended(20, 5))),
+        ("error_rate", CLUSTER, "error", cluster(ended=EndedAttempts(20, 5))),
         ("unserved", "resize", "error", cluster(unserved={"resize": 3})),
         ("worker_error", "w1", "warning", cluster(broken=(BROKEN,))),
         (
@@ -113,7 +115,7 @@ def test_nothing_is_wrong_with_a_quiet_cluster() -> None:
 )
 @pytest.mark.spec("C38")
 def test_each_rule_finds_what_it_is_for(
-    rule: str, subject: str, severity: str, snapshot: Snapshot
+    rule: str, subject: str, severity: str, snapshot: ClusterSnapshot
 ) -> None:
     (finding,) = found(snapshot)
     assert (finding.rule, finding.subject, finding.severity) == (
@@ -175,11 +177,11 @@ def test_what_a_driver_or_a_node_does_not_tell_is_not_wrong() -> None:
 
 
 def test_few_ended_attempts_say_nothing_and_change_nothing_while_all_is_young() -> None:
-    assert found(cluster(ended=Ended(19, 19))) == []
-    (unknown,) = found(cluster(ended=Ended(0, 0, is_full=False)))
+    assert found(cluster(ended=EndedAttempts(19, 19))) == []
+    (unknown,) = found(cluster(ended=EndedAttempts(0, 0, is_full=False)))
     assert (unknown.rule, unknown.is_over) == ("error_rate", False)
-    assert found(cluster(ended=Ended(100, 18))) == []
-    (near,) = found(cluster(ended=Ended(1000, 195)))
+    assert found(cluster(ended=EndedAttempts(100, 18))) == []
+    (near,) = found(cluster(ended=EndedAttempts(1000, 195)))
     assert not near.is_over
 
 

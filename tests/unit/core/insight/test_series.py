@@ -12,8 +12,8 @@ from corral.core.insight.metric import (
     CLUSTER_METRICS,
     GPU_METRICS,
     NODE_METRICS,
-    Bucket,
-    Span,
+    MetricSpan,
+    MetricStep,
     across,
     gather,
     rate,
@@ -22,7 +22,7 @@ from corral.core.insight.metric import (
 from corral.core.insight.series import (
     MAX_POINTS,
     POINTS,
-    Kept,
+    ReadingRetention,
     Series,
     Trend,
     charts,
@@ -37,7 +37,7 @@ from corral.core.nodes.node import Sample
 from corral.errors import InvalidField
 
 NOW = datetime(2026, 3, 10, 12, 0, 7, tzinfo=UTC)
-KEPT = Kept(86_400, 7 * 86_400, 30.0)
+KEPT = ReadingRetention(86_400, 7 * 86_400, 30.0)
 HOUR = 1_750_000_000 // 3600 * 3600
 
 
@@ -45,8 +45,8 @@ def ago(**parts: float) -> datetime:
     return NOW - timedelta(**parts)
 
 
-def one(at: int, value: float | None, samples: int = 1) -> Bucket:
-    return Bucket(at, samples, (value,), (value,))
+def one(at: int, value: float | None, samples: int = 1) -> MetricStep:
+    return MetricStep(at, samples, (value,), (value,))
 
 
 def test_a_rate_is_growth_over_the_time_passed() -> None:
@@ -68,8 +68,8 @@ def test_readings_at_once_or_too_far_apart_give_no_rate(passed_s: float) -> None
 
 def test_a_mean_weighs_by_readings_and_leaves_out_the_unknown() -> None:
     found = gather([one(0, 10.0, 3), one(60, 50.0), one(119, None, 9)], 120)
-    assert found == [Bucket(0, 13, (20.0,), (50.0,))]
-    assert gather([one(5, None)], 10) == [Bucket(0, 1, (None,), (None,))]
+    assert found == [MetricStep(0, 13, (20.0,), (50.0,))]
+    assert gather([one(5, None)], 10) == [MetricStep(0, 1, (None,), (None,))]
     assert gather([], 10) == []
 
 
@@ -110,10 +110,10 @@ def test_only_offered_cards_that_can_be_read_are_summed_up() -> None:
 
 
 def test_a_node_that_says_nothing_of_gpus_does_not_lower_their_use() -> None:
-    def node(cards: float, use: float | None) -> list[Bucket]:
+    def node(cards: float, use: float | None) -> list[MetricStep]:
         told = {"gpu_count": cards, "gpu_utilization_percent": use, "cpu_percent": 10.0}
         figures = tuple(told.get(name) for name in NODE_METRICS)
-        return [Bucket(0, 5, figures, figures)]
+        return [MetricStep(0, 5, figures, figures)]
 
     (found,) = across([node(8, 50.0), node(0, None), node(8, None)])
     figures = dict(zip(CLUSTER_METRICS, found.average, strict=True))
@@ -215,7 +215,7 @@ def test_a_chart_that_cannot_be_is_refused(
 
 
 def test_a_step_without_readings_is_null_in_the_chart() -> None:
-    span = Span(600, 1500, 300)
+    span = MetricSpan(600, 1500, 300)
     drawn = charts(("x",), [one(600, 1.0), one(1200, 3.0)], span)
     assert drawn == {"x": Series((1.0, None, 3.0), (1.0, None, 3.0))}
     total = Series((4.0, 4.0, 0.0), (4.0, 4.0, 0.0))
@@ -230,7 +230,7 @@ def line(*values: float | None) -> Series:
 
 @pytest.mark.spec("A23")
 def test_a_rising_series_tells_when_it_is_full() -> None:
-    span = Span(HOUR, HOUR + 10 * 3600, 3600)
+    span = MetricSpan(HOUR, HOUR + 10 * 3600, 3600)
     grown = line(*(10.0 + 5.0 * hour for hour in range(10)))
     found = trend(grown, span, 100.0)
     assert found.per_hour == pytest.approx(5.0)
@@ -253,7 +253,7 @@ def test_a_rising_series_tells_when_it_is_full() -> None:
 def test_what_is_level_falling_restless_slow_or_too_short_is_never_full(
     values: list[float | None],
 ) -> None:
-    span = Span(HOUR, HOUR + 10 * 3600, 3600)
+    span = MetricSpan(HOUR, HOUR + 10 * 3600, 3600)
     assert trend(line(*values), span, 100.0).full_at is None
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.core.insight.span import (
-    Past,
+    AttemptHistory,
     ended,
     is_sampled,
     light,
@@ -51,7 +51,7 @@ def test_spans_follow_each_other_within_their_task_whatever_a_worker_says(
     began = None if started is None else at(started)
     said = Outcome(TASK.id, 1, kind, started_at=began, duration_s=duration, load_s=load)
     row = settle(TASK, said, at(end), RetryPolicy(), 0.5)
-    past = None if before is None else Past(START, at(before))
+    past = None if before is None else AttemptHistory(START, at(before))
     *parts, root = spans_of(ended(TASK, replace(row, state=State.FAILED), past))
     assert root.begin == START
     assert root.end == at(end)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from corral.core.nodes.gpu import Gpu, GpuHealth, Quarantine, offer
 from corral.core.nodes.gpu_bind import (
-    Want,
-    Wish,
+    GpuClaim,
+    GpuRequest,
     bind,
     read_wish,
     visible,
@@ -33,11 +33,11 @@ def card(index: int, offered_mb: float | None = 1000.0, **more: object) -> Gpu:
     return replace(base, **more)  # type: ignore[arg-type]
 
 
-def want(name: str, gpus: str, *held: str) -> Want:
-    return Want(name, name, read_wish(gpus), held)
+def want(name: str, gpus: str, *held: str) -> GpuClaim:
+    return GpuClaim(name, name, read_wish(gpus), held)
 
 
-def given_to(wants: list[Want], cards: list[Gpu]) -> dict[str, list[int]]:
+def given_to(wants: list[GpuClaim], cards: list[Gpu]) -> dict[str, list[int]]:
     bound = bind(wants, cards)
     return {name: [card.index for card in b.cards] for name, b in bound.items()}
 
@@ -45,15 +45,17 @@ def given_to(wants: list[Want], cards: list[Gpu]) -> dict[str, list[int]]:
 @pytest.mark.parametrize(
     ("text", "wish"),
     [
-        ("", Wish()),
-        ("0", Wish()),
-        (" 2 ", Wish(2)),
-        ("gpu:0", Wish(1, ("0",))),
-        ("gpu:0, GPU:12", Wish(2, ("0", "12"))),
-        ("GPU-6d1b2f60,0000:0d:00.0", Wish(2, ("GPU-6d1b2f60", "0000:0d:00.0"))),
+        ("", GpuRequest()),
+        ("0", GpuRequest()),
+        (" 2 ", GpuRequest(2)),
+        ("gpu:0", GpuRequest(1, ("0",))),
+        ("gpu:0, GPU:12", GpuRequest(2, ("0", "12"))),
+        ("GPU-6d1b2f60,0000:0d:00.0", GpuRequest(2, ("GPU-6d1b2f60", "0000:0d:00.0"))),
     ],
 )
-def test_a_number_is_how_many_and_all_else_names_cards(text: str, wish: Wish) -> None:
+def test_a_number_is_how_many_and_all_else_names_cards(
+    text: str, wish: GpuRequest
+) -> None:
     assert read_wish(text) == wish
 
 
@@ -94,7 +96,7 @@ def test_what_is_neither_is_refused(text: str) -> None:
     ],
 )
 def test_cards_go_to_who_fits(
-    wants: list[Want], cards: list[Gpu], bound: dict[str, list[int]]
+    wants: list[GpuClaim], cards: list[Gpu], bound: dict[str, list[int]]
 ) -> None:
     assert given_to(wants, cards) == bound
 

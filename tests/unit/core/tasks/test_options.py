@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.core.nodes.node import Hold, HoldSource, Node, held_words
+from corral.core.nodes.node import Hold, HoldSource, NodeRecord, held_words
 from corral.core.tasks.options import (
     ANYWHERE,
     NODE_LABELS,
@@ -69,7 +69,7 @@ def test_labels_of_a_row_are_plain_text() -> None:
 
 
 def test_an_operators_word_counts_instead_of_the_agents() -> None:
-    node = Node(
+    node = NodeRecord(
         "n",
         "h",
         labels={"rack": "a", "old": "1"},

@@ -18,7 +18,7 @@ from corral.core.models.catalogue import (
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.result_cache import (
     MOST_INPUT,
-    Question,
+    ResultKey,
     question_of,
     read_label,
 )
@@ -36,7 +36,7 @@ def ask(
     model: CatalogueModel | None = MODEL,
     needs: str | None = None,
     **spec: Any,
-) -> Question | None:
+) -> ResultKey | None:
     known = {} if model is None else {model.name: model}
     task = TaskSpec("t", kind.name, payload, model=needs, **spec)
     return question_of(kind, task, known)

@@ -10,9 +10,9 @@ import pytest
 from corral.agent.config import GpuPolicy
 from corral.core.nodes.gpu import Gpu
 from corral.doctor.judge.gpu import GpuFact, judge
-from corral.doctor.judge.gpu_reason import BusCard, DeviceFile, GpuScene, reason
+from corral.doctor.judge.gpu_reason import BusCard, DeviceFile, KernelFact, reason
 from corral.doctor.look import gpu as look
-from corral.doctor.result import Line, Verdict
+from corral.doctor.result import CheckResult, CheckStatus
 from tests.unit.agent.probe.machine import Machine
 from tests.unit.agent.probe.standin_nvml import H200
 
@@ -31,49 +31,51 @@ def on_bus(vendor: str, driver: str | None = None) -> tuple[BusCard, ...]:
         (
             "nvidia",
             "NVMLError_LibRmVersionMismatch: Driver/library version mismatch",
-            GpuScene(on_bus("nvidia", "nvidia")),
+            KernelFact(on_bus("nvidia", "nvidia")),
             "driver was updated",
             "restart",
         ),
         (
             "nvidia",
             "it did not answer within 5 s",
-            GpuScene(on_bus("nvidia", "nvidia")),
+            KernelFact(on_bus("nvidia", "nvidia")),
             "hangs",
             "dmesg",
         ),
         (
             "nvidia",
             "no NVIDIA driver: NVML Shared Library Not Found",
-            GpuScene(on_bus("nvidia", "nouveau")),
+            KernelFact(on_bus("nvidia", "nouveau")),
             "driven by nouveau",
             "block nouveau",
         ),
         (
             "nvidia",
             "no NVIDIA driver: Driver Not Loaded",
-            GpuScene(on_bus("nvidia")),
+            KernelFact(on_bus("nvidia")),
             "no driver is loaded",
             "modprobe nvidia",
         ),
         (
             "nvidia",
             "no NVIDIA driver: NVML Shared Library Not Found",
-            GpuScene(on_bus("nvidia", "nvidia"), (DeviceFile("/dev/nvidiactl", True),)),
+            KernelFact(
+                on_bus("nvidia", "nvidia"), (DeviceFile("/dev/nvidiactl", True),)
+            ),
             "libnvidia-ml.so.1 is not found",
             "same driver version",
         ),
         (
             "nvidia",
             "no NVIDIA driver: NVML Shared Library Not Found",
-            GpuScene(on_bus("nvidia", "nvidia"), is_container=True),
+            KernelFact(on_bus("nvidia", "nvidia"), is_container=True),
             "container was not given /dev/nvidia*",
             "--gpus all",
         ),
         (
             "nvidia",
             "no NVIDIA driver: Driver Not Loaded",
-            GpuScene(
+            KernelFact(
                 on_bus("nvidia", "nvidia"),
                 (DeviceFile("/dev/nvidiactl", False, "video"),),
                 user="ann",
@@ -84,38 +86,38 @@ def on_bus(vendor: str, driver: str | None = None) -> tuple[BusCard, ...]:
         (
             "amd",
             "no AMD card with a driver",
-            GpuScene(on_bus("amd", "vfio-pci")),
+            KernelFact(on_bus("amd", "vfio-pci")),
             "virtual machines",
             "vfio",
         ),
         (
             "intel",
             "no Intel card with a driver",
-            GpuScene(on_bus("intel")),
+            KernelFact(on_bus("intel")),
             "no driver is loaded",
             "i915",
         ),
-        ("apple", "it is odd", GpuScene(), "it is odd", "corral.agent.probe apple"),
+        ("apple", "it is odd", KernelFact(), "it is odd", "corral.agent.probe apple"),
     ],
 )
 def test_a_card_that_is_not_seen_has_its_reason(
-    vendor: str, said: str, scene: GpuScene, found: str, fix: str
+    vendor: str, said: str, scene: KernelFact, found: str, fix: str
 ) -> None:
     what, todo = reason(vendor, said, scene)
     assert found in what
     assert fix in todo
 
 
-def verdicts(told: GpuFact) -> list[Verdict]:
+def verdicts(told: GpuFact) -> list[CheckStatus]:
     return [line.verdict for line in judge(told)]
 
 
 def test_no_card_at_all_is_a_problem_unless_none_is_wanted() -> None:
-    (line,) = judge(GpuFact([], {}, GpuScene()))
-    assert line.verdict is Verdict.PROBLEM
+    (line,) = judge(GpuFact([], {}, KernelFact()))
+    assert line.verdict is CheckStatus.PROBLEM
     assert "CORRAL_GPU_DEVICES=none" in line.fix
-    assert verdicts(GpuFact([], {}, GpuScene(), devices=())) == [Verdict.OK]
-    assert verdicts(GpuFact([], {}, GpuScene(), is_needed=False)) == [Verdict.OK]
+    assert verdicts(GpuFact([], {}, KernelFact(), devices=())) == [CheckStatus.OK]
+    assert verdicts(GpuFact([], {}, KernelFact(), is_needed=False)) == [CheckStatus.OK]
 
 
 def test_a_card_is_told_with_its_figures() -> None:
@@ -129,7 +131,7 @@ def test_a_card_is_told_with_its_figures() -> None:
         driver="570.1",
         is_offered=True,
     )
-    (line,) = judge(GpuFact([card], {}, GpuScene()))
+    (line,) = judge(GpuFact([card], {}, KernelFact()))
     assert line.found == (
         "0: H200, GPU-1, 143771 MiB, 512 used, 143259 free, driver 570.1, offered"
     )
@@ -138,12 +140,15 @@ def test_a_card_is_told_with_its_figures() -> None:
 
 def test_a_failing_card_a_strange_name_and_a_closed_file_are_problems() -> None:
     failed = Gpu("GPU-2", "nvidia", "H200", error="fell off the bus")
-    assert verdicts(GpuFact([failed], {}, GpuScene())) == [Verdict.PROBLEM]
+    assert verdicts(GpuFact([failed], {}, KernelFact())) == [CheckStatus.PROBLEM]
     part = Gpu("0000:00:02.0", "intel", "Iris", is_integrated=True)
-    assert verdicts(GpuFact([part], {}, GpuScene())) == [Verdict.OK, Verdict.WARN]
-    told = GpuFact([CARD], {}, GpuScene(), devices=("GPU-1", "7"))
-    assert verdicts(told) == [Verdict.OK, Verdict.PROBLEM]
-    scene = GpuScene(files=(DeviceFile("/dev/kfd", False, "render"),), user="ann")
+    assert verdicts(GpuFact([part], {}, KernelFact())) == [
+        CheckStatus.OK,
+        CheckStatus.WARN,
+    ]
+    told = GpuFact([CARD], {}, KernelFact(), devices=("GPU-1", "7"))
+    assert verdicts(told) == [CheckStatus.OK, CheckStatus.PROBLEM]
+    scene = KernelFact(files=(DeviceFile("/dev/kfd", False, "render"),), user="ann")
     amd = Gpu("GPU-3", "amd", "W7700", is_offered=True)
     *_, line = judge(GpuFact([amd], {}, scene))
     assert line.found == "AMD: ann may not open /dev/kfd"
@@ -152,12 +157,12 @@ def test_a_failing_card_a_strange_name_and_a_closed_file_are_problems() -> None:
 
 def test_graphics_of_a_processor_are_no_reason_to_fail_beside_a_real_card() -> None:
     faults = {"intel": "no Intel card with a driver"}
-    told = GpuFact([CARD], faults, GpuScene(on_bus("intel")))
-    assert verdicts(told) == [Verdict.OK, Verdict.WARN]
-    assert verdicts(GpuFact([], faults, GpuScene())) == [Verdict.PROBLEM]
+    told = GpuFact([CARD], faults, KernelFact(on_bus("intel")))
+    assert verdicts(told) == [CheckStatus.OK, CheckStatus.WARN]
+    assert verdicts(GpuFact([], faults, KernelFact())) == [CheckStatus.PROBLEM]
 
 
-def looked(machine: Machine, timeout_s: float) -> list[Line]:
+def looked(machine: Machine, timeout_s: float) -> list[CheckResult]:
     policy, folder = GpuPolicy(timeout_s=timeout_s), machine.root / "ledger"
     told = look.look(policy, "n1", folder, machine.environment, machine.root)
     return list(judge(told))
@@ -173,7 +178,7 @@ def test_a_hanging_library_delays_by_its_limit_and_hides_no_other_card(
     began = time.monotonic()
     found = looked(machine, timeout_s=3.0)
     assert time.monotonic() - began < look.timeout_s(GpuPolicy(timeout_s=3.0), tmp_path)
-    assert [line.verdict for line in found] == [Verdict.OK, Verdict.PROBLEM]
+    assert [line.verdict for line in found] == [CheckStatus.OK, CheckStatus.PROBLEM]
     assert "GPU-9246000000000001" in found[0].found
     assert "NVIDIA: its library hangs" in found[1].found
 

@@ -15,9 +15,9 @@ from corral.doctor.judge.manager import ManagerFact, judge
 from corral.doctor.look import embedded, manager
 from corral.doctor.look import role as look_role
 from corral.doctor.plan import plan
-from corral.doctor.result import Line, Verdict
-from corral.embedded.folder import Folder, State, save_state
-from corral.embedded.process import Mark, mark
+from corral.doctor.result import CheckResult, CheckStatus
+from corral.embedded.folder import Folder, FolderState, save_state
+from corral.embedded.process import ProcessIdentity, mark
 from tests.unit.client.stand_in import StandIn, fault, serve
 
 HEALTH = {"status": "healthy", "version": __version__, "timestamp": None}
@@ -31,7 +31,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CORRAL_API_KEY", "corral_k_s")
 
 
-def told(home: Path, url: str, *, is_expected: bool = True) -> list[Line]:
+def told(home: Path, url: str, *, is_expected: bool = True) -> list[CheckResult]:
     fact = manager.look(url, home, is_expected=is_expected)
     return list(judge(fact, __version__))
 
@@ -58,10 +58,10 @@ def test_nodes_workers_and_dead_letters_are_one_line_each(tmp_path: Path) -> Non
     found = {line.name: line for line in lines}
     assert "kept from starting on node a: a:B" in [line.found for line in lines]
     assert found["clock"].found == "that of node a is 7 s behind the manager's"
-    assert found["manager"].verdict is Verdict.OK
+    assert found["manager"].verdict is CheckStatus.OK
     assert found["nodes"].found == "1 of 2 do not answer: b"
     assert found["workers"].found == "1 in error: big"
-    assert found["version"].verdict is Verdict.WARN
+    assert found["version"].verdict is CheckStatus.WARN
     assert found["gpu"].found == "H200 (xid_79) of node a is in quarantine"
 
 
@@ -74,12 +74,12 @@ def test_a_refused_key_and_a_stranger_on_the_port_are_one_line(tmp_path: Path) -
         assert "CORRAL_API_KEY" in line.fix
         web.on("GET /health", "hello")
         (line,) = told(tmp_path, web.url)
-        assert line.verdict is Verdict.PROBLEM
+        assert line.verdict is CheckStatus.PROBLEM
     (line,) = told(tmp_path, web.url)
-    assert line.verdict is Verdict.PROBLEM
+    assert line.verdict is CheckStatus.PROBLEM
     assert f"cannot reach Corral at {web.url}" in line.found
     (line,) = told(tmp_path, web.url, is_expected=False)
-    assert line.verdict is Verdict.WARN
+    assert line.verdict is CheckStatus.WARN
 
 
 def test_a_node_is_told_whether_its_credential_still_counts() -> None:
@@ -116,34 +116,37 @@ def test_a_folder_tells_what_the_machine_is(tmp_path: Path) -> None:
 
 
 def test_who_has_the_folder_is_told(tmp_path: Path) -> None:
-    def line() -> Line:
+    def line() -> CheckResult:
         return judge_embedded.tenant(look_role.tenant(look_role.look(tmp_path)))
 
     assert "nobody runs" in line().found
     me = mark(os.getpid())
     assert me is not None
-    children = {"redis": me, "postgres": Mark(1, 0.0)}
-    save_state(Folder(tmp_path), State(me, "http://m", "1", True, children))
+    children = {"redis": me, "postgres": ProcessIdentity(1, 0.0)}
+    save_state(Folder(tmp_path), FolderState(me, "http://m", "1", True, children))
     assert f"pid {me.pid}: redis" in line().found
-    save_state(Folder(tmp_path), State(me, "http://m", "1"))
+    save_state(Folder(tmp_path), FolderState(me, "http://m", "1"))
     assert "starts or stops" in line().found
-    save_state(Folder(tmp_path), State(Mark(1, 0.0), "http://m", "1", True, children))
+    save_state(
+        Folder(tmp_path),
+        FolderState(ProcessIdentity(1, 0.0), "http://m", "1", True, children),
+    )
     assert "left redis behind" in line().found
     (tmp_path / "state.json").unlink()
     (tmp_path / "lock").write_text(str(os.getpid()))
-    assert line().verdict is Verdict.WARN
+    assert line().verdict is CheckStatus.WARN
 
 
 def test_data_that_lack_a_part_are_broken(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     fresh = judge_embedded.at_rest(embedded.postgres_at_rest(folder))
-    assert fresh.verdict is Verdict.OK
+    assert fresh.verdict is CheckStatus.OK
     data = tmp_path / "postgres" / "data"
     data.mkdir(parents=True)
 
     def broken() -> str:
         line = judge_embedded.at_rest(embedded.postgres_at_rest(folder))
-        assert line.verdict is Verdict.PROBLEM
+        assert line.verdict is CheckStatus.PROBLEM
         return line.found
 
     assert "PG_VERSION" in broken()
@@ -161,6 +164,6 @@ def test_a_bad_setting_is_a_line_and_the_rest_of_the_machine_is_looked_at(
     monkeypatch.setenv("CORRAL_PORT", "many")
     first, *others = plan()
     (line,) = first.run()
-    assert line.verdict is Verdict.PROBLEM
+    assert line.verdict is CheckStatus.PROBLEM
     assert "CORRAL_PORT" in line.found
     assert {"memory", "git"} <= {check.name for check in others}

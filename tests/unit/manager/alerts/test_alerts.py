@@ -11,7 +11,7 @@ import pytest
 
 from corral.manager.alerts.alerts import AlertConfig
 from corral.store.base import Event
-from corral.store.events import EventFilter
+from corral.store.events import EventQuery
 from tests.twins.store import MemoryStore
 from tests.unit.api.world import (
     CONFIG,
@@ -63,7 +63,7 @@ async def tell(node: FakeNode, disk: float = 10, **more: Any) -> None:
 
 
 async def events(world: World, *types: str) -> list[Event]:
-    page = await world.store.event_page(EventFilter(event_types=types))
+    page = await world.store.event_page(EventQuery(event_types=types))
     return list(page.events)
 
 

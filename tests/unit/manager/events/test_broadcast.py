@@ -12,28 +12,28 @@ import pytest
 
 from corral.core.access.key import Key, Scope
 from corral.manager.events.broadcast import Broadcast, LiveConfig
-from corral.manager.events.filter import Face, Interest
-from corral.manager.events.listener import Listener, Why
-from corral.manager.events.ring import Batch, Change, Fact, Ring
+from corral.manager.events.filter import EventFilter, EventFormat
+from corral.manager.events.listener import CloseReason, Listener
+from corral.manager.events.ring import ClusterFact, EventRing, TaskChange, TaskChanges
 from tests.unit.api.world import StepClock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = Key("k", "", Scope.READ)
 
 
-def change(task_id: str, event: str = "task_submitted", **more: Any) -> Change:
-    return Change(event, task_id, "echo", "queued", 1, NOW, **more)
+def change(task_id: str, event: str = "task_submitted", **more: Any) -> TaskChange:
+    return TaskChange(event, task_id, "echo", "queued", 1, NOW, **more)
 
 
-def fact(event: str = "x", text: str = "") -> Fact:
-    return Fact(event, NOW, {"text": text})
+def fact(event: str = "x", text: str = "") -> ClusterFact:
+    return ClusterFact(event, NOW, {"text": text})
 
 
-def numbers(ring: Ring, after: int) -> Iterator[int]:
+def numbers(ring: EventRing, after: int) -> Iterator[int]:
     for entry in ring.since(after):
-        rows = entry.changes if isinstance(entry, Batch) else ()
+        rows = entry.changes if isinstance(entry, TaskChanges) else ()
         yield from (row.number for row in rows)
-        if isinstance(entry, Fact):
+        if isinstance(entry, ClusterFact):
             yield entry.last
 
 
@@ -45,8 +45,8 @@ class Room:
         self.all = Broadcast(replace(LiveConfig(), **limits), self.clock)
 
     def listen(self, after: int | None = None, **wanted: Any) -> Listener:
-        interest = Interest(**wanted)
-        return self.all.listen(interest, Face.BATCH, KEY, "127.0.0.1", after)
+        interest = EventFilter(**wanted)
+        return self.all.listen(interest, EventFormat.BATCH, KEY, "127.0.0.1", after)
 
 
 def heard(one: Listener) -> list[Any]:
@@ -60,7 +60,7 @@ def heard(one: Listener) -> list[Any]:
 
 
 def test_the_oldest_go_when_there_are_too_many_or_they_are_too_large() -> None:
-    for ring in (Ring(100, 5, 1 << 20), Ring(100, 1000, 3000)):
+    for ring in (EventRing(100, 5, 1 << 20), EventRing(100, 1000, 3000)):
         for _ in range(20):
             ring.add(fact(text="y" * 400))
         assert ring.has(100), "nothing goes before it was handed out"
@@ -72,7 +72,7 @@ def test_the_oldest_go_when_there_are_too_many_or_they_are_too_large() -> None:
 
 
 def test_changes_of_a_moment_stand_together_and_are_numbered_one_by_one() -> None:
-    ring = Ring(0, 100, 1 << 20)
+    ring = EventRing(0, 100, 1 << 20)
     ring.change([change("a"), change("b")])
     ring.change([change("c")])
     ring.close()
@@ -113,7 +113,7 @@ def test_one_who_stays_behind_is_let_go_also_when_nothing_more_happens() -> None
     assert len(room.all.listeners) == 2
     room.clock.step(2)
     room.all.look_after(lambda key: True)
-    assert slow.why is Why.SLOW
+    assert slow.why is CloseReason.SLOW
     assert room.all.listeners == [quick]
     assert not quick.group.frames, "nobody needs them any more"
 
@@ -139,13 +139,13 @@ def test_more_than_is_kept_at_once_reaches_those_who_listen() -> None:
     assert sum(len(frame["data"]) for frame in heard(one)) == 60
 
 
-@pytest.mark.parametrize("face", Face)
-def test_what_was_missed_is_made_while_it_is_sent(face: Face) -> None:
+@pytest.mark.parametrize("face", EventFormat)
+def test_what_was_missed_is_made_while_it_is_sent(face: EventFormat) -> None:
     room = Room()
     room.listen()
     start = room.all.epoch
     room.all.tell_changes([change(str(n)) for n in range(2500)])
-    one = room.all.listen(Interest(), face, KEY, "127.0.0.1", start)
+    one = room.all.listen(EventFilter(), face, KEY, "127.0.0.1", start)
     parts = list(one.opening)
     assert len(parts) == 4, "a greeting, and so many frames of a thousand"
     assert not list(one.opening)

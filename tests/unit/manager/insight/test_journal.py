@@ -9,7 +9,7 @@ import pytest
 
 from corral.errors import Conflict
 from corral.manager.insight.journal import RecordedScheduler, journal_of, scheduler_of
-from corral.scheduler.events import OrderClosed, TasksQueued, Waiting, WorkerReady
+from corral.scheduler.events import OrderClosed, TasksQueued, WaitingTask, WorkerReady
 from corral.scheduler.scheduler import Policy, Scheduler
 
 Json = dict[str, Any]
@@ -28,7 +28,7 @@ def lived(limit: int, steps: int) -> RecordedScheduler:
     scheduler = RecordedScheduler(Policy(), limit)
     scheduler.apply(WorkerReady("w1", "n1", frozenset(["a"])))
     for number in range(steps):
-        task = Waiting(f"t{number}", 1, "a", number, arrived=1000.0 + number)
+        task = WaitingTask(f"t{number}", 1, "a", number, arrived=1000.0 + number)
         scheduler.apply(TasksQueued((task,)))
         for order in scheduler.plan(1000.0 + number).orders:
             scheduler.apply(OrderClosed(order.worker_id))
@@ -37,7 +37,7 @@ def lived(limit: int, steps: int) -> RecordedScheduler:
 
 def test_a_young_journal_begins_with_nothing_known() -> None:
     lines = told(lived(1000, 5))
-    assert lines[0]["journal"] == 1
+    assert lines[0]["journal"] == 2
     assert lines[0]["is_whole"] is True
     assert lines[0]["policy"]["strategy"] == "smith"
     assert not any("state" in line for line in lines)
@@ -59,7 +59,8 @@ def test_a_large_batch_counts_as_many_events() -> None:
     scheduler = RecordedScheduler(Policy(), 400)
     for start in range(0, 4000, 50):
         tasks = tuple(
-            Waiting(f"t{n}", 1, "a", n, arrived=1.0) for n in range(start, start + 50)
+            WaitingTask(f"t{n}", 1, "a", n, arrived=1.0)
+            for n in range(start, start + 50)
         )
         scheduler.apply(TasksQueued(tasks))
         scheduler.plan(1000.0 + start)
@@ -79,7 +80,7 @@ def test_only_what_is_asked_for_is_told() -> None:
 
 def test_with_too_many_waiting_it_goes_on_from_the_last_known_state() -> None:
     scheduler = RecordedScheduler(Policy(), 400)
-    many = tuple(Waiting(f"t{n}", 1, "a", n, arrived=1.0) for n in range(6000))
+    many = tuple(WaitingTask(f"t{n}", 1, "a", n, arrived=1.0) for n in range(6000))
     scheduler.apply(TasksQueued(many))
     for number in range(50):
         scheduler.plan(1000.0 + number)

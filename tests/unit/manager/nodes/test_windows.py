@@ -8,7 +8,13 @@ import pytest
 
 from corral.core.nodes.node import Window
 from corral.errors import InvalidField
-from corral.manager.nodes.windows import Watch, check, current, is_over, next_start
+from corral.manager.nodes.windows import (
+    WindowWatch,
+    check,
+    current,
+    is_over,
+    next_start,
+)
 
 NOON = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -69,7 +75,7 @@ def test_one_that_never_ends_has_an_end_to_show() -> None:
 
 
 def test_it_is_looked_at_again_only_when_something_could_have_changed() -> None:
-    watch, windows = Watch(), (once("w", NOON + timedelta(seconds=30), 1),)
+    watch, windows = WindowWatch(), (once("w", NOON + timedelta(seconds=30), 1),)
     assert watch.look(windows, NOON) is None
     assert watch.look_at == NOON + timedelta(seconds=30)
     assert watch.look(windows, NOON + timedelta(seconds=29)) is None

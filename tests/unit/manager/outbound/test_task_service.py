@@ -14,31 +14,31 @@ from corral.core.tasks.retry import RetryPolicy
 from corral.manager.outbound.task_service import (
     GIVE_UP,
     WINDOW,
-    Neighbour,
-    NeighbourConfig,
+    TaskService,
+    TaskServiceConfig,
 )
-from tests.task_service import TaskService, task_service
+from tests.task_service import TaskServiceStandIn, task_service
 from tests.unit.api.world import CONFIG, World, running
 
 BACKOFF = RetryPolicy(base_s=1.0, cap_s=30.0, jitter=0.0)
 
 
 @pytest.fixture
-def service() -> Iterator[TaskService]:
+def service() -> Iterator[TaskServiceStandIn]:
     with task_service() as made:
         yield made
 
 
-def config_of(service: TaskService, **more: Any) -> NeighbourConfig:
-    return NeighbourConfig(service.url, share=1.0, backoff=BACKOFF, **more)
+def config_of(service: TaskServiceStandIn, **more: Any) -> TaskServiceConfig:
+    return TaskServiceConfig(service.url, share=1.0, backoff=BACKOFF, **more)
 
 
 @asynccontextmanager
 async def follower(
-    world: World, service: TaskService, **more: Any
-) -> AsyncIterator[Neighbour]:
+    world: World, service: TaskServiceStandIn, **more: Any
+) -> AsyncIterator[TaskService]:
     await world.operate.tell("/job-types", {"name": "echo"})
-    made = Neighbour(
+    made = TaskService(
         world.manager.cluster,
         world.store.seam(),
         world.clock,
@@ -50,7 +50,7 @@ async def follower(
 
 
 async def test_each_status_of_a_task_is_told_in_its_order(
-    world: World, service: TaskService
+    world: World, service: TaskServiceStandIn
 ) -> None:
     async with follower(world, service, key="secret") as neighbour:
         task_id = await world.submit.submit(task_id="theirs")
@@ -75,7 +75,9 @@ async def test_each_status_of_a_task_is_told_in_its_order(
     assert service.keys == {"Bearer secret"}
 
 
-async def test_why_a_task_failed_is_told(world: World, service: TaskService) -> None:
+async def test_why_a_task_failed_is_told(
+    world: World, service: TaskServiceStandIn
+) -> None:
     async with follower(world, service) as neighbour:
         worker = await world.worker()
         failed = await world.submit.submit()
@@ -91,7 +93,7 @@ async def test_why_a_task_failed_is_told(world: World, service: TaskService) -> 
 
 
 async def test_a_task_that_ended_before_its_turn_is_told_once(
-    world: World, service: TaskService
+    world: World, service: TaskServiceStandIn
 ) -> None:
     async with follower(world, service) as neighbour:
         worker = await world.worker(concurrency=4)
@@ -105,7 +107,7 @@ async def test_a_task_that_ended_before_its_turn_is_told_once(
 
 
 async def test_what_happened_while_the_service_was_down_is_told_when_it_is_back(
-    world: World, service: TaskService
+    world: World, service: TaskServiceStandIn
 ) -> None:
     async with follower(world, service) as neighbour:
         worker = await world.worker()
@@ -127,7 +129,7 @@ async def test_what_happened_while_the_service_was_down_is_told_when_it_is_back(
 
 @pytest.mark.parametrize("status", [500, 503, 429, 401, 302])
 async def test_answers_that_pass_are_waited_out(
-    world: World, service: TaskService, status: int
+    world: World, service: TaskServiceStandIn, status: int
 ) -> None:
     async with follower(world, service) as neighbour:
         service.answer = lambda task_id: status
@@ -144,7 +146,7 @@ async def test_answers_that_pass_are_waited_out(
 
 
 async def test_a_task_the_service_cannot_take_holds_up_no_other(
-    world: World, service: TaskService
+    world: World, service: TaskServiceStandIn
 ) -> None:
     async with follower(world, service) as neighbour:
         bad = await world.submit.submit(run_after=999)
@@ -163,7 +165,7 @@ def _last_seq(world: World) -> int:
 
 
 async def test_a_task_the_service_does_not_know_is_not_asked_about_again(
-    world: World, service: TaskService
+    world: World, service: TaskServiceStandIn
 ) -> None:
     async with follower(world, service) as neighbour:
         stranger = await world.submit.submit(run_after=999)
@@ -177,7 +179,7 @@ async def test_a_task_the_service_does_not_know_is_not_asked_about_again(
 
 
 async def test_a_service_that_does_not_answer_is_asked_again(
-    world: World, service: TaskService
+    world: World, service: TaskServiceStandIn
 ) -> None:
     async with follower(world, service, timeout_s=0.2) as neighbour:
         service.gate.clear()
@@ -195,7 +197,7 @@ async def test_a_service_that_does_not_answer_is_asked_again(
 
 
 async def test_a_restart_loses_no_final_status_and_repeats_no_old_one(
-    world: World, service: TaskService
+    world: World, service: TaskServiceStandIn
 ) -> None:
     worker = await world.worker()
     async with follower(world, service) as neighbour:
@@ -215,7 +217,7 @@ async def test_a_restart_loses_no_final_status_and_repeats_no_old_one(
 
 
 async def test_what_runs_already_is_told_after_a_restart(
-    world: World, service: TaskService
+    world: World, service: TaskServiceStandIn
 ) -> None:
     worker = await world.worker()
     async with follower(world, service) as neighbour:
@@ -228,7 +230,7 @@ async def test_what_runs_already_is_told_after_a_restart(
 
 
 async def test_tasks_of_before_it_was_set_are_not_told(
-    world: World, service: TaskService
+    world: World, service: TaskServiceStandIn
 ) -> None:
     await world.operate.tell("/job-types", {"name": "echo"})
     before = await world.submit.submit(run_after=999)
@@ -242,7 +244,7 @@ async def test_tasks_of_before_it_was_set_are_not_told(
 
 
 async def test_only_tasks_with_the_label_are_told(
-    world: World, service: TaskService
+    world: World, service: TaskServiceStandIn
 ) -> None:
     async with follower(world, service, label=("origin", "portal")) as neighbour:
         worker = await world.worker()
@@ -257,7 +259,9 @@ async def test_only_tasks_with_the_label_are_told(
     assert service.statuses(theirs) == ["queued"]
 
 
-async def test_a_large_result_is_left_out(world: World, service: TaskService) -> None:
+async def test_a_large_result_is_left_out(
+    world: World, service: TaskServiceStandIn
+) -> None:
     async with follower(world, service) as neighbour:
         worker = await world.worker()
         task_id = await world.submit.submit()
@@ -268,7 +272,7 @@ async def test_a_large_result_is_left_out(world: World, service: TaskService) ->
 
 
 async def test_a_store_that_is_away_loses_nothing(
-    world: World, service: TaskService
+    world: World, service: TaskServiceStandIn
 ) -> None:
     async with follower(world, service) as neighbour:
         task_id = await world.submit.submit(run_after=999)
@@ -280,7 +284,9 @@ async def test_a_store_that_is_away_loses_nothing(
     assert service.statuses(task_id) == ["queued"]
 
 
-async def test_nobody_waits_for_a_service_that_hangs(service: TaskService) -> None:
+async def test_nobody_waits_for_a_service_that_hangs(
+    service: TaskServiceStandIn,
+) -> None:
     config = replace(CONFIG, neighbour=config_of(service))
     async with running(config) as world:
         service.gate.clear()

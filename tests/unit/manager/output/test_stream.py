@@ -6,23 +6,23 @@ from corral.manager.output.stream import (
     ALL_BYTES,
     GRACE_S,
     TASK_BYTES,
-    Pieces,
-    Streams,
+    AttemptPieces,
+    OutputStreams,
 )
 
 
-def pieces(task_id: str, attempt: int, first: int, *texts: str) -> Pieces:
-    return Pieces(task_id, attempt, first, [text.encode() for text in texts])
+def pieces(task_id: str, attempt: int, first: int, *texts: str) -> AttemptPieces:
+    return AttemptPieces(task_id, attempt, first, [text.encode() for text in texts])
 
 
-def kept(streams: Streams, task_id: str = "t") -> tuple[int, list[bytes]]:
+def kept(streams: OutputStreams, task_id: str = "t") -> tuple[int, list[bytes]]:
     stream = streams.get(task_id)
     assert stream is not None
     return stream.base, stream.values
 
 
 def test_an_attempt_that_goes_on_keeps_what_was_there() -> None:
-    streams = Streams()
+    streams = OutputStreams()
     streams.add(pieces("t", 1, 1, "a", "b"))
     assert streams.emitted("t", 1) == ()
     assert streams.emitted("t", 2) == (b"a", b"b")
@@ -32,14 +32,14 @@ def test_an_attempt_that_goes_on_keeps_what_was_there() -> None:
 
 
 def test_an_attempt_that_begins_again_voids_what_was_there() -> None:
-    streams = Streams()
+    streams = OutputStreams()
     streams.add(pieces("t", 1, 1, "a", "b", "c"))
     streams.add(pieces("t", 2, 1, "x"))
     assert kept(streams) == (0, [b"x"])
 
 
 def test_pieces_that_another_manager_had_are_missing_and_nothing_goes_on() -> None:
-    streams = Streams()
+    streams = OutputStreams()
     streams.add(pieces("t", 1, 8, "h"))
     assert kept(streams) == (7, [b"h"])
     assert streams.emitted("t", 2) == ()
@@ -48,7 +48,7 @@ def test_pieces_that_another_manager_had_are_missing_and_nothing_goes_on() -> No
 
 
 def test_one_task_keeps_only_its_last_pieces() -> None:
-    streams = Streams()
+    streams = OutputStreams()
     large = "x" * (TASK_BYTES // 8)
     for number in range(1, 41):
         streams.add(pieces("t", 1, number, large))
@@ -59,7 +59,7 @@ def test_one_task_keeps_only_its_last_pieces() -> None:
 
 
 def test_all_together_are_bounded_and_the_ended_go_first() -> None:
-    streams = Streams(10_000)
+    streams = OutputStreams(10_000)
     for name in ("old", "ended", "new"):
         streams.add(pieces(name, 1, 1, "x" * 3000))
     streams.end("ended")
@@ -75,7 +75,7 @@ def test_all_together_are_bounded_and_the_ended_go_first() -> None:
 def test_an_ended_task_is_forgotten_after_a_while_and_its_next_run_begins_anew() -> (
     None
 ):
-    streams = Streams()
+    streams = OutputStreams()
     streams.add(pieces("t", 1, 1, "a"))
     streams.sweep(0.0)
     streams.end("t")

@@ -10,7 +10,7 @@ from corral.scheduler.events import (
     OrderClosed,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerGone,
     WorkerReady,
 )
@@ -21,12 +21,12 @@ NOW = 1_000_000.0
 BOTH = frozenset({"a", "b"})
 
 
-def task(name: str, seq: int, **more: object) -> Waiting:
-    made = Waiting(name, 1, "a", seq, arrived=NOW)
+def task(name: str, seq: int, **more: object) -> WaitingTask:
+    made = WaitingTask(name, 1, "a", seq, arrived=NOW)
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def busy(*tasks: Waiting, run_s: float = 10.0, workers: int = 1) -> Scheduler:
+def busy(*tasks: WaitingTask, run_s: float = 10.0, workers: int = 1) -> Scheduler:
     """Workers that have something, and these wait."""
     scheduler = Scheduler(Policy(order_max_tasks=1))
     for n in range(workers):

@@ -11,7 +11,7 @@ from corral.scheduler.events import (
     OrderClosed,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.plan import Stop
@@ -19,10 +19,10 @@ from corral.scheduler.scheduler import Policy, Scheduler
 
 NOW = 1_000_000.0
 BOTH = frozenset({"a", "b"})
-CRITICAL = Waiting("critical", 1, "b", 99, priority=100, arrived=NOW)
+CRITICAL = WaitingTask("critical", 1, "b", 99, priority=100, arrived=NOW)
 
 
-def running(*tasks: Waiting, is_on: bool = True) -> Scheduler:
+def running(*tasks: WaitingTask, is_on: bool = True) -> Scheduler:
     """A worker for each task, with 600 s to go; a critical one takes 10 s."""
     scheduler = Scheduler(Policy(order_max_tasks=1, preempts=is_on))
     for n in range(len(tasks)):
@@ -34,8 +34,8 @@ def running(*tasks: Waiting, is_on: bool = True) -> Scheduler:
     return scheduler
 
 
-def task(name: str, seq: int, **more: object) -> Waiting:
-    made = Waiting(name, 1, "a", seq, preemptible=True, arrived=NOW)
+def task(name: str, seq: int, **more: object) -> WaitingTask:
+    made = WaitingTask(name, 1, "a", seq, preemptible=True, arrived=NOW)
     return replace(made, **more)  # type: ignore[arg-type]
 
 
@@ -96,7 +96,7 @@ def test_of_equal_ones_the_last_to_start_loses_least() -> None:
     ],
     ids=["does not allow it", "critical itself", "nearly done"],
 )
-def test_nothing_else_is_stopped(other: Waiting) -> None:
+def test_nothing_else_is_stopped(other: WaitingTask) -> None:
     scheduler = running(other)
     scheduler.apply(TasksQueued((CRITICAL,)))
     plan = scheduler.plan(NOW)

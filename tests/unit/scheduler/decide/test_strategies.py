@@ -17,7 +17,7 @@ from corral.scheduler.events import (
     TasksGone,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerGone,
     WorkerReady,
 )
@@ -49,7 +49,7 @@ class Shop:
             self.count += 1
             name = f"t{self.count}"
             told = {"model": model, "arrived": self.now}
-            tasks.append(Waiting(name, 1, "draw", self.count, **told))  # type: ignore[arg-type]
+            tasks.append(WaitingTask(name, 1, "draw", self.count, **told))  # type: ignore[arg-type]
         self.scheduler.apply(TasksQueued(tuple(tasks)))
         return self.plan()
 
@@ -137,7 +137,9 @@ def test_tasks_with_needs_are_bound_to_nobody_and_never_too_many(strategy: str) 
     scheduler.apply(NodeOffers("n", 1000, 1000))
     for name in ("one", "two"):
         scheduler.apply(WorkerReady(name, "n", TYPE))
-    both = [Waiting(f"t{n}", 1, "draw", n, need=Need(cpu_milli=800)) for n in (1, 2)]
+    both = [
+        WaitingTask(f"t{n}", 1, "draw", n, need=Need(cpu_milli=800)) for n in (1, 2)
+    ]
     scheduler.apply(TasksQueued(tuple(both)))
     (first,) = scheduler.plan(1000.0).orders
     assert scheduler.plan(1001.0).orders == ()

@@ -14,7 +14,7 @@ from corral.scheduler.events import (
     TasksQueued,
     TasksRan,
     TypePaused,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.explain.decisions import Recent
@@ -28,7 +28,7 @@ A = frozenset({"a"})
 
 def queue(scheduler: Scheduler, *names: str, **more: int) -> None:
     for number, name in enumerate(names):
-        task = Waiting(name, 1, "a", number, arrived=NOW, **more)  # type: ignore[arg-type]
+        task = WaitingTask(name, 1, "a", number, arrived=NOW, **more)  # type: ignore[arg-type]
         scheduler.apply(TasksQueued((task,)))
 
 
@@ -134,12 +134,12 @@ def test_a_newcomer_knows_how_many_are_before_it_without_a_look_at_each(
 ) -> None:
     line = TaskQueue(order)
     for number, priority in enumerate((0, 5, 0, -1, 5)):
-        line.push(Waiting(f"t{number}", 1, "a", number, priority))
+        line.push(WaitingTask(f"t{number}", 1, "a", number, priority))
     line.discard("t0")
-    line.push(Waiting("t1", 2, "a", 1, 0))
+    line.push(WaitingTask("t1", 2, "a", 1, 0))
     line.take(1, 1 << 20)
     for priority in (-2, 0, 3, 5, 9):
-        new = Waiting("new", 1, "a", 99, priority)
+        new = WaitingTask("new", 1, "a", 99, priority)
         assert line.ahead(new) == line.position(new)
         line.push(new)
         assert line.ahead(new) == line.position(new)

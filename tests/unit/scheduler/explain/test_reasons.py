@@ -5,7 +5,7 @@ from __future__ import annotations
 from corral.scheduler.events import (
     Paused,
     TasksQueued,
-    Waiting,
+    WaitingTask,
     WorkerBroken,
     WorkerGone,
     WorkerReady,
@@ -25,7 +25,7 @@ def why(scheduler: Scheduler, task_id: str = "t") -> Reason:
 
 def waiting(**more: object) -> Scheduler:
     scheduler = Scheduler()
-    scheduler.apply(TasksQueued((Waiting("t", 1, "a", 1, **more),)))  # type: ignore[arg-type]
+    scheduler.apply(TasksQueued((WaitingTask("t", 1, "a", 1, **more),)))  # type: ignore[arg-type]
     return scheduler
 
 
@@ -66,8 +66,8 @@ def test_a_broken_worker_that_is_gone_is_no_reason_any_more() -> None:
 def test_workers_are_busy_and_others_stand_before_it() -> None:
     scheduler = Scheduler()
     scheduler.apply(WorkerReady("w1", "n1", A))
-    tasks = [Waiting(f"t{n}", 1, "a", n) for n in range(3)]
-    scheduler.apply(TasksQueued((*tasks, Waiting("t", 1, "a", 9))))
+    tasks = [WaitingTask(f"t{n}", 1, "a", n) for n in range(3)]
+    scheduler.apply(TasksQueued((*tasks, WaitingTask("t", 1, "a", 9))))
     scheduler.plan(NOW)
     reason = why(scheduler)
     assert reason.reason == "workers_busy"

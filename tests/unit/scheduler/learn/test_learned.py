@@ -14,7 +14,7 @@ from corral.scheduler.events import (
     Recalled,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.learn.estimate import Estimates
@@ -43,7 +43,7 @@ def show_runs(scheduler: Scheduler, runs: int = 60, **speeds: float) -> None:
 
 
 def queue(scheduler: Scheduler, count: int, first: int = 1) -> None:
-    tasks = [Waiting(f"t{n}", 1, TYPE, n) for n in range(first, first + count)]
+    tasks = [WaitingTask(f"t{n}", 1, TYPE, n) for n in range(first, first + count)]
     scheduler.apply(TasksQueued(tuple(tasks)))
 
 
@@ -243,7 +243,7 @@ def test_a_model_goes_to_the_worker_that_loads_it_faster() -> None:
     assert slow.value > 40.0 > 20.0 > fast.value
     for worker_id in ("a-slow-disk", "fast-disk"):
         scheduler.apply(ModelsHeld(worker_id, frozenset()))
-    scheduler.apply(TasksQueued((Waiting("t", 1, TYPE, 1, model="m"),)))
+    scheduler.apply(TasksQueued((WaitingTask("t", 1, TYPE, 1, model="m"),)))
     found = scheduler.explain("t", 0.0)
     assert found is not None
     load_s = {c.worker_id: c.terms.load_s for c in found.candidates if c.terms}

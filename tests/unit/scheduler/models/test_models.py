@@ -11,7 +11,7 @@ from corral.scheduler.events import (
     ModelsPinned,
     OrderClosed,
     TasksQueued,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.plan import PlannedOrder
@@ -34,9 +34,9 @@ class Shop:
         told = {"memory_mb": memory_mb, "is_telling": True, **more}
         self.scheduler.apply(WorkerReady(name, "n", TYPE, **told))  # type: ignore[arg-type]
 
-    def ask(self, model: str | None, **more: object) -> Waiting:
+    def ask(self, model: str | None, **more: object) -> WaitingTask:
         self._count += 1
-        task = Waiting(
+        task = WaitingTask(
             f"t{self._count}", 1, "draw", self._count, model=model,
             arrived=self.now, **more,  # type: ignore[arg-type]
         )  # fmt: skip

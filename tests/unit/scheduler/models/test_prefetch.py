@@ -14,7 +14,7 @@ from corral.scheduler.events import (
     ModelsPinned,
     OrderClosed,
     TasksQueued,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.learn.estimate import Estimates
@@ -29,8 +29,8 @@ DAY_S = 86_400.0
 TYPE = frozenset({"draw"})
 
 
-def task(number: int, model: str, at: float, **more: Any) -> Waiting:
-    return Waiting(f"t{number}", 1, "draw", number, model=model, arrived=at, **more)
+def task(number: int, model: str, at: float, **more: Any) -> WaitingTask:
+    return WaitingTask(f"t{number}", 1, "draw", number, model=model, arrived=at, **more)
 
 
 def habit(*times: float, load_s: float = 1.0) -> Habit:

@@ -18,7 +18,7 @@ from corral.scheduler.events import (
     TasksGone,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.models.rebalance import Move, Strategy, duration_s
@@ -57,7 +57,11 @@ class Scene:
             name = f"t{self._count}"
             self.scheduler.apply(
                 TasksQueued(
-                    (Waiting(name, 1, "draw", self._count, model=model, arrived=NOW),)
+                    (
+                        WaitingTask(
+                            name, 1, "draw", self._count, model=model, arrived=NOW
+                        ),
+                    )
                 )
             )
             for order in self.scheduler.plan(NOW).orders:
@@ -152,7 +156,7 @@ def test_one_card_is_emptied_for_a_model_that_fits_nowhere() -> None:
     scene.worker("w1", "a")
     scene.worker("w2", "b")
     assert scene.moves() == ()
-    task = Waiting("t", 1, "draw", 1, model="big", arrived=NOW)
+    task = WaitingTask("t", 1, "draw", 1, model="big", arrived=NOW)
     scene.scheduler.apply(TasksQueued((task,)))
     # It waits no longer, and has not been served: it is only known to be wanted.
     scene.scheduler.apply(TasksGone(("t",)))
@@ -236,7 +240,7 @@ def test_whatever_there_is_moves_fit_pins_stay_and_the_same_comes_out_twice(
     for scene in scenes:
         for model, count in asked:
             tasks = tuple(
-                Waiting(f"{model}-{n}", 1, "draw", n, model=model, arrived=NOW)
+                WaitingTask(f"{model}-{n}", 1, "draw", n, model=model, arrived=NOW)
                 for n in range(count)
             )
             scene.scheduler.apply(TasksQueued(tasks))

@@ -17,7 +17,7 @@ from corral.scheduler.events import (
     TasksQueued,
     TasksRan,
     TypeBatched,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.scheduler import Policy, Scheduler
@@ -40,7 +40,7 @@ def serving(
 
 
 def queue(scheduler: Scheduler, count: int, **more: Any) -> None:
-    tasks = (Waiting(f"t{n}", 1, "a", n, arrived=NOW) for n in range(count))
+    tasks = (WaitingTask(f"t{n}", 1, "a", n, arrived=NOW) for n in range(count))
     scheduler.apply(TasksQueued(tuple(replace(t, **more) for t in tasks)))
 
 
@@ -79,7 +79,7 @@ def test_what_waits_is_shared_among_all_who_could_work_on_it() -> None:
 
 def test_only_tasks_that_need_the_same_go_together() -> None:
     scheduler = serving(8)
-    tasks = [Waiting(f"t{n}", 1, "a", n, arrived=NOW) for n in range(6)]
+    tasks = [WaitingTask(f"t{n}", 1, "a", n, arrived=NOW) for n in range(6)]
     mixed = [replace(t, model="m") if t.seq % 2 else t for t in tasks]
     scheduler.apply(TasksQueued(tuple(mixed)))
     models = []
@@ -116,7 +116,7 @@ def test_a_task_that_goes_out_of_its_turn_takes_others_along() -> None:
     scheduler = serving(3)
     queue(scheduler, 6)
     late = NOW + OVERDUE_S + 1000.0
-    fresh = Waiting("better", 1, "a", 9, priority=5, arrived=late, size=10)
+    fresh = WaitingTask("better", 1, "a", 9, priority=5, arrived=late, size=10)
     scheduler.apply(TasksQueued((fresh,)))
     (order,) = scheduler.plan(late).orders
     assert [task.task_id for task in order.tasks] == ["t0", "better", "t1"]

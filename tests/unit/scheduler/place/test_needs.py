@@ -19,7 +19,7 @@ from corral.scheduler.events import (
     TasksQueued,
     TasksRan,
     TasksTaken,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.plan import PlannedOrder
@@ -52,12 +52,12 @@ def cards(count: int = 1, share: int = WHOLE, mb: int = 0) -> Need:
     return Need(gpus=count, share=share, gpu_mb=mb)
 
 
-def task(name: str, need: Need | None, seq: int = 0, **more: Any) -> Waiting:
-    made = Waiting(name, 1, "a", seq or 50, arrived=NOW, need=need)
+def task(name: str, need: Need | None, seq: int = 0, **more: Any) -> WaitingTask:
+    made = WaitingTask(name, 1, "a", seq or 50, arrived=NOW, need=need)
     return replace(made, **more)
 
 
-def queue(scheduler: Scheduler, *tasks: Waiting) -> dict[str, PlannedOrder]:
+def queue(scheduler: Scheduler, *tasks: WaitingTask) -> dict[str, PlannedOrder]:
     scheduler.apply(TasksQueued(tasks))
     return plan(scheduler)
 

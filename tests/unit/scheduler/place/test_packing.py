@@ -11,14 +11,22 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from corral.scheduler.place import packing as packing_module
-from corral.scheduler.place.capacity import WHOLE, Card, Lack, Need, Offer, Room, Short
+from corral.scheduler.place.capacity import (
+    WHOLE,
+    CapacityOffer,
+    Card,
+    Lack,
+    Need,
+    NodeCapacity,
+    Shortage,
+)
 from corral.scheduler.place.packing import Fit, Packing
 
 A, B = Card("a", "nvidia", 16_000), Card("b", "amd", 24_000)
 PLAIN = Card()
 
 offers = st.builds(
-    Offer,
+    CapacityOffer,
     cpu_milli=st.sampled_from([0, 4000, 16_000]),
     memory_mb=st.sampled_from([8_000, 64_000]),
     cards=st.lists(st.sampled_from([A, A, B, PLAIN]), max_size=4).map(tuple),
@@ -35,7 +43,7 @@ any_need = st.builds(
 ) | st.builds(Need, cpu_milli=st.sampled_from([500, 4000]))
 
 
-def could_take(room: Room, need: Need) -> bool:
+def could_take(room: NodeCapacity, need: Need) -> bool:
     """Whether it fits, card by card, in other words than the code's."""
     left, offer = room.left, room.offer
     if need.cpu_milli > left.cpu_milli or need.memory_mb > left.memory_mb:
@@ -54,15 +62,20 @@ class AnyHistory(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.one, self.two = Packing(), Packing()
-        self.rooms: list[tuple[Room, Room]] = []
-        self.gone: list[tuple[Room, Room]] = []
-        self.placed: list[tuple[tuple[Room, Room], tuple[int, ...], Need]] = []
+        self.rooms: list[tuple[NodeCapacity, NodeCapacity]] = []
+        self.gone: list[tuple[NodeCapacity, NodeCapacity]] = []
+        self.placed: list[
+            tuple[tuple[NodeCapacity, NodeCapacity], tuple[int, ...], Need]
+        ] = []
         self.count = 0
 
     @rule(offer=offers)
-    def add(self, offer: Offer) -> None:
+    def add(self, offer: CapacityOffer) -> None:
         self.count += 1
-        pair = Room.of(f"n{self.count}", offer), Room.of(f"n{self.count}", offer)
+        pair = (
+            NodeCapacity.of(f"n{self.count}", offer),
+            NodeCapacity.of(f"n{self.count}", offer),
+        )
         self.one.add(pair[0])
         self.two.add(pair[1])
         self.rooms.append(pair)
@@ -136,7 +149,7 @@ class AnyHistory(RuleBasedStateMachine):
             pair, old = self.rooms[at], self.rooms[at][0].offer
             used = st.sampled_from([0, 10_000])
             foreign = tuple(data.draw(used) for _ in (*old.cards, A))
-            offer = Offer(cpu, old.memory_mb, (*old.cards, A), foreign)
+            offer = CapacityOffer(cpu, old.memory_mb, (*old.cards, A), foreign)
             if len(old.cards) == 4:
                 offer = replace(offer, cards=old.cards, foreign_mb=foreign[:4])
             self.one.change(pair[0], offer)
@@ -158,9 +171,9 @@ AnyHistory.TestCase.settings = settings(
 test_any_history = AnyHistory.TestCase
 
 
-def a_packing(*offers: Offer) -> tuple[Packing, list[Room]]:
+def a_packing(*offers: CapacityOffer) -> tuple[Packing, list[NodeCapacity]]:
     packing = Packing()
-    rooms = [Room.of(f"n{at}", offer) for at, offer in enumerate(offers)]
+    rooms = [NodeCapacity.of(f"n{at}", offer) for at, offer in enumerate(offers)]
     for room in rooms:
         packing.add(room)
     return packing, rooms
@@ -179,7 +192,7 @@ def chosen(packing: Packing, need: Need) -> Fit:
 
 
 def test_a_share_goes_beside_the_one_it_fits_with() -> None:
-    packing, (room,) = a_packing(Offer(64_000, 64_000, (PLAIN,) * 3))
+    packing, (room,) = a_packing(CapacityOffer(64_000, 64_000, (PLAIN,) * 3))
     small, large = Need(share=320, gpus=1), Need(share=650, gpus=1)
     expect(packing, small, large)
     packing.place(room, (1,), large)
@@ -187,7 +200,7 @@ def test_a_share_goes_beside_the_one_it_fits_with() -> None:
 
 
 def test_whole_nodes_are_kept_for_tasks_with_several_cards() -> None:
-    four = Offer(64_000, 64_000, (PLAIN,) * 4)
+    four = CapacityOffer(64_000, 64_000, (PLAIN,) * 4)
     packing, rooms = a_packing(four, four)
     one, many = Need(share=WHOLE, gpus=1), Need(share=WHOLE, gpus=4)
     expect(packing, one, many)
@@ -196,7 +209,10 @@ def test_whole_nodes_are_kept_for_tasks_with_several_cards() -> None:
 
 
 def test_what_takes_much_cpu_goes_where_there_is_much_for_each_card() -> None:
-    poor, rich = Offer(16_000, 64_000, (PLAIN,) * 2), Offer(64_000, 64_000, (PLAIN,))
+    poor, rich = (
+        CapacityOffer(16_000, 64_000, (PLAIN,) * 2),
+        CapacityOffer(64_000, 64_000, (PLAIN,)),
+    )
     packing, rooms = a_packing(poor, rich)
     light = Need(cpu_milli=2000, share=WHOLE, gpus=1)
     heavy = Need(cpu_milli=14_000, share=WHOLE, gpus=1)
@@ -207,7 +223,7 @@ def test_what_takes_much_cpu_goes_where_there_is_much_for_each_card() -> None:
 
 def test_a_scarce_kind_is_left_to_those_that_can_use_no_other() -> None:
     packing, rooms = a_packing(
-        Offer(16_000, 64_000, (B,)), *[Offer(16_000, 64_000, (A,))] * 4
+        CapacityOffer(16_000, 64_000, (B,)), *[CapacityOffer(16_000, 64_000, (A,))] * 4
     )
     only_b = Need(share=WHOLE, gpus=1, kinds=frozenset("b"))
     expect(packing, only_b, *[Need(share=WHOLE, gpus=1)] * 3)
@@ -216,14 +232,15 @@ def test_a_scarce_kind_is_left_to_those_that_can_use_no_other() -> None:
 
 def test_a_small_card_is_taken_where_it_will_do() -> None:
     packing, rooms = a_packing(
-        *[Offer(16_000, 64_000, (B,))] * 2, *[Offer(16_000, 64_000, (A,))] * 2
+        *[CapacityOffer(16_000, 64_000, (B,))] * 2,
+        *[CapacityOffer(16_000, 64_000, (A,))] * 2,
     )
     expect(packing, Need(gpus=1, gpu_mb=20_000), Need(gpus=1, gpu_mb=9_000))
     assert chosen(packing, Need(gpus=1, gpu_mb=9_000)).room in rooms[2:]
 
 
 def test_placing_what_does_not_fit_is_refused() -> None:
-    packing, (room,) = a_packing(Offer(1000, 1000, (A, B)))
+    packing, (room,) = a_packing(CapacityOffer(1000, 1000, (A, B)))
     for need, cards in (
         (Need(cpu_milli=1001), ()),
         (Need(share=500, gpus=1), ()),
@@ -237,7 +254,7 @@ def test_placing_what_does_not_fit_is_refused() -> None:
 
 
 def test_nothing_is_placed_on_a_node_that_is_gone() -> None:
-    packing, (room,) = a_packing(Offer(1000, 1000))
+    packing, (room,) = a_packing(CapacityOffer(1000, 1000))
     packing.remove(room)
     assert packing.choose(Need(cpu_milli=1)) is None
     with pytest.raises(ValueError, match="does not fit on n0"):
@@ -247,30 +264,30 @@ def test_nothing_is_placed_on_a_node_that_is_gone() -> None:
 @pytest.mark.parametrize(
     ("need", "short"),
     [
-        (Need(cpu_milli=5000), Short(Lack.CPU, 1000)),
-        (Need(memory_mb=9000), Short(Lack.MEMORY, 1000)),
-        (Need(gpus=4, share=WHOLE), Short(Lack.GPUS, 1)),
-        (Need(gpus=3, vendor="nvidia"), Short(Lack.KIND, 1)),
-        (Need(gpus=3, share=300), Short(Lack.SHARE, 100, 1)),
-        (Need(gpus=2, gpu_mb=16_150, share=100), Short(Lack.GPU_MEMORY, 2150, 1)),
+        (Need(cpu_milli=5000), Shortage(Lack.CPU, 1000)),
+        (Need(memory_mb=9000), Shortage(Lack.MEMORY, 1000)),
+        (Need(gpus=4, share=WHOLE), Shortage(Lack.GPUS, 1)),
+        (Need(gpus=3, vendor="nvidia"), Shortage(Lack.KIND, 1)),
+        (Need(gpus=3, share=300), Shortage(Lack.SHARE, 100, 1)),
+        (Need(gpus=2, gpu_mb=16_150, share=100), Shortage(Lack.GPU_MEMORY, 2150, 1)),
         (Need(gpus=2, gpu_mb=14_000), None),
     ],
 )
 def test_what_is_missing_first_is_told_with_how_much(
-    need: Need, short: Short | None
+    need: Need, short: Shortage | None
 ) -> None:
-    packing, (room,) = a_packing(Offer(4000, 8000, (A, A, B), (0, 2000, 0)))
+    packing, (room,) = a_packing(CapacityOffer(4000, 8000, (A, A, B), (0, 2000, 0)))
     packing.place(room, (0,), Need(share=800, gpus=1, gpu_mb=10_000))
     assert list(packing.shorts(need)) == [(room, short)]
     assert (packing.choose(need) is None) == (short is not None)
 
 
 def test_memory_others_take_is_not_given_out_and_comes_back() -> None:
-    packing, (room,) = a_packing(Offer(4000, 8000, (A,)))
+    packing, (room,) = a_packing(CapacityOffer(4000, 8000, (A,)))
     need = Need(gpus=1, gpu_mb=12_000)
     packing.change(room, replace(room.offer, foreign_mb=(6000,)))
     assert packing.choose(need) is None
-    assert room.short(need) == Short(Lack.GPU_MEMORY, 2000, 1)
+    assert room.short(need) == Shortage(Lack.GPU_MEMORY, 2000, 1)
     assert not room.emptied().fits(need)
     assert room.emptied(of_others=True).fits(need)
     packing.change(room, replace(room.offer, foreign_mb=()))
@@ -278,7 +295,7 @@ def test_memory_others_take_is_not_given_out_and_comes_back() -> None:
 
 
 def test_a_card_taken_out_of_use_takes_no_more_and_keeps_its_place() -> None:
-    packing, (room,) = a_packing(Offer(4000, 8000, (A, A)))
+    packing, (room,) = a_packing(CapacityOffer(4000, 8000, (A, A)))
     half = Need(share=500, gpus=1)
     packing.place(room, (0,), half)
     packing.change(room, replace(room.offer, cards=(replace(A, share=0), A)))
@@ -302,9 +319,9 @@ def fill(seed: int, is_ours: bool = True) -> tuple[float, list[str]]:
     """GPU given out, in percent, when tasks for 130 % of it came; and where."""
     chance = random.Random(seed)
     packing, _ = a_packing(
-        *[Offer(48_000, 200_000, (PLAIN,) * 4)] * 20,
-        *[Offer(16_000, 100_000, (PLAIN,) * 2)] * 10,
-        *[Offer(96_000, 400_000, (PLAIN,) * 2)] * 10,
+        *[CapacityOffer(48_000, 200_000, (PLAIN,) * 4)] * 20,
+        *[CapacityOffer(16_000, 100_000, (PLAIN,) * 2)] * 10,
+        *[CapacityOffer(96_000, 400_000, (PLAIN,) * 2)] * 10,
     )
     total, came, given, where = 120 * WHOLE, 0, 0, []
     while came < 1.3 * total:

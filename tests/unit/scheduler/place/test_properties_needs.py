@@ -21,7 +21,7 @@ from corral.scheduler.events import (
     TasksGone,
     TasksQueued,
     TasksRan,
-    Waiting,
+    WaitingTask,
     WorkerGone,
     WorkerReady,
 )
@@ -73,8 +73,8 @@ class AnyNeeds(RuleBasedStateMachine):
         policy = Policy(order_max_tasks=3)
         self.one, self.two = Scheduler(policy), Scheduler(policy)
         self.now, self.count = 1_000.0, 0
-        self.out: dict[str, tuple[Waiting, PlannedOrder, str]] = {}
-        self.waiting: dict[str, Waiting] = {}
+        self.out: dict[str, tuple[WaitingTask, PlannedOrder, str]] = {}
+        self.waiting: dict[str, WaitingTask] = {}
         self.foreign: Counter[str] = Counter()
         self.own: Counter[str] = Counter()
         self.up: set[str] = set()
@@ -102,7 +102,7 @@ class AnyNeeds(RuleBasedStateMachine):
     def queue(self, need: Need | None, job_type: str, priority: int, size: int) -> None:
         self.count += 1
         for rank in range(max(1, size)):
-            task = Waiting(
+            task = WaitingTask(
                 f"t{self.count}-{rank}",
                 1,
                 job_type,
@@ -230,7 +230,7 @@ class AnyNeeds(RuleBasedStateMachine):
                 )
 
 
-def _of(order: PlannedOrder, task: Waiting) -> bool:
+def _of(order: PlannedOrder, task: WaitingTask) -> bool:
     gang = order.tasks[0].gang
     return gang is not None and task.gang is not None and gang.name == task.gang.name
 

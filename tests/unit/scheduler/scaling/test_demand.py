@@ -16,7 +16,7 @@ from corral.scheduler.events import (
     TasksQueued,
     TasksRan,
     TypePaused,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.scaling.demand import Demand
@@ -28,7 +28,9 @@ NOW = 1000.0
 def queue(scheduler: Scheduler, count: int, job_type: str = "a", **more: Any) -> None:
     first = scheduler.waiting_count() + 1
     tasks = tuple(
-        Waiting(f"{job_type}{first + n}", 1, job_type, first + n, arrived=NOW, **more)
+        WaitingTask(
+            f"{job_type}{first + n}", 1, job_type, first + n, arrived=NOW, **more
+        )
         for n in range(count)
     )
     scheduler.apply(TasksQueued(tasks))

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from corral.scheduler.scaling.demand import Demand
 from corral.scheduler.scaling.scaler import Scaler
 from corral.scheduler.scaling.values import (
-    Decision,
     NodeRoom,
     ScaledType,
     ScaledWorker,
+    ScaledWorkerState,
+    ScalingDecision,
+    ScalingInput,
     ScalingPolicy,
-    Scene,
-    Standing,
 )
 
 POLICY = ScalingPolicy(wait_s=10, idle_s=20, cooldown_s=4, most=7)
@@ -48,7 +48,7 @@ class World:
     """It sees the same, and must say the same."""
     begun: int = 0
 
-    def step(self, arrivals: int) -> Decision:
+    def step(self, arrivals: int) -> ScalingDecision:
         self.now += STEP_S
         self.waiting += arrivals
         self._run()
@@ -74,14 +74,14 @@ class World:
                 self.waiting -= 1
                 worker.free_at = self.now + self.run_s
 
-    def scene(self) -> Scene:
+    def scene(self) -> ScalingInput:
         found = tuple(self._shown(name, w) for name, w in self.workers.items())
-        serving = [w for w in found if w.standing is Standing.SERVING]
+        serving = [w for w in found if w.standing is ScaledWorkerState.SERVING]
         demand = Demand(
             "a", self.waiting, 0.0, self.waiting * self.run_s, float(len(serving))
         )
         left = self.seats - len(found)
-        return Scene(
+        return ScalingInput(
             self.now,
             (self.kind,),
             found,
@@ -91,11 +91,11 @@ class World:
         )
 
     def _shown(self, name: str, worker: Busy) -> ScaledWorker:
-        standing = Standing.SERVING
+        standing = ScaledWorkerState.SERVING
         if worker.is_leaving:
-            standing = Standing.LEAVING
+            standing = ScaledWorkerState.LEAVING
         elif worker.up_at > self.now:
-            standing = Standing.STARTING
+            standing = ScaledWorkerState.STARTING
         return ScaledWorker(
             name, self.kind.name, "n", standing, is_busy=worker.free_at > self.now
         )

@@ -12,14 +12,14 @@ from corral.core.tasks.options import Constraint
 from corral.scheduler.scaling.demand import Demand
 from corral.scheduler.scaling.scaler import Scaler
 from corral.scheduler.scaling.values import (
-    Decision,
-    Launch,
+    LaunchDecision,
     NodeRoom,
     ScaledType,
     ScaledWorker,
+    ScaledWorkerState,
+    ScalingDecision,
+    ScalingInput,
     ScalingPolicy,
-    Scene,
-    Standing,
 )
 
 POLICY = ScalingPolicy(wait_s=10, idle_s=60, cooldown_s=5, most=10)
@@ -28,7 +28,7 @@ NODE = NodeRoom("n1", seats=8)
 FAST = Constraint((("disk", "ssd"),))
 
 
-def scene(now: float = 0.0, **more: Any) -> Scene:
+def scene(now: float = 0.0, **more: Any) -> ScalingInput:
     found: dict[str, Any] = {
         "types": (KIND,),
         "workers": (),
@@ -37,7 +37,7 @@ def scene(now: float = 0.0, **more: Any) -> Scene:
         **more,
     }
     found.setdefault("total", len(found["workers"]))
-    return Scene(now, **found)
+    return ScalingInput(now, **found)
 
 
 def worker(number: int, **more: Any) -> ScaledWorker:
@@ -52,7 +52,7 @@ def waiting(tasks: int = 1, **more: Any) -> tuple[Demand, ...]:
     return (Demand("a", tasks, **more),)
 
 
-def blocked(decision: Decision) -> str:
+def blocked(decision: ScalingDecision) -> str:
     (now,) = decision.types
     return now.blocked
 
@@ -60,12 +60,14 @@ def blocked(decision: Decision) -> str:
 def test_what_nobody_serves_gets_a_worker_at_once() -> None:
     decision = Scaler(POLICY).decide(scene(demands=waiting(3)))
     (launch,) = decision.launches
-    assert launch == Launch(
+    assert launch == LaunchDecision(
         "t", "n1", "3 task(s) of 'a' wait and no worker serves them"
     )
     # With the one on its way somebody will.
     assert decision.types[0].wait_s == 0.0
-    later = scene(1, demands=waiting(3), workers=workers(1, standing=Standing.STARTING))
+    later = scene(
+        1, demands=waiting(3), workers=workers(1, standing=ScaledWorkerState.STARTING)
+    )
     assert Scaler(POLICY).decide(later).launches == ()
 
 
@@ -86,7 +88,7 @@ def test_there_are_never_more_workers_than_tasks_for_them() -> None:
     demand = waiting(2, work_s=1000.0, speed=1.0)
     busy = workers(1, is_busy=True)
     assert len(Scaler(POLICY).decide(scene(workers=busy, demands=demand)).launches) == 2
-    up = (*busy, *(worker(n, standing=Standing.STARTING) for n in (7, 8)))
+    up = (*busy, *(worker(n, standing=ScaledWorkerState.STARTING) for n in (7, 8)))
     assert not Scaler(POLICY).decide(scene(workers=up, demands=demand)).launches
 
 
@@ -220,7 +222,7 @@ def test_only_over_the_most_a_busy_worker_is_asked_to_finish() -> None:
 
 def test_one_that_leaves_counts_until_it_is_gone() -> None:
     kind = replace(KIND, most=1)
-    there = (worker(1, standing=Standing.LEAVING, is_busy=True),)
+    there = (worker(1, standing=ScaledWorkerState.LEAVING, is_busy=True),)
     found = scene(types=(kind,), workers=there, demands=waiting())
     decision = Scaler(POLICY).decide(found)
     assert (decision.launches, decision.retires) == ((), ())
@@ -235,7 +237,7 @@ def test_a_failed_launch_is_tried_again_later_and_elsewhere() -> None:
         found = scene(now, nodes=nodes, workers=there, demands=waiting(9))
         return [launch.node_id for launch in scaler.decide(found).launches]
 
-    broken = worker(1, standing=Standing.BROKEN, error="no such module")
+    broken = worker(1, standing=ScaledWorkerState.BROKEN, error="no such module")
     assert launches(0) == ["n1"]
     assert launches(1, broken) == []
     assert launches(5, broken) == []
@@ -261,7 +263,7 @@ def test_a_launch_that_could_not_be_asked_for_backs_off_as_well() -> None:
 
 
 def test_workers_of_held_or_lost_nodes_count_for_nothing() -> None:
-    there = workers(4, standing=Standing.OUT)
+    there = workers(4, standing=ScaledWorkerState.OUT)
     found = scene(workers=there, demands=waiting(), total=0)
     decision = Scaler(POLICY).decide(found)
     assert len(decision.launches) == 1

@@ -6,37 +6,37 @@ from collections.abc import Iterable
 
 import pytest
 
-from corral.scheduler.decide.cost import Smith
+from corral.scheduler.decide.cost import CostModel
 from corral.scheduler.plan import Plan
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.world.fairness import Again
-from corral.scheduler.world.fleet import Worker
-from corral.scheduler.world.line import Family
+from corral.scheduler.world.fairness import SkippedLines
+from corral.scheduler.world.fleet import FleetWorker
+from corral.scheduler.world.line import TaskLine
 from corral.sim.machine import failing, parse_fleet
 from corral.sim.simulation import Simulation
 from corral.sim.workload import synthetic
 
 
-class Forgetful(Smith):
+class Forgetful(CostModel):
     """Asks anew each time."""
 
-    def is_left(self, worker: Worker, family: Family, now: float) -> bool:
+    def is_left(self, worker: FleetWorker, family: TaskLine, now: float) -> bool:
         return False
 
     def not_left(
-        self, worker: Worker, families: Iterable[Family], now: float
-    ) -> list[Family]:
+        self, worker: FleetWorker, families: Iterable[TaskLine], now: float
+    ) -> list[TaskLine]:
         return list(families)
 
-    def is_left_by_all(self, family: Family, ahead: int, now: float) -> bool:
+    def is_left_by_all(self, family: TaskLine, ahead: int, now: float) -> bool:
         return False
 
 
 class Planning(Scheduler):
     """Keeps what it planned, and counts what it left to others."""
 
-    def __init__(self, smith: type[Smith]) -> None:
+    def __init__(self, smith: type[CostModel]) -> None:
         super().__init__(Policy())
         self._smith.__class__ = smith
         self.plans: list[Plan] = []
@@ -53,7 +53,7 @@ class Planning(Scheduler):
 def test_what_is_remembered_changes_no_decision(seed: int) -> None:
     work = synthetic(seed, tasks=400, models=20)
     fleet = failing(parse_fleet("6x24GB,3x48GB@1.5,3x20GB@0.6"), work.span_s, 60.0)
-    one, two = Planning(Smith), Planning(Forgetful)
+    one, two = Planning(CostModel), Planning(Forgetful)
     for scheduler in (one, two):
         Simulation(work.faster(0.6), fleet, scheduler=scheduler).run()
     assert one.plans == two.plans
@@ -61,7 +61,7 @@ def test_what_is_remembered_changes_no_decision(seed: int) -> None:
 
 
 def test_what_was_left_comes_again_in_its_time() -> None:
-    again = Again()
+    again = SkippedLines()
     assert again.first is None
     assert again.due(10.0) == []
     again.set("a", 5.0)

@@ -8,7 +8,7 @@ from corral.scheduler.events import (
     OrderClosed,
     TasksQueued,
     TypePaused,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.scheduler import Policy, Scheduler
@@ -35,7 +35,7 @@ def test_tasks_of_a_paused_type_wait_and_others_go_on(
     rows = [("a0", "a", 1), ("a1", "a", 2), ("b0", "b", 3)]
     scheduler.apply(
         TasksQueued(
-            tuple(Waiting(n, 1, t, seq, worker_id=worker_id) for n, t, seq in rows)
+            tuple(WaitingTask(n, 1, t, seq, worker_id=worker_id) for n, t, seq in rows)
         )
     )
     assert ids(scheduler) == ["a0"]
@@ -56,7 +56,7 @@ def test_tasks_of_a_paused_type_wait_and_others_go_on(
 def test_what_comes_while_its_type_is_paused_waits_too() -> None:
     scheduler = serving()
     scheduler.apply(TypePaused("a", True))
-    scheduler.apply(TasksQueued((Waiting("t", 1, "a", 1),)))
+    scheduler.apply(TasksQueued((WaitingTask("t", 1, "a", 1),)))
     assert ids(scheduler) == []
     scheduler.apply(TypePaused("a", False))
     scheduler.apply(TypePaused("a", False))

@@ -15,7 +15,7 @@ from corral.scheduler.events import (
     TasksQueued,
     TypeOrdered,
     TypesServed,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.scheduler import Scheduler
@@ -29,9 +29,9 @@ WANTED = {
 }
 
 
-def tasks(job_type: str = "a", first: int = 0) -> tuple[Waiting, ...]:
+def tasks(job_type: str = "a", first: int = 0) -> tuple[WaitingTask, ...]:
     return tuple(
-        Waiting(f"{job_type}{n}", 1, job_type, first + n, priority)
+        WaitingTask(f"{job_type}{n}", 1, job_type, first + n, priority)
         for n, priority in enumerate(PRIORITIES)
     )
 
@@ -93,8 +93,8 @@ def test_the_place_told_to_a_waiting_task_is_that_of_its_order() -> None:
 
 def test_waiting_tasks_are_counted_whatever_they_wait_for() -> None:
     scheduler = Scheduler()
-    later = Waiting("later", 1, "a", 9, run_after=500.0)
-    blocked = Waiting("blocked", 1, "a", 10, needs=frozenset({"a0"}))
+    later = WaitingTask("later", 1, "a", 9, run_after=500.0)
+    blocked = WaitingTask("blocked", 1, "a", 10, needs=frozenset({"a0"}))
     scheduler.apply(TasksQueued((*tasks(), later, blocked, *tasks("b", 20))))
     assert scheduler.waiting_by_type() == Counter({"a": 7, "b": 5})
     assert set(scheduler.waiting_ids("a")) == {
@@ -124,7 +124,7 @@ def test_every_order_hands_out_every_task_once(
 ) -> None:
     queue = TaskQueue(order)
     for seq, priority in enumerate(priorities):
-        queue.push(Waiting(f"t{seq}", 1, "a", seq, priority))
+        queue.push(WaitingTask(f"t{seq}", 1, "a", seq, priority))
     taken = [task.seq for task in queue.take(100, 1 << 20)]
     assert sorted(taken) == list(range(len(priorities)))
     if order is QueueOrder.FIFO:

@@ -18,7 +18,7 @@ from corral.scheduler.events import (
     TasksQueued,
     TasksRan,
     TasksTaken,
-    Waiting,
+    WaitingTask,
     WorkerReady,
 )
 from corral.scheduler.scheduler import Policy, Scheduler
@@ -29,8 +29,8 @@ DAY = 20_000
 A = frozenset({"a"})
 
 
-def task(name: str, seq: int = 1, **more: object) -> Waiting:
-    made = Waiting(name, 1, "a", seq, arrived=NOW)
+def task(name: str, seq: int = 1, **more: object) -> WaitingTask:
+    made = WaitingTask(name, 1, "a", seq, arrived=NOW)
     return replace(made, **more)  # type: ignore[arg-type]
 
 

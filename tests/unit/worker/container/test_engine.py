@@ -15,7 +15,7 @@ from corral.errors import WorkerError
 from corral.worker.container import boot, engine, errors
 from corral.worker.container.engine import find
 from corral.worker.container.job import ContainerSettings
-from corral.worker.container.processes import Family
+from corral.worker.container.processes import ContainerProcesses
 
 
 def test_without_any_engine_none_is_found(
@@ -100,7 +100,7 @@ def test_an_old_python_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_stranger_is_never_signalled() -> None:
-    family = Family("0" * 64)
+    family = ContainerProcesses("0" * 64)
     assert not family.has(os.getpid())
     assert family.pids() == set()
     assert family.heeds(os.getpid(), signal.SIGTERM)

@@ -18,7 +18,7 @@ from corral.worker.container.job import (
     read_volumes,
 )
 from corral.worker.container.request import Traits, create_body
-from corral.worker.isolation.job import Limits
+from corral.worker.isolation.job import SandboxLimits
 
 DOCKER = Traits(version="27.0", is_podman=False, is_rootless=False)
 PODMAN = Traits(version="4.3.1", is_podman=True, is_rootless=False)
@@ -65,7 +65,7 @@ def test_a_user_the_image_does_not_know_has_a_home(
 
 def test_limits_are_asked_for_without_swap_on_top() -> None:
     _, host = ask(
-        limits=Limits(
+        limits=SandboxLimits(
             memory_mb=64, cpus=1.5, processes=20, open_files=99, file_size_mb=2
         )
     )

@@ -11,11 +11,11 @@ import pytest
 from msgspec import Raw
 
 from corral.core.models.model import MODEL_TASK, fetch_payload
-from corral.worker.depot.fetch import Places, Reach, Stockroom
+from corral.worker.depot.fetch import ManagerAccess, ModelFetch, ModelFolders
 from corral.worker.depot.model_folder import Depot
 from corral.worker.manager_link import ManagerLink
-from corral.worker.protocol import Fault, Item, Outcome
-from corral.worker.supervisor.batch import Batch
+from corral.worker.protocol import AttemptError, AttemptOutcome, Item
+from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.model_delivery import Delivery
 from corral.worker.supervisor.notes import Notes
 from tests.unit.worker.depot.file_server import WORKER, FileServer
@@ -41,8 +41,8 @@ def delivery(
     server: FileServer, tmp_path: Path, told: list[Notes]
 ) -> Iterator[Delivery]:
     link = ManagerLink(server.url, "key")
-    depot, reach = Depot(tmp_path, 1 << 30), Reach(WORKER, server.url, "key")
-    room = Stockroom(depot, link, reach, Places())
+    depot, reach = Depot(tmp_path, 1 << 30), ManagerAccess(WORKER, server.url, "key")
+    room = ModelFetch(depot, link, reach, ModelFolders())
     yield Delivery(room, lambda: (), told.append)
     link.close()
 
@@ -59,7 +59,7 @@ def pull(task_id: str, model: str = "tiny") -> Item:
 def test_a_pull_ends_without_a_runner_and_tells_how_far_it_is(
     delivery: Delivery, told: list[Notes], tmp_path: Path
 ) -> None:
-    batch = Batch([pull("t1"), item("t2")])
+    batch = OrderBatch([pull("t1"), item("t2")])
     given = delivery.prepare(batch)
     given.release()
     (done,) = given.outcomes
@@ -77,7 +77,7 @@ def test_tasks_of_a_model_that_cannot_be_had_fail_and_others_go_on(
     delivery: Delivery, server: FileServer
 ) -> None:
     server.lies["config.json"] = b"[]"
-    batch = Batch([item("t1", "tiny"), item("t2"), item("t3", "not-listed")])
+    batch = OrderBatch([item("t1", "tiny"), item("t2"), item("t3", "not-listed")])
     given = delivery.prepare(batch)
     given.release()
     (failed,) = given.outcomes
@@ -88,7 +88,7 @@ def test_tasks_of_a_model_that_cannot_be_had_fail_and_others_go_on(
 
 
 def test_a_pull_of_what_nobody_knows_fails(delivery: Delivery) -> None:
-    (failed,) = delivery.prepare(Batch([pull("t1", "none")])).outcomes
+    (failed,) = delivery.prepare(OrderBatch([pull("t1", "none")])).outcomes
     assert failed.error is not None
     assert "the catalogue has no such model" in failed.error.message
 
@@ -96,7 +96,7 @@ def test_a_pull_of_what_nobody_knows_fails(delivery: Delivery) -> None:
 def test_what_nobody_wants_any_more_is_not_fetched(
     delivery: Delivery, tmp_path: Path
 ) -> None:
-    batch = Batch([item("t1", "tiny"), item("t2", "tiny")])
+    batch = OrderBatch([item("t1", "tiny"), item("t2", "tiny")])
     batch.drop(("t1", 1))
     batch.recall()
     given = delivery.prepare(batch)
@@ -112,9 +112,13 @@ def test_a_model_nobody_could_be_asked_about_is_explained(
     delivery: Delivery, server: FileServer
 ) -> None:
     server.status = 503
-    given = delivery.prepare(Batch([item("t1", "other")]))
-    unknown = Outcome("t1", 1, "failed", error=Fault("unknown_model", "no model"))
-    other = Outcome("t2", 1, "failed", error=Fault("exception", "it broke"))
+    given = delivery.prepare(OrderBatch([item("t1", "other")]))
+    unknown = AttemptOutcome(
+        "t1", 1, "failed", error=AttemptError("unknown_model", "no model")
+    )
+    other = AttemptOutcome(
+        "t2", 1, "failed", error=AttemptError("exception", "it broke")
+    )
     given.explain(Notes(outcomes=[unknown, other]))
     assert unknown.error is not None
     assert unknown.error.message == "no model; the model manager does not answer"

@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from corral.agent.link.model_peers import PeerKeeper
+from corral.agent.link.model_peers import PeerProcess
 from corral.core.nodes.peer import file_path
-from corral.worker.depot.fetch import Places, Reach, Stockroom
+from corral.worker.depot.fetch import ManagerAccess, ModelFetch, ModelFolders
 from corral.worker.depot.model_folder import Depot
 from corral.worker.manager_link import ManagerLink
 from tests.unit.worker.depot.file_server import WORKER, FileServer, sha256
@@ -20,7 +20,7 @@ from tests.unit.worker.supervised import until
 WEIGHTS = bytes(range(256)) * 4096
 FILES = {"config.json": b"{}", "model.safetensors": WEIGHTS}
 FILE = f"/workers/{WORKER}/models/tiny/files/model.safetensors"
-Room = Callable[[str], Stockroom]
+Room = Callable[[str], ModelFetch]
 
 
 @pytest.fixture
@@ -35,10 +35,12 @@ def server() -> Iterator[FileServer]:
 def room(server: FileServer, tmp_path: Path) -> Iterator[Room]:
     links = []
 
-    def make(node: str) -> Stockroom:
+    def make(node: str) -> ModelFetch:
         links.append(ManagerLink(server.url, "key"))
-        reach = Reach(WORKER, server.url, "key")
-        return Stockroom(Depot(tmp_path / node, 1 << 30), links[-1], reach, Places())
+        reach = ManagerAccess(WORKER, server.url, "key")
+        return ModelFetch(
+            Depot(tmp_path / node, 1 << 30), links[-1], reach, ModelFolders()
+        )
 
     yield make
     for link in links:
@@ -46,18 +48,18 @@ def room(server: FileServer, tmp_path: Path) -> Iterator[Room]:
 
 
 @pytest.fixture
-def giver(server: FileServer, room: Room, tmp_path: Path) -> Iterator[PeerKeeper]:
+def giver(server: FileServer, room: Room, tmp_path: Path) -> Iterator[PeerProcess]:
     """A node that has the model, and says so."""
     room("first").bring("tiny").release()
     folder = str(tmp_path / "first")
-    keeper = PeerKeeper(server.url, folder, 0, tmp_path / "logs")
+    keeper = PeerProcess(server.url, folder, 0, tmp_path / "logs")
     keeper.start()
     until(keeper.word)
     yield keeper
     keeper.stop()
 
 
-def address(giver: PeerKeeper, sha: str, *, of: str = "", lasts_s: int = 60) -> str:
+def address(giver: PeerProcess, sha: str, *, of: str = "", lasts_s: int = 60) -> str:
     word = giver.word()
     assert word is not None
     path = file_path(word["secret"], of or sha, int(time.time()) + lasts_s)
@@ -74,7 +76,7 @@ def there(tmp_path: Path, node: str) -> bytes:
 
 
 def test_what_one_node_has_another_takes_from_it(
-    giver: PeerKeeper, server: FileServer, room: Room, tmp_path: Path
+    giver: PeerProcess, server: FileServer, room: Room, tmp_path: Path
 ) -> None:
     word = giver.word()
     assert word is not None
@@ -86,7 +88,7 @@ def test_what_one_node_has_another_takes_from_it(
 
 
 def test_a_peer_goes_on_where_another_broke_off_and_one_without_it_is_passed_by(
-    giver: PeerKeeper, server: FileServer, room: Room, tmp_path: Path
+    giver: PeerProcess, server: FileServer, room: Room, tmp_path: Path
 ) -> None:
     name_peer(server, address(giver, "0" * 64), address(giver, sha256(WEIGHTS)))
     url = address(giver, sha256(WEIGHTS))
@@ -98,7 +100,7 @@ def test_a_peer_goes_on_where_another_broke_off_and_one_without_it_is_passed_by(
 
 
 def test_other_bytes_of_a_peer_are_refused_and_the_file_still_comes(
-    giver: PeerKeeper,
+    giver: PeerProcess,
     server: FileServer,
     room: Room,
     tmp_path: Path,
@@ -116,7 +118,7 @@ def test_other_bytes_of_a_peer_are_refused_and_the_file_still_comes(
 
 
 def test_a_peer_that_is_gone_is_done_without(
-    giver: PeerKeeper, server: FileServer, room: Room, tmp_path: Path
+    giver: PeerProcess, server: FileServer, room: Room, tmp_path: Path
 ) -> None:
     url = address(giver, sha256(WEIGHTS))
     giver.stop()
@@ -127,7 +129,7 @@ def test_a_peer_that_is_gone_is_done_without(
     assert server.asked[FILE] == 2
 
 
-def test_nothing_is_given_without_the_managers_word_for_it(giver: PeerKeeper) -> None:
+def test_nothing_is_given_without_the_managers_word_for_it(giver: PeerProcess) -> None:
     right, config = sha256(WEIGHTS), sha256(FILES["config.json"])
     good = address(giver, right)
     wrong = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.worker.depot.fetch import Places, Reach, Stockroom
+from corral.worker.depot.fetch import ManagerAccess, ModelFetch, ModelFolders
 from corral.worker.depot.manifest import CorruptModel, Unfetched
 from corral.worker.depot.model_folder import Depot
 from corral.worker.inference.load.resolve import DepotResolver
@@ -23,7 +23,7 @@ FILES = {
     "parts/model.safetensors": WEIGHTS,
 }
 FILE = f"/workers/{WORKER}/models/tiny/files/parts/model.safetensors"
-Open = Callable[..., Stockroom]
+Open = Callable[..., ModelFetch]
 
 
 @pytest.fixture
@@ -38,14 +38,14 @@ def server() -> Iterator[FileServer]:
 def opened(server: FileServer, tmp_path: Path) -> Iterator[Open]:
     links = []
 
-    def make(limit: int = 1 << 30, **places: Path) -> Stockroom:
+    def make(limit: int = 1 << 30, **places: Path) -> ModelFetch:
         link = ManagerLink(server.url, "key")
         links.append(link)
-        return Stockroom(
+        return ModelFetch(
             Depot(tmp_path / "models", limit),
             link,
-            Reach(WORKER, server.url, "key"),
-            Places(**places),
+            ManagerAccess(WORKER, server.url, "key"),
+            ModelFolders(**places),
         )
 
     yield make
@@ -80,7 +80,7 @@ def test_any_number_of_workers_fetch_a_model_once(
     rooms = [opened() for _ in range(8)]
     start = threading.Barrier(len(rooms))
 
-    def ask(room: Stockroom) -> None:
+    def ask(room: ModelFetch) -> None:
         start.wait(60)
         room.bring("tiny").release()
 

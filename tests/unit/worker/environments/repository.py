@@ -12,10 +12,10 @@ import pytest
 from corral.core.tasks.environment import GitEnvironment
 from corral.errors import EnvironmentFailed
 from corral.worker.environments.cache import Cache
-from corral.worker.environments.policy import Policy
+from corral.worker.environments.policy import EnvironmentPolicy
 from corral.worker.environments.prepare import Prepared, prepare
 
-LOCAL = Policy(allow_file=True, git_timeout_s=30.0, build_timeout_s=100.0)
+LOCAL = EnvironmentPolicy(allow_file=True, git_timeout_s=30.0, build_timeout_s=100.0)
 LARGE = 1 << 30
 
 
@@ -70,7 +70,9 @@ def left_behind(cache: Cache) -> list[str]:
     )
 
 
-def make(cache: Cache, wanted: GitEnvironment, policy: Policy = LOCAL) -> Prepared:
+def make(
+    cache: Cache, wanted: GitEnvironment, policy: EnvironmentPolicy = LOCAL
+) -> Prepared:
     return prepare(wanted, cache=cache, fetch=refuse, policy=policy)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from corral.errors import EnvironmentFailed
-from corral.worker.environments.cache import Cache, Draft, Entry, key_of
+from corral.worker.environments.cache import Cache, CacheDraft, CacheEntry, key_of
 from tests.unit.worker.environments.repository import left_behind
 
 BUILDER = """
@@ -30,16 +30,16 @@ with cache.scratch() as place:
 """
 
 
-def never(draft: Draft) -> None:
+def never(draft: CacheDraft) -> None:
     raise AssertionError(draft)
 
 
-def fill(draft: Draft, size: int = 4096) -> None:
+def fill(draft: CacheDraft, size: int = 4096) -> None:
     draft.path.mkdir()
     (draft.path / "file").write_bytes(b"x" * size)
 
 
-def hold(cache: Cache, key: str, size: int = 4096) -> Entry:
+def hold(cache: Cache, key: str, size: int = 4096) -> CacheEntry:
     return cache.hold("tree", key, lambda draft: fill(draft, size), timeout_s=60.0)
 
 
@@ -56,7 +56,7 @@ def test_many_at_once_build_once(cache: Cache) -> None:
     built = []
     gate = threading.Barrier(8)
 
-    def build(draft: Draft) -> None:
+    def build(draft: CacheDraft) -> None:
         built.append(draft)
         fill(draft)
 
@@ -75,7 +75,7 @@ def test_many_at_once_build_once(cache: Cache) -> None:
 
 
 def test_a_failed_build_leaves_nothing_and_is_tried_again(cache: Cache) -> None:
-    def build(draft: Draft) -> None:
+    def build(draft: CacheDraft) -> None:
         fill(draft)
         raise EnvironmentFailed("no")
 
@@ -250,7 +250,7 @@ def test_a_killed_fetch_leaves_no_mark_on_an_entry_that_is_whole(cache: Cache) -
 def test_a_daemon_that_a_build_leaves_ends_with_the_build(cache: Cache) -> None:
     started: list[subprocess.Popen[bytes]] = []
 
-    def build(draft: Draft) -> None:
+    def build(draft: CacheDraft) -> None:
         fill(draft)
         marked = {**os.environ, "CORRAL_BUILD": str(draft.path)}
         sleep = ["sleep", "600"]

@@ -10,7 +10,7 @@ from corral.core.tasks.environment import GitEnvironment
 from corral.errors import EnvironmentFailed
 from corral.worker.environments import git
 from corral.worker.environments.cache import Cache
-from corral.worker.environments.policy import Policy
+from corral.worker.environments.policy import EnvironmentPolicy
 from tests.unit.worker.environments.repository import (
     LOCAL,
     Repository,
@@ -18,7 +18,9 @@ from tests.unit.worker.environments.repository import (
 )
 
 
-def files(cache: Cache, wanted: GitEnvironment, policy: Policy = LOCAL) -> set[str]:
+def files(
+    cache: Cache, wanted: GitEnvironment, policy: EnvironmentPolicy = LOCAL
+) -> set[str]:
     """Every file of what is fetched, by its name."""
     repository = git.Repository(wanted, cache, policy)
     with repository.tree(repository.resolve()) as tree:
@@ -26,11 +28,15 @@ def files(cache: Cache, wanted: GitEnvironment, policy: Policy = LOCAL) -> set[s
         return {path.relative_to(tree.path).as_posix() for path in found}
 
 
-def resolve(cache: Cache, wanted: GitEnvironment, policy: Policy = LOCAL) -> str:
+def resolve(
+    cache: Cache, wanted: GitEnvironment, policy: EnvironmentPolicy = LOCAL
+) -> str:
     return git.Repository(wanted, cache, policy).resolve()
 
 
-def failure(cache: Cache, wanted: GitEnvironment, policy: Policy = LOCAL) -> str:
+def failure(
+    cache: Cache, wanted: GitEnvironment, policy: EnvironmentPolicy = LOCAL
+) -> str:
     """The one line a failure is told in; it has left nothing."""
     with pytest.raises(EnvironmentFailed) as caught:
         files(cache, wanted, policy)
@@ -204,7 +210,7 @@ def test_local_folders_are_refused_unless_allowed(
     repository.commit({"one": ""})
     urls = (repository.url, str(repository.folder))
     for url in urls:
-        said = failure(cache, GitEnvironment(url), Policy())
+        said = failure(cache, GitEnvironment(url), EnvironmentPolicy())
         assert "not allowed on this node" in said
     for url in urls:
         assert files(cache, GitEnvironment(url)) == {"one"}
@@ -277,7 +283,7 @@ def test_a_clone_goes_on_after_a_git_that_was_killed_in_it(
 
 
 def test_a_policy_does_not_show_its_tokens() -> None:
-    assert "t0ken" not in repr(Policy(git_tokens={"example.org": "t0ken"}))
+    assert "t0ken" not in repr(EnvironmentPolicy(git_tokens={"example.org": "t0ken"}))
 
 
 def test_a_slow_server_ends_in_one_line(

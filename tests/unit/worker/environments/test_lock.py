@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.worker.environments.lock import Lock, acquire, attempt
+from corral.worker.environments.lock import FileLock, acquire, attempt
 
 HOLDER = """
 import sys
@@ -33,7 +33,7 @@ def first_word(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def taken(path: Path, *, shared: bool) -> Lock:
+def taken(path: Path, *, shared: bool) -> FileLock:
     lock = attempt(path, shared=shared)
     assert lock is not None
     return lock

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from corral.core.tasks.environment import ArchiveEnvironment
-from corral.core.tree import File, Link, Tree, encode
+from corral.core.tree import Tree, TreeFile, TreeLink, encode
 from corral.errors import EnvironmentFailed, NotFound
 from corral.worker.environments.cache import Cache
-from corral.worker.environments.policy import Policy
+from corral.worker.environments.policy import EnvironmentPolicy
 from corral.worker.environments.prepare import prepare
 
 
@@ -28,9 +28,9 @@ class Shelf:
         self.objects[digest] = data
         return digest
 
-    def tree(self, files: dict[str, bytes], *links: Link) -> str:
+    def tree(self, files: dict[str, bytes], *links: TreeLink) -> str:
         made = [
-            File(name, len(data), self.put(data), name.endswith(".sh"))
+            TreeFile(name, len(data), self.put(data), name.endswith(".sh"))
             for name, data in files.items()
         ]
         return self.put(encode(Tree(tuple(made), links))[0])
@@ -45,7 +45,7 @@ class Shelf:
 
 def read(shelf: Shelf, cache: Cache, digest: str) -> dict[str, bytes]:
     environment = ArchiveEnvironment(digest)
-    policy = Policy()
+    policy = EnvironmentPolicy()
     with prepare(
         environment, cache=cache, fetch=shelf.fetch, policy=policy, for_runner=False
     ) as made:
@@ -60,7 +60,7 @@ def read(shelf: Shelf, cache: Cache, digest: str) -> dict[str, bytes]:
 def test_a_second_tree_fetches_only_what_the_first_has_not(tmp_path: Path) -> None:
     cache, shelf = Cache(tmp_path / "cache", 1 << 30), Shelf()
     files = {f"d/f{n}": b"%d" % n for n in range(50)} | {"run.sh": b"exit 0", "e": b""}
-    first = shelf.tree(files, Link("link", "d/f1"))
+    first = shelf.tree(files, TreeLink("link", "d/f1"))
     assert read(shelf, cache, first) == {**files, "link": b"1"}
     assert len(shelf.fetched) == 52
     shelf.fetched.clear()

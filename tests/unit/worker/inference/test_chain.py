@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corral.worker.inference.chain import filled
-from corral.worker.inference.errors import Refused
+from corral.worker.inference.errors import RequestRefused
 
 ONE: dict[str, Any] = {"t-1": {"caption": "a horse", "size": [2, 3]}}
 TWO = {**ONE, "t-2": {"result": {"generated_text": "it runs"}}}
@@ -42,6 +42,6 @@ def test_fields_of_answers_stand_in_any_text(
 def test_what_no_answer_has_is_refused(
     text: str, inputs: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(Refused) as found:
+    with pytest.raises(RequestRefused) as found:
         filled({"prompt": text}, inputs)
     assert said in str(found.value)

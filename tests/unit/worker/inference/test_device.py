@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import torch
 
-from corral.worker.inference.errors import Refused
+from corral.worker.inference.errors import RequestRefused
 from corral.worker.inference.load.device import CPU, Device, choose_dtype, find_devices
 from corral.worker.runner.gpu_memory import CARDS
 
@@ -60,7 +60,7 @@ def test_rocm_answers_to_the_names_of_cuda(monkeypatch: pytest.MonkeyPatch) -> N
         ("rocm", "cuda:0"),
         ("rocm", "cuda:1"),
     ]
-    with pytest.raises(Refused, match="device cuda is not there; found: rocm"):
+    with pytest.raises(RequestRefused, match="device cuda is not there; found: rocm"):
         find_devices("cuda")
 
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from corral.worker.protocol import Item
-from corral.worker.supervisor.batch import Batch
+from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.notes import Notes
 from tests.model_folder import Models
 from tests.unit.worker.conftest import ROOT, Bench, item, value
@@ -48,14 +48,16 @@ def held(served: Bench) -> dict[str, float | None]:
 
 def only(served: Bench, model: str) -> None:
     others = [name for name in held(served) if name != model]
-    (outcome,) = served.execute(Batch([write(model)], others)).outcomes
+    (outcome,) = served.execute(OrderBatch([write(model)], others)).outcomes
     assert outcome.kind == "completed", outcome.error
     assert list(held(served)) == [model]
 
 
 def test_an_order_evicts_what_it_says_and_the_sizes_are_told(served: Bench) -> None:
     only(served, "writer")
-    (outcome,) = served.execute(Batch([write("other-writer")], ["writer"])).outcomes
+    (outcome,) = served.execute(
+        OrderBatch([write("other-writer")], ["writer"])
+    ).outcomes
     assert value(outcome)["tokens"] == 4
     (runner,) = served.pool.runners
     assert held(served) == {
@@ -105,7 +107,7 @@ def test_bad_input_fails_with_one_line_and_no_traceback(served: Bench) -> None:
 def test_a_cancelled_generation_stops_and_its_model_stays_warm(served: Bench) -> None:
     only(served, "novelist")
     (runner,) = served.pool.runners
-    batch = Batch([write("novelist", max_tokens=100_000)])
+    batch = OrderBatch([write("novelist", max_tokens=100_000)])
 
     def cancel(notes: Notes) -> None:
         for task_id, attempt, _ in notes.started:
@@ -125,7 +127,7 @@ def test_an_order_runs_as_one_batch_and_one_of_it_is_cancelled(served: Bench) ->
     only(served, "novelist")
     (runner,) = served.pool.runners
     endless = write("novelist", max_tokens=100_000)
-    batch = Batch(
+    batch = OrderBatch(
         [write("novelist", max_tokens=40), endless, write("novelist", top_p=7)]
     )
 
@@ -149,7 +151,7 @@ def test_text_is_emitted_while_it_is_written(served: Bench) -> None:
     only(served, "novelist")
     served.told.clear()
     asks = [write("novelist", max_tokens=n, stream=True) for n in (30, 20)]
-    notes = served.execute(Batch(asks))
+    notes = served.execute(OrderBatch(asks))
     for ask, outcome in zip(asks, notes.outcomes, strict=True):
         pieces = [
             msgspec.json.decode(raw)["text"]

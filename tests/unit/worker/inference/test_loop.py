@@ -18,12 +18,12 @@ from transformers import (
 )
 
 from corral.worker.base import Failure, at_hand
-from corral.worker.inference.batching import Limits, Pace
-from corral.worker.inference.call import Call
-from corral.worker.inference.call_queue import Line, Means
-from corral.worker.inference.load.batch_memory import Gauge, Peaks
+from corral.worker.inference.batching import BatchLimits, ModelSpeed
+from corral.worker.inference.call import ModelCall
+from corral.worker.inference.call_queue import BatchRules, CallQueue
+from corral.worker.inference.load.batch_memory import BatchMemory, Peaks
 from corral.worker.inference.request import Generate
-from corral.worker.inference.text.continuous_batching import Loop
+from corral.worker.inference.text.continuous_batching import GenerationLoop
 from corral.worker.inference.text.generate import TextModel
 from corral.worker.inference.text.kv_cache import takes_rows
 from tests.unit.worker.inference.conftest import Served
@@ -92,7 +92,7 @@ class Shared:
 
         loaded._model.register_forward_pre_hook(look, with_kwargs=True)
 
-    def line(self) -> Line:
+    def line(self) -> CallQueue:
         return self.served.worker._lines[self.model]
 
     def await_piece(self, task_id: str) -> None:
@@ -142,7 +142,7 @@ def test_texts_are_the_same_together_as_one_by_one(
     shared = share("writer")
     asked = [shared.ask(f"t{i}-", ask) for i, ask in enumerate(ASKS)]
     assert results(asked) == plainly(serve, ASKS)
-    assert isinstance(shared.line(), Loop)
+    assert isinstance(shared.line(), GenerationLoop)
     assert "".join(shared.served.runner.chunks["t5-"]) == asked[5].result()["text"]
 
 
@@ -227,7 +227,7 @@ def test_more_rows_come_in_once_those_there_have_shown_what_they_take(
     shared, peaks = share("writer"), Peaks()
     loaded = shared.served.worker._stock.loaded("writer")
     assert isinstance(loaded, TextModel)
-    loop: Loop
+    loop: GenerationLoop
 
     @contextmanager
     def watch(note: Callable[[float], None]) -> Iterator[Callable[[], None]]:
@@ -238,12 +238,12 @@ def test_more_rows_come_in_once_those_there_have_shown_what_they_take(
         look()
 
     peaks.learn(1, 30, 23.0)
-    gauge = Gauge(peaks, lambda: 46.0, watch)
+    gauge = BatchMemory(peaks, lambda: 46.0, watch)
     main = ThreadPoolExecutor(1)
-    means = Means(Limits(), Pace(), lambda: None, gauge)
-    loop = Loop(loaded, means, main.submit)  # type: ignore[arg-type]
+    means = BatchRules(BatchLimits(), ModelSpeed(), lambda: None, gauge)
+    loop = GenerationLoop(loaded, means, main.submit)  # type: ignore[arg-type]
     shared.hook(lambda _: None)
-    asks = [Call(Generate(prompt="a", max_tokens=20)) for _ in range(8)]
+    asks = [ModelCall(Generate(prompt="a", max_tokens=20)) for _ in range(8)]
     answers = [answer for _, answer in loop.answers(asks)]
     main.shutdown()
     assert all(isinstance(answer, dict) for answer in answers)
@@ -335,7 +335,7 @@ def test_a_model_that_takes_no_rows_answers_in_whole_batches(
     asked = [shared.ask(f"t{i}-", ask) for i, ask in enumerate(asks)]
     expected = [plain.ask("generate", "writer", ask) for ask in asks]
     assert results(asked) == expected
-    assert type(shared.line()) is Line
+    assert type(shared.line()) is CallQueue
 
 
 def test_only_models_that_keep_all_they_have_read_take_rows() -> None:
@@ -357,4 +357,4 @@ def test_calls_of_other_kinds_are_gathered_from_all_lanes(
         assert answer["embeddings"][0] == pytest.approx(
             expected["embeddings"][0], abs=1e-5
         )
-    assert type(shared.line()) is Line
+    assert type(shared.line()) is CallQueue

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from corral.worker.inference.batching import Limits, Pace, run_all
-from corral.worker.inference.call import Call
-from corral.worker.inference.load.batch_memory import Gauge, Peaks
+from corral.worker.inference.batching import BatchLimits, ModelSpeed, run_all
+from corral.worker.inference.call import ModelCall
+from corral.worker.inference.load.batch_memory import BatchMemory, Peaks
 from corral.worker.inference.load.device import CPU
-from corral.worker.inference.load.memory import Meter
+from corral.worker.inference.load.memory import MemoryMeter
 from corral.worker.inference.request import Generate
-from corral.worker.protocol import Frame, Held, Models
-from corral.worker.runner.model_slots import Shelf
+from corral.worker.protocol import Frame, ModelInMemory, ModelsFrame
+from corral.worker.runner.model_slots import ModelSlots
 from tests.unit.worker.inference.conftest import Served
 from tests.unit.worker.inference.test_stock import Greedy
 
@@ -30,7 +30,7 @@ EACH_MB = 40
 class Hungry(Greedy):
     """Takes 40 MB for each call of a batch, and has them for a moment only."""
 
-    def run(self, calls: list[Call]) -> list[dict[str, Any]]:
+    def run(self, calls: list[ModelCall]) -> list[dict[str, Any]]:
         # Not by malloc, which may have as much left over from earlier tests.
         with mmap.mmap(-1, (EACH_MB << 20) * len(calls)) as taken:
             for place in range(0, len(taken), mmap.PAGESIZE):
@@ -38,8 +38,8 @@ class Hungry(Greedy):
         return super().run(calls)
 
 
-def calls(count: int) -> list[Call]:
-    return [Call(Generate(prompt="a")) for _ in range(count)]
+def calls(count: int) -> list[ModelCall]:
+    return [ModelCall(Generate(prompt="a")) for _ in range(count)]
 
 
 @pytest.mark.skipif(
@@ -58,9 +58,9 @@ def test_the_peak_of_a_batch_is_seen_though_it_is_over() -> None:
 def peaks_of_hungry(*sizes: int) -> dict[int, float]:
     gc.collect()
     model, peaks = Hungry(most=99), Peaks()
-    gauge = Gauge(peaks, lambda: None, Meter([CPU]).watch)
+    gauge = BatchMemory(peaks, lambda: None, MemoryMeter([CPU]).watch)
     for count in sizes:
-        run_all(model, calls(count), Limits(), Pace(), lambda: None, gauge)
+        run_all(model, calls(count), BatchLimits(), ModelSpeed(), lambda: None, gauge)
     return peaks.told()
 
 
@@ -75,11 +75,13 @@ def test_the_largest_batch_that_fits_is_known_before_one_does_not() -> None:
         note(100.0 + 50.0 * sum(model.sizes[before:]))
 
     model = Greedy(most=6)
-    gauge = Gauge(peaks, lambda: 400.0, watch)
+    gauge = BatchMemory(peaks, lambda: 400.0, watch)
     trims: list[int] = []
-    pace = Pace()
+    pace = ModelSpeed()
     for count in (1, 2, 32):
-        run_all(model, calls(count), Limits(), pace, lambda: trims.append(1), gauge)
+        run_all(
+            model, calls(count), BatchLimits(), pace, lambda: trims.append(1), gauge
+        )
     assert (trims, pace.most) == ([], None)
     assert max(model.sizes) == 6
     assert peaks.told() == {1: 150.0, 2: 200.0, 8: 400.0}
@@ -112,10 +114,10 @@ def test_a_model_says_its_precision_its_layers_and_what_its_batches_took(
 ) -> None:
     told: list[Frame] = []
     served = serve("writer", "reader-graph")
-    shelf = Shelf(served.worker, tell=told.append)
+    shelf = ModelSlots(served.worker, tell=told.append)
 
-    def last() -> Held:
-        return [frame for frame in told if isinstance(frame, Models)][-1].held[-1]
+    def last() -> ModelInMemory:
+        return [frame for frame in told if isinstance(frame, ModelsFrame)][-1].held[-1]
 
     shelf.need("writer")
     held = last()

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from corral.worker.base import Failure
-from corral.worker.inference.errors import OutOfMemory, Refused, Unusable
-from corral.worker.inference.kind import Kind, ask_of, is_health_check, kind_named
+from corral.worker.inference.errors import ModelOutOfMemory, RequestRefused, Unusable
+from corral.worker.inference.kind import ModelKind, ask_of, is_health_check, kind_named
 from corral.worker.inference.request import Generate, image_bytes, read_request
 
 
 def refusal(job_type: str, payload: Any) -> str:
     ask = ask_of(job_type)
     assert ask is not None
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRefused) as caught:
         read_request(ask, payload)
     assert (caught.value.kind, caught.value.is_final) == ("bad_input", True)
     assert "\n" not in str(caught.value)
@@ -77,12 +77,12 @@ def test_what_is_wrong_is_said_in_the_senders_words(
 @pytest.mark.parametrize(
     ("failure", "is_final"),
     [
-        (Refused("made to embed", "unsupported_type"), True),
+        (RequestRefused("made to embed", "unsupported_type"), True),
         (Unusable("it brings code", "remote_code"), True),
         (Unusable("another hash", "corrupt_model"), False),
         (Unusable("not here", "unknown_model"), False),
         (Unusable("no torch", "missing_library"), False),
-        (OutOfMemory("not even alone"), False),
+        (ModelOutOfMemory("not even alone"), False),
     ],
 )
 def test_only_what_no_node_could_do_is_final(failure: Failure, is_final: bool) -> None:
@@ -90,7 +90,7 @@ def test_only_what_no_node_could_do_is_final(failure: Failure, is_final: bool) -
 
 
 def test_an_image_that_is_no_base64_is_refused() -> None:
-    with pytest.raises(Refused, match="image: it is not base64"):
+    with pytest.raises(RequestRefused, match="image: it is not base64"):
         image_bytes("é")
 
 
@@ -105,7 +105,7 @@ def test_old_names_bring_their_own_defaults_and_pass_over_strange_fields() -> No
 
 
 def test_names_of_job_types_and_of_types_of_models_lead_to_kinds() -> None:
-    for kind in Kind:
+    for kind in ModelKind:
         ask = ask_of(kind)
         assert ask is not None
         assert (ask.kind, ask.is_foreign) == (kind, False)

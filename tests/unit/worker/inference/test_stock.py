@@ -15,14 +15,14 @@ import torch
 from corral.errors import WorkerError
 from corral.worker.base import Failure
 from corral.worker.inference import InferenceWorker
-from corral.worker.inference.batching import Limits, Pace, gather, run_all
-from corral.worker.inference.call import Call
-from corral.worker.inference.errors import OutOfMemory, is_out_of_memory
-from corral.worker.inference.kind import Kind
+from corral.worker.inference.batching import BatchLimits, ModelSpeed, gather, run_all
+from corral.worker.inference.call import ModelCall
+from corral.worker.inference.errors import ModelOutOfMemory, is_out_of_memory
+from corral.worker.inference.kind import ModelKind
 from corral.worker.inference.load.device import CPU, Device, choose_dtype, find_devices
-from corral.worker.inference.load.device_map import Room, make_plan
+from corral.worker.inference.load.device_map import FreeMemory, make_plan
 from corral.worker.inference.request import Generate
-from corral.worker.runner.model_slots import Shelf
+from corral.worker.runner.model_slots import ModelSlots
 from tests.model_folder import Models
 from tests.unit.worker.inference.conftest import Served
 
@@ -46,7 +46,7 @@ def test_a_model_takes_what_was_said_before_it_was_loaded(serve: Serve) -> None:
 
 def test_two_models_with_room_for_one_take_turns(serve: Serve) -> None:
     worker = serve("writer", "other-writer").worker
-    shelf = Shelf(worker, room=1)
+    shelf = ModelSlots(worker, room=1)
     shelf.need("writer")
     shelf.need("other-writer")
     assert list(worker.canary()["models"]) == shelf.names == ["other-writer"]
@@ -61,7 +61,7 @@ def test_what_does_not_fit_beside_the_others_is_not_loaded(serve: Serve) -> None
     worker.load_model("writer")
     refused = failure(lambda: worker.load_model("other-writer"))
     assert refused.kind == "out_of_memory"
-    assert isinstance(refused, OutOfMemory)
+    assert isinstance(refused, ModelOutOfMemory)
     assert "model other-writer takes" in str(refused)
     worker.unload_model("writer")
     worker.load_model("other-writer")
@@ -102,15 +102,15 @@ def test_a_model_larger_than_memory_is_spread_and_answers_the_same(
 
 def test_plans_fill_the_emptiest_card_then_all_then_the_machine() -> None:
     cards = [Device("cuda", "cuda:0", 0), Device("cuda", "cuda:1", 1)]
-    room = Room({0: 100.0, 1: 300.0}, machine_mb=1000.0)
+    room = FreeMemory({0: 100.0, 1: 300.0}, machine_mb=1000.0)
     assert make_plan("m", 200, cards, "float16", room).device is cards[1]
     wide = make_plan("m", 350, cards, "float16", room)
     assert wide.is_spread
     assert list(wide.max_memory) == [0, 1, "cpu"]
-    with pytest.raises(OutOfMemory, match=r"takes 5000\.0 MB"):
+    with pytest.raises(ModelOutOfMemory, match=r"takes 5000\.0 MB"):
         make_plan("m", 5000, cards, "float16", room)
-    alone = Room({0: 100.0}, 1000.0, may_spread=False)
-    with pytest.raises(OutOfMemory):
+    alone = FreeMemory({0: 100.0}, 1000.0, may_spread=False)
+    with pytest.raises(ModelOutOfMemory):
         make_plan("m", 350, cards[:1], "float16", alone)
 
 
@@ -126,19 +126,19 @@ def test_precision_is_that_of_the_device_unless_told() -> None:
 class Greedy:
     """A model whose batches take more memory than any machine has."""
 
-    kind = Kind.GENERATE
+    kind = ModelKind.GENERATE
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.sizes: list[int] = []
 
-    def measure(self, call: Call) -> int:
+    def measure(self, call: ModelCall) -> int:
         return 10
 
-    def likeness(self, call: Call) -> object:
+    def likeness(self, call: ModelCall) -> object:
         return "all"
 
-    def run(self, calls: list[Call]) -> list[dict[str, Any]]:
+    def run(self, calls: list[ModelCall]) -> list[dict[str, Any]]:
         self.sizes.append(len(calls))
         if len(calls) > self.most:
             torch.empty(1 << 55)
@@ -152,20 +152,20 @@ class Greedy:
 
 
 def test_a_batch_that_memory_does_not_allow_is_halved_and_remembered() -> None:
-    model, pace, trims = Greedy(most=2), Pace(), []
-    calls = [Call(Generate(prompt="a")) for _ in range(8)]
-    answers = run_all(model, calls, Limits(), pace, lambda: trims.append(1))
+    model, pace, trims = Greedy(most=2), ModelSpeed(), []
+    calls = [ModelCall(Generate(prompt="a")) for _ in range(8)]
+    answers = run_all(model, calls, BatchLimits(), pace, lambda: trims.append(1))
     assert answers == [{"batch": 2}] * 8
     assert model.sizes == [8, 4, 2, 2, 4, 2, 2]
     assert len(trims) == 3
-    run_all(model, calls, Limits(), pace, lambda: trims.append(1))
+    run_all(model, calls, BatchLimits(), pace, lambda: trims.append(1))
     assert model.sizes[7:] == [2, 2, 2, 2]
 
 
 def test_a_call_that_memory_does_not_allow_alone_is_for_another_worker() -> None:
-    calls = [Call(Generate(prompt="a")) for _ in range(3)]
-    answers = run_all(Greedy(most=0), calls, Limits(), Pace(), lambda: None)
-    assert all(isinstance(answer, OutOfMemory) for answer in answers)
+    calls = [ModelCall(Generate(prompt="a")) for _ in range(3)]
+    answers = run_all(Greedy(most=0), calls, BatchLimits(), ModelSpeed(), lambda: None)
+    assert all(isinstance(answer, ModelOutOfMemory) for answer in answers)
     assert {answer.kind for answer in answers if isinstance(answer, Failure)} == {
         "out_of_memory"
     }
@@ -173,19 +173,24 @@ def test_a_call_that_memory_does_not_allow_alone_is_for_another_worker() -> None
 
 
 def test_batches_keep_to_count_tokens_and_time() -> None:
-    def sizes(costs: list[int], limits: Limits, pace: Pace) -> list[list[int]]:
+    def sizes(
+        costs: list[int], limits: BatchLimits, pace: ModelSpeed
+    ) -> list[list[int]]:
         found = gather(["like"] * len(costs), costs, limits, pace)
         return [[costs[place] for place in batch.places] for batch in found]
 
     costs = [5, 100, 5, 5, 100]
-    assert sizes(costs, Limits(count=2), Pace()) == [[5, 5], [5, 100], [100]]
+    assert sizes(costs, BatchLimits(count=2), ModelSpeed()) == [[5, 5], [5, 100], [100]]
     # Padded to the longest, a short one beside a long one costs as much.
-    assert sizes(costs, Limits(tokens=200), Pace()) == [[5, 5, 5], [100, 100]]
-    assert sizes([500, 500], Limits(tokens=200), Pace()) == [[500], [500]]
-    known = Pace(s_per_token=0.01)
-    assert sizes([10] * 4, Limits(latency_s=0.2), known) == [[10, 10], [10, 10]]
-    assert gather([None, None], [1, 1], Limits(), Pace()) != gather(
-        ["a", "a"], [1, 1], Limits(), Pace()
+    assert sizes(costs, BatchLimits(tokens=200), ModelSpeed()) == [
+        [5, 5, 5],
+        [100, 100],
+    ]
+    assert sizes([500, 500], BatchLimits(tokens=200), ModelSpeed()) == [[500], [500]]
+    known = ModelSpeed(s_per_token=0.01)
+    assert sizes([10] * 4, BatchLimits(latency_s=0.2), known) == [[10, 10], [10, 10]]
+    assert gather([None, None], [1, 1], BatchLimits(), ModelSpeed()) != gather(
+        ["a", "a"], [1, 1], BatchLimits(), ModelSpeed()
     )
 
 

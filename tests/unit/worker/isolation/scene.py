@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import psutil
 
-from corral.worker.isolation import Job, Level, Running, cgroup, start
+from corral.worker.isolation import Level, RunningJob, SandboxJob, cgroup, start
 
 # The one Python that a sandbox always shows.
 PYTHON = os.path.realpath(sys.executable)
@@ -46,17 +46,17 @@ class Heard:
         return self.stdout.decode()
 
 
-def job(tmp_path: Path, *argv: str, **fields: Any) -> Job:
+def job(tmp_path: Path, *argv: str, **fields: Any) -> SandboxJob:
     place = tmp_path / uuid4().hex[:8]
     (place / "folder").mkdir(parents=True)
-    return Job(argv, place / "folder", place / "scratch", uuid4().hex, **fields)
+    return SandboxJob(argv, place / "folder", place / "scratch", uuid4().hex, **fields)
 
 
-def shell(tmp_path: Path, script: str, **fields: Any) -> Job:
+def shell(tmp_path: Path, script: str, **fields: Any) -> SandboxJob:
     return job(tmp_path, "sh", "-c", script, **fields)
 
 
-def run(what: Job, level: Level | None = None) -> tuple[int, Heard, Running]:
+def run(what: SandboxJob, level: Level | None = None) -> tuple[int, Heard, RunningJob]:
     heard = Heard()
     running = start(what, heard, level)
     code = running.wait(60)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from corral.worker.isolation import Limits, cgroup
+from corral.worker.isolation import SandboxLimits, cgroup
 from corral.worker.isolation.cgroup import Parent
 
 ALL = frozenset({"memory", "pids", "cpu"})
-LIMITS = Limits(memory_mb=512, cpus=1.5, processes=64)
+LIMITS = SandboxLimits(memory_mb=512, cpus=1.5, processes=64)
 
 
 def test_version_2_limits() -> None:
@@ -39,7 +39,7 @@ def test_version_1_limits_stand_in_a_group_per_controller() -> None:
 
 
 def test_no_limits_write_nothing() -> None:
-    groups = cgroup.plan((Parent(Path("/cg"), 2, ALL),), Limits(), wrappers=2)
+    groups = cgroup.plan((Parent(Path("/cg"), 2, ALL),), SandboxLimits(), wrappers=2)
     assert groups.plain[0]["set"] == groups.plain[0]["try"] == []
 
 

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from corral.errors import WorkerError
-from corral.worker.isolation import Level, Limits, start
+from corral.worker.isolation import Level, SandboxLimits, start
 from tests.unit.worker.isolation.scene import (
     PYTHON,
     Heard,
@@ -175,7 +175,9 @@ def test_a_signal_reaches_the_whole_job(tmp_path: Path) -> None:
 
 def test_files_do_not_grow_beyond_their_limit(tmp_path: Path) -> None:
     here = shell(
-        tmp_path, "head -c 5000000 /dev/zero > big", limits=Limits(file_size_mb=1)
+        tmp_path,
+        "head -c 5000000 /dev/zero > big",
+        limits=SandboxLimits(file_size_mb=1),
     )
     code, _, _ = run(here, PROCESS)
     assert code != 0
@@ -184,7 +186,7 @@ def test_files_do_not_grow_beyond_their_limit(tmp_path: Path) -> None:
 
 def test_processes_are_limited(tmp_path: Path) -> None:
     script = "for i in $(seq 40); do sleep 600 & done; echo all of them"
-    here = shell(tmp_path, script, limits=Limits(processes=8))
+    here = shell(tmp_path, script, limits=SandboxLimits(processes=8))
     code, heard, _ = run(here, PROCESS)
     assert code != 0
     assert "all of them" not in heard.text
@@ -193,7 +195,9 @@ def test_processes_are_limited(tmp_path: Path) -> None:
 def test_memory_is_limited_without_control_groups_too(tmp_path: Path) -> None:
     eat = "import time; kept = bytearray(400 << 20); print(len(kept)); time.sleep(600)"
     for gpus in ((), ("0",)):  # by the kernel, and by the guardian's own eyes
-        here = job(tmp_path, PYTHON, "-c", eat, limits=Limits(memory_mb=100), gpus=gpus)
+        here = job(
+            tmp_path, PYTHON, "-c", eat, limits=SandboxLimits(memory_mb=100), gpus=gpus
+        )
         running = start(here, Heard(), PROCESS, parents=())
         assert running.wait(30) not in (None, 0)
         assert running.oom_killed is bool(gpus)
@@ -202,7 +206,7 @@ def test_memory_is_limited_without_control_groups_too(tmp_path: Path) -> None:
 def test_processors_are_limited_without_control_groups_too(tmp_path: Path) -> None:
     count = "import os; print(len(os.sched_getaffinity(0)))"
     heard = Heard()
-    here = job(tmp_path, PYTHON, "-c", count, limits=Limits(cpus=0.5))
+    here = job(tmp_path, PYTHON, "-c", count, limits=SandboxLimits(cpus=0.5))
     assert start(here, heard, PROCESS, parents=()).wait(30) == 0
     assert heard.text.split() == ["1"]
 
@@ -219,7 +223,10 @@ def test_nothing_remains_when_the_guardian_is_killed(tmp_path: Path) -> None:
 
 
 def test_no_control_group_is_left(tmp_path: Path) -> None:
-    run(shell(tmp_path, "true", limits=Limits(memory_mb=64, processes=9)), PROCESS)
+    run(
+        shell(tmp_path, "true", limits=SandboxLimits(memory_mb=64, processes=9)),
+        PROCESS,
+    )
     assert has_no_groups(os.getpid())
 
 

@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from corral.worker.isolation import Job, Limits, build_variables, clean_environment
+from corral.worker.isolation import (
+    SandboxJob,
+    SandboxLimits,
+    build_variables,
+    clean_environment,
+)
 
-BARE = Job(("true",), Path("/j/folder"), Path("/j/scratch"), "m-1")
+BARE = SandboxJob(("true",), Path("/j/folder"), Path("/j/scratch"), "m-1")
 
 
 def test_only_what_is_known_harmless_is_kept() -> None:
@@ -51,9 +56,9 @@ def test_a_job_sees_its_gpus_and_cannot_ask_for_others() -> None:
 
 def test_thread_hints_follow_the_processors() -> None:
     assert "OMP_NUM_THREADS" not in clean_environment({}, BARE)
-    few = replace(BARE, limits=Limits(cpus=2.5))
+    few = replace(BARE, limits=SandboxLimits(cpus=2.5))
     assert clean_environment({}, few)["OMP_NUM_THREADS"] == "2"
-    less = replace(BARE, limits=Limits(cpus=0.5))
+    less = replace(BARE, limits=SandboxLimits(cpus=0.5))
     assert clean_environment({}, less)["OMP_NUM_THREADS"] == "1"
 
 

@@ -8,13 +8,13 @@ import pytest
 from corral.errors import WorkerError
 from corral.worker import EchoWorker
 from corral.worker.base import Lost
-from corral.worker.protocol import Fault, Outcome
+from corral.worker.protocol import AttemptError, AttemptOutcome
 from corral.worker.runner import invoke
 from tests.unit.worker import sample_workers
 from tests.unit.worker.conftest import item, value
 
 
-def run(worker: Any, payload: Any) -> Outcome:
+def run(worker: Any, payload: Any) -> AttemptOutcome:
     outcome, _ = invoke.run_one(invoke.bind(worker), item(payload))
     return outcome
 
@@ -64,9 +64,9 @@ def test_a_failure_says_whether_another_attempt_could_succeed(is_final: bool) ->
 
 
 def test_a_failure_that_may_be_mended_travels_without_a_word_about_it() -> None:
-    told = msgspec.json.decode(msgspec.json.encode(Fault("exit", "no luck")))
+    told = msgspec.json.decode(msgspec.json.encode(AttemptError("exit", "no luck")))
     assert told == {"kind": "exit", "message": "no luck"}
-    assert not msgspec.convert(told, Fault).is_final
+    assert not msgspec.convert(told, AttemptError).is_final
 
 
 def test_a_payload_that_is_not_json_fails_for_good() -> None:

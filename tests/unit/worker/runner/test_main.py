@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from corral.worker.runner.capture import HEAD_LIMIT, LINE_LIMIT, TAIL_LIMIT
-from corral.worker.supervisor.batch import Batch
+from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.notes import Notes
 from tests.unit.worker.conftest import Bench, item, value
 
@@ -60,7 +60,7 @@ def test_class_that_derives_from_nothing_runs(bench: MakeBench) -> None:
 def test_stray_output_never_reaches_the_frames(bench: MakeBench) -> None:
     worker = bench("Noisy")
     first, second = item({"n": 1}), item({"n": 2})
-    notes = all_told(worker, worker.execute(Batch([first, second])))
+    notes = all_told(worker, worker.execute(OrderBatch([first, second])))
     assert [value(o) for o in notes.outcomes] == [1, 2]
     assert lines_of(notes, second.task_id) == [
         ("stdout", "to stdout 2"),
@@ -74,7 +74,7 @@ def test_stray_output_never_reaches_the_frames(bench: MakeBench) -> None:
 def test_output_beyond_the_limit_is_cut_with_a_mark(bench: MakeBench) -> None:
     worker = bench("Chatty")
     loud, quiet = item({"lines": 12000, "width": 999}), item({"lines": 1, "width": 3})
-    notes = worker.execute(Batch([loud, quiet]))
+    notes = worker.execute(OrderBatch([loud, quiet]))
     assert value(notes.outcomes[0]) == 12000
     told = all_told(worker, notes)
     texts = [text for _, text in lines_of(told, loud.task_id)]
@@ -87,7 +87,7 @@ def test_output_beyond_the_limit_is_cut_with_a_mark(bench: MakeBench) -> None:
 def test_endless_line_is_cut(bench: MakeBench) -> None:
     task = item({"lines": 1, "width": 40_000})
     worker = bench("Chatty")
-    notes = all_told(worker, worker.execute(Batch([task])))
+    notes = all_told(worker, worker.execute(OrderBatch([task])))
     [(_, text)] = lines_of(notes, task.task_id)
     assert (
         text

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from corral.worker.runner.gpu_memory import Reading
-from corral.worker.runner.memory_leak import LEAST_MB, Wear
-from corral.worker.supervisor.batch import Batch
-from corral.worker.supervisor.held_models import Holdings
+from corral.worker.runner.gpu_memory import GpuMemoryReading
+from corral.worker.runner.memory_leak import LEAST_MB, MemoryLeakCheck
+from corral.worker.supervisor.batch import OrderBatch
+from corral.worker.supervisor.held_models import RunnerModels
 from tests.unit.worker.conftest import Bench, item, value
 from tests.unit.worker.supervised import until
 
@@ -26,8 +26,8 @@ class Machine:
         self.on_cards = True
         self.trims = 0
 
-    def read(self) -> Reading:
-        return Reading(self.on_cards, self.used, self.used + self.cached)
+    def read(self) -> GpuMemoryReading:
+        return GpuMemoryReading(self.on_cards, self.used, self.used + self.cached)
 
     def trim(self, *, is_thorough: bool) -> None:
         self.trims += is_thorough
@@ -37,7 +37,7 @@ class Machine:
 class Runner:
     def __init__(self) -> None:
         self.machine = Machine()
-        self.wear = Wear(self.machine.read, self.machine.trim)
+        self.wear = MemoryLeakCheck(self.machine.read, self.machine.trim)
 
     def load(self, name: str, took: float, told: float | None = None) -> None:
         before = self.wear.loading()
@@ -134,14 +134,16 @@ def test_a_runner_that_lost_memory_is_started_anew_when_it_is_idle(
     bench: MakeBench,
 ) -> None:
     worker = bench("Leaky")
-    holdings = Holdings(lambda: worker.pool.runners, lambda: worker.pool.wear)
+    holdings = RunnerModels(lambda: worker.pool.runners, lambda: worker.pool.wear)
     assert value(worker.run(item({}, model="sound"))[0]) == ["sound"]
     (first,) = worker.pool.runners
     held = first.models["sound"]
     assert (held.precision, held.layers, held.peaks) == ("int8", {"cpu": 3}, {})
 
     def execute(model: str, *unload: str) -> list[str]:
-        (outcome,) = worker.execute(Batch([item({}, model=model)], unload)).outcomes
+        (outcome,) = worker.execute(
+            OrderBatch([item({}, model=model)], unload)
+        ).outcomes
         return list(value(outcome))
 
     assert execute("leaky", "sound") == ["leaky"]

@@ -9,9 +9,9 @@ import pytest
 
 from corral.agent.probe.simulated import SimulatedProbe
 from corral.worker import Worker
-from corral.worker.protocol import Frame, Loading, Models
+from corral.worker.protocol import Frame, ModelLoadFrame, ModelsFrame
 from corral.worker.runner.gpu_memory import GpuMemory
-from corral.worker.runner.model_slots import SharedShelf, Shelf
+from corral.worker.runner.model_slots import ModelSlots, SharedModelSlots
 
 
 class Holder(Worker):
@@ -30,7 +30,7 @@ class Holder(Worker):
 
 def test_a_model_is_loaded_once_and_the_least_used_makes_room() -> None:
     worker = Holder()
-    shelf = Shelf(worker, room=2)
+    shelf = ModelSlots(worker, room=2)
     for name in ("a", "b", "a", "c", "a", "b"):
         shelf.need(name)
     assert worker.calls == ["+a", "+b", "-b", "+c", "-c", "+b"]
@@ -38,11 +38,11 @@ def test_a_model_is_loaded_once_and_the_least_used_makes_room() -> None:
 
 def test_another_edition_takes_the_place_of_the_one_in_memory() -> None:
     worker, told = Holder(), list[Frame]()
-    shelf = Shelf(worker, tell=told.append)
+    shelf = ModelSlots(worker, tell=told.append)
     for edition in ("first", "first", "", "second", "second"):
         shelf.need("a", edition)
     assert worker.calls == ["+a", "-a", "+a"]
-    held = [[m.edition for m in f.held] for f in told if isinstance(f, Models)]
+    held = [[m.edition for m in f.held] for f in told if isinstance(f, ModelsFrame)]
     assert held == [["first"], ["second"]]
 
 
@@ -50,7 +50,7 @@ def test_lanes_that_share_a_model_are_through_before_another_edition_is_loaded()
     None
 ):
     worker = Holder()
-    shelf = SharedShelf(worker, None, lambda frame: None)
+    shelf = SharedModelSlots(worker, None, lambda frame: None)
     shelf.need("a", "first")
     waits, has = threading.Event(), threading.Event()
 
@@ -71,7 +71,7 @@ def test_lanes_that_share_a_model_are_through_before_another_edition_is_loaded()
 
 def test_a_model_that_does_not_load_is_not_held() -> None:
     worker = Holder()
-    shelf = Shelf(worker, room=2)
+    shelf = ModelSlots(worker, room=2)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="no such weights"):
             shelf.need("broken")
@@ -81,16 +81,16 @@ def test_a_model_that_does_not_load_is_not_held() -> None:
 
 def test_what_is_dropped_is_told_and_loaded_again_when_it_is_needed() -> None:
     worker, told = Holder(), list[Frame]()
-    shelf = Shelf(worker, tell=told.append)
+    shelf = ModelSlots(worker, tell=told.append)
     assert shelf.need("a") > 0.0
     assert shelf.need("a") == 0.0
     shelf.drop(["nobody", "a"])
     shelf.drop(["a"])
     shelf.need("a")
     assert worker.calls == ["+a", "-a", "+a"]
-    held = [[m.name for m in f.held] for f in told if isinstance(f, Models)]
+    held = [[m.name for m in f.held] for f in told if isinstance(f, ModelsFrame)]
     assert held == [["a"], [], ["a"]]
-    assert [f.model for f in told if isinstance(f, Loading)] == ["a", "a"]
+    assert [f.model for f in told if isinstance(f, ModelLoadFrame)] == ["a", "a"]
 
 
 class Careless:
@@ -98,7 +98,7 @@ class Careless:
 
 
 def test_a_class_without_hooks_may_be_given_tasks_with_models() -> None:
-    shelf = Shelf(Careless())
+    shelf = ModelSlots(Careless())
     shelf.need("a")
     assert (shelf.names, shelf.sizes()) == (["a"], {})
     shelf.drop(["a"])
@@ -112,7 +112,7 @@ class Clumsy(Holder):
 
 def test_a_model_whose_unload_fails_is_not_used_again() -> None:
     worker = Clumsy()
-    shelf = Shelf(worker, room=1)
+    shelf = ModelSlots(worker, room=1)
     shelf.need("a")
     with pytest.raises(RuntimeError, match="it sticks"):
         shelf.need("b")
@@ -130,7 +130,7 @@ def test_models_of_known_size_fill_simulated_cards_while_they_are_held(
     probe = SimulatedProbe("2x8GB", "n1", tmp_path)
     cards = ",".join(gpu.id for gpu in probe.read().gpus)
     given = {"CORRAL_GPUS": cards, "CORRAL_GPU_LEDGER": str(tmp_path)}
-    shelf = Shelf(Sized(), room=1, memory=GpuMemory(given))
+    shelf = ModelSlots(Sized(), room=1, memory=GpuMemory(given))
 
     def used() -> list[float | None]:
         return [gpu.memory_used_mb for gpu in probe.read().gpus]
@@ -145,5 +145,5 @@ def test_models_of_known_size_fill_simulated_cards_while_they_are_held(
 
 def test_models_on_real_cards_are_left_to_their_driver(tmp_path: Path) -> None:
     given = {"CORRAL_GPUS": "GPU-1", "CORRAL_GPU_LEDGER": str(tmp_path)}
-    Shelf(Sized(), memory=GpuMemory(given)).need("a")
+    ModelSlots(Sized(), memory=GpuMemory(given)).need("a")
     assert list(tmp_path.iterdir()) == []

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from corral.worker.protocol import Item, Left, Outcome
+from corral.worker.protocol import AttemptOutcome, Item, LeftFilesFrame
 from corral.worker.runner.profile import MOST_BYTES, Profile
-from corral.worker.supervisor.batch import Batch
+from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import Execution
 from tests.unit.worker.conftest import Bench, item, value
 
@@ -22,10 +22,12 @@ SLEEPER = "corral.worker.builtin:SleepWorker"
 NAP = {"seconds": 0.05}
 
 
-def run(worker: Bench, *items: Item) -> tuple[list[Outcome], list[Left]]:
+def run(
+    worker: Bench, *items: Item
+) -> tuple[list[AttemptOutcome], list[LeftFilesFrame]]:
     runner = worker.pool.acquire()
     try:
-        execution = Execution(Batch(items), runner, lambda _: None, overrun_s=30.0)
+        execution = Execution(OrderBatch(items), runner, lambda _: None, overrun_s=30.0)
         return execution.run().outcomes, execution.left
     finally:
         worker.pool.release(runner)

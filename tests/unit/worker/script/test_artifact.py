@@ -11,8 +11,8 @@ import pytest
 from corral.core.tree import Tree
 from corral.errors import StoreUnavailable
 from corral.worker.script import artifacts
-from corral.worker.script.access import Access
-from corral.worker.script.artifacts import Harvest, keep_artifacts
+from corral.worker.script.access import ScriptAccess
+from corral.worker.script.artifacts import ArtifactFiles, keep_artifacts
 from corral.worker.script.checkpoints import Checkpoint
 from corral.worker.script.files import TaskFiles
 
@@ -23,7 +23,9 @@ class Kept(TaskFiles):
     """Keeps trees here instead of sending them."""
 
     def __init__(self, attempt: int = 1) -> None:
-        super().__init__(Access("w", "n", "http://127.0.0.1:1", "k"), "t", attempt)
+        super().__init__(
+            ScriptAccess("w", "n", "http://127.0.0.1:1", "k"), "t", attempt
+        )
         self.saved: list[tuple[str, Tree, str]] = []
         self.objects: dict[str, bytes] = {}
         self.fault: Exception | None = None
@@ -118,7 +120,7 @@ def test_files_that_cannot_be_sent_do_not_fail_the_task(tmp_path: Path) -> None:
 def test_a_harvest_reads_a_file_it_renamed(tmp_path: Path) -> None:
     (tmp_path / "real").write_text("text")
     (tmp_path / "alias").symlink_to("real")
-    harvest = Harvest(GIB)
+    harvest = ArtifactFiles(GIB)
     harvest.take(tmp_path, iter(["alias"]))
     (file,) = harvest.tree.files
     assert (file.name, harvest.chunk(file, 0)) == ("alias", b"text")

@@ -7,14 +7,14 @@ import random
 import subprocess
 import sys
 
-from corral.worker.script.output import TAIL_BYTES, Output
+from corral.worker.script.output import TAIL_BYTES, ScriptOutput
 
 
 class Heard:
     def __init__(self) -> None:
         self.passed: list[tuple[str, bytes]] = []
         self.progress: list[tuple[float, str]] = []
-        self.output = Output(
+        self.output = ScriptOutput(
             lambda stream, data: self.passed.append((stream, data)),
             lambda share, text: self.progress.append((share, text)),
         )

@@ -14,8 +14,8 @@ import msgspec
 import psutil
 import pytest
 
-from corral.worker.protocol import Outcome
-from corral.worker.supervisor.batch import Batch
+from corral.worker.protocol import AttemptOutcome
+from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import OVERRUN_S, Execution
 from corral.worker.supervisor.notes import Notes
 from tests.unit.worker.conftest import Bench, item, value
@@ -28,7 +28,7 @@ def nap(seconds: float) -> dict[str, float]:
     return {"seconds": seconds}
 
 
-def left(outcome: Outcome) -> Any:
+def left(outcome: AttemptOutcome) -> Any:
     """What an attempt that did not complete has to show."""
     assert isinstance(outcome.result, msgspec.Raw)
     return msgspec.json.decode(outcome.result)
@@ -122,7 +122,7 @@ def test_children_of_a_killed_task_die_with_it(
     bench: MakeBench, tmp_path: Path
 ) -> None:
     note, task = tmp_path / "pid", item({"file": str(tmp_path / "pid")})
-    batch = Batch([task])
+    batch = OrderBatch([task])
 
     def drop_later() -> None:
         while not (note.exists() and note.read_text()):
@@ -149,7 +149,7 @@ def test_dropped_running_task_is_killed_and_the_runner_comes_back(
 ) -> None:
     worker = bench(SLEEPER)
     task = item(nap(60))
-    batch = Batch([task])
+    batch = OrderBatch([task])
     on_started(worker, lambda: batch.drop(task.key))
     worker.warm()
     began = time.monotonic()
@@ -163,19 +163,19 @@ def test_dropped_running_task_is_killed_and_the_runner_comes_back(
 def test_task_that_looks_at_cancelled_keeps_its_runner(bench: MakeBench) -> None:
     worker = bench("Talker")
     task = item({})
-    batch = Batch([task])
+    batch = OrderBatch([task])
     on_started(worker, lambda: batch.drop(task.key))
     [outcome] = worker.execute(batch).outcomes
     assert outcome.kind == "cancelled"
     pids = worker.pool.pids
-    assert worker.execute(Batch([])).outcomes == []
+    assert worker.execute(OrderBatch([])).outcomes == []
     assert worker.pool.pids == pids
 
 
 def test_dropped_task_that_has_not_started_never_does(bench: MakeBench) -> None:
     worker = bench(SLEEPER)
     first, unwanted = item(nap(1.0)), item({"exit": 9})
-    batch = Batch([first, unwanted])
+    batch = OrderBatch([first, unwanted])
     on_started(worker, lambda: batch.drop(unwanted.key))
     outcomes = worker.execute(batch).outcomes + worker.handed_back
     assert {o.task_id: o.kind for o in outcomes} == {
@@ -209,7 +209,7 @@ def test_quick_order_is_never_handed_back(bench: MakeBench) -> None:
 
 def test_recalled_order_finishes_only_what_runs(bench: MakeBench) -> None:
     worker = bench(SLEEPER)
-    batch = Batch([item(nap(0.03)), item(nap(0.03)), item(nap(0.03))])
+    batch = OrderBatch([item(nap(0.03)), item(nap(0.03)), item(nap(0.03))])
     batch.recall()
     outcomes = worker.execute(batch).outcomes + worker.handed_back
     assert sorted(o.kind for o in outcomes) == ["completed", "returned", "returned"]
@@ -220,7 +220,7 @@ def test_long_task_is_reported_as_started_with_progress_and_lines(
 ) -> None:
     worker = bench("Talker")
     task = item({})
-    batch = Batch([task])
+    batch = OrderBatch([task])
     seen = Notes()
 
     def look(notes: Notes) -> None:
@@ -253,7 +253,7 @@ def test_finished_results_do_not_wait_for_the_slow_task_behind_them(
 
 def test_batch_that_kills_its_runner_is_repeated_alone(bench: MakeBench) -> None:
     worker = bench("Batcher")
-    batch = Batch([item("a"), item("die"), item("c")])
+    batch = OrderBatch([item("a"), item("die"), item("c")])
     runner = worker.pool.acquire()
     execution = Execution(batch, runner, lambda _: None, overrun_s=30.0)
     assert execution.run().outcomes == []
@@ -328,7 +328,7 @@ def test_what_is_handed_back_has_never_run(bench: MakeBench, tmp_path: Path) -> 
     for _ in range(25):
         marks.write_text("")
         worker.told.clear()
-        batch = Batch([item(n) for n in range(30)])
+        batch = OrderBatch([item(n) for n in range(30)])
         timer = threading.Timer(luck.uniform(0, 0.03), batch.recall)
         timer.start()
         outcomes = worker.execute(batch).outcomes + worker.handed_back
@@ -365,7 +365,7 @@ def test_a_task_that_does_not_use_its_grace_is_killed_after_it(
 def test_a_cancelled_task_has_its_grace_too(bench: MakeBench) -> None:
     worker = bench("Tidy")
     worker.warm()
-    batch = Batch([item({})])
+    batch = OrderBatch([item({})])
     on_started(worker, lambda: batch.drop(batch.items[0].key))
     [done] = worker.execute(batch).outcomes
     assert done.kind == "cancelled"

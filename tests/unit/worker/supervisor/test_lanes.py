@@ -14,8 +14,8 @@ import pytest
 
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import RunnerSpec
-from corral.worker.protocol import Item, Outcome
-from corral.worker.supervisor.batch import Batch
+from corral.worker.protocol import AttemptOutcome, Item
+from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import Execution
 from corral.worker.supervisor.notes import Notes
 from tests.unit.worker.conftest import SAMPLES, item, value
@@ -36,9 +36,9 @@ class Lanes:
         self.spoke: set[str] = set()
 
     def order(self, *items: Item, unload: tuple[str, ...] = ()) -> Order:
-        return Order(self, Batch(items, unload))
+        return Order(self, OrderBatch(items, unload))
 
-    def execute(self, batch: Batch) -> Notes:
+    def execute(self, batch: OrderBatch) -> Notes:
         lane = self.pool.acquire()
         try:
             self.pool.unload(batch.unload, besides=lane)
@@ -70,7 +70,7 @@ class Lanes:
 
 
 class Order:
-    def __init__(self, lanes: Lanes, batch: Batch) -> None:
+    def __init__(self, lanes: Lanes, batch: OrderBatch) -> None:
         self.batch = batch
         self.ids = [each.task_id for each in batch.items]
         self._notes: Future[Notes] = lanes._threads.submit(lanes.execute, batch)
@@ -80,7 +80,7 @@ class Order:
         return self._notes.result(LIMIT_S)
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> AttemptOutcome:
         [outcome] = self.notes.outcomes
         return outcome
 

@@ -12,9 +12,9 @@ from corral.worker.manager_link import ManagerLink
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import Exited, RunnerProcess, RunnerSpec
 from corral.worker.protocol import Item
-from corral.worker.supervisor.batch import Batch
+from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import Execution
-from corral.worker.supervisor.held_models import Holdings
+from corral.worker.supervisor.held_models import RunnerModels
 from corral.worker.supervisor.reports import Reporter
 from tests.unit.worker.conftest import Bench, item, value
 from tests.unit.worker.standin_manager import WORKER, StandInManager
@@ -56,7 +56,7 @@ def test_a_load_that_takes_too_long_ends_its_task(bench: MakeBench) -> None:
     worker = bench(SLEEPER, models={"stuck": {"load_s": 60}})
     worker.warm()
     runner = worker.pool.acquire()
-    batch = Batch([draw("stuck", timeout_s=30)])
+    batch = OrderBatch([draw("stuck", timeout_s=30)])
     execution = Execution(batch, runner, lambda _: None, model_load_s=0.2)
     (outcome,) = execution.run().outcomes
     worker.pool.release(runner)
@@ -70,7 +70,7 @@ def test_an_order_drops_what_it_says_before_it_loads(bench: MakeBench) -> None:
     worker = bench(SLEEPER, models=MODELS)
     worker.run(draw("b"))
     assert held_by(worker) == {"b": 50.0}
-    worker.execute(Batch([draw("a")], ["b", "never there"]))
+    worker.execute(OrderBatch([draw("a")], ["b", "never there"]))
     assert held_by(worker) == {"a": 100.0}
 
 
@@ -95,7 +95,7 @@ def test_a_task_of_corral_itself_loads_and_drops_without_the_class(
     assert value(worker.run(ask)[0]) == {"models": ["a"]}
     forget = draw(None)
     forget.job_type = MODEL_TASK
-    (outcome,) = worker.execute(Batch([forget], ["a"])).outcomes
+    (outcome,) = worker.execute(OrderBatch([forget], ["a"])).outcomes
     assert value(outcome) == {"models": []}
 
 
@@ -111,7 +111,9 @@ def pair() -> Iterator[RunnerPool]:
 
 def run_on(pool: RunnerPool, model: str, *, keep: bool = False) -> RunnerProcess:
     runner = pool.acquire(model=model).runner
-    (outcome,) = Execution(Batch([draw(model)]), runner, lambda _: None).run().outcomes
+    (outcome,) = (
+        Execution(OrderBatch([draw(model)]), runner, lambda _: None).run().outcomes
+    )
     assert outcome.kind == "completed"
     if not keep:
         pool.release(runner)
@@ -144,7 +146,7 @@ def test_free_runners_have_dropped_a_model_before_another_loads(
 def test_the_word_of_a_worker_counts_copies_and_forgets_the_dead(
     pair: RunnerPool,
 ) -> None:
-    holdings = Holdings(lambda: pair.runners)
+    holdings = RunnerModels(lambda: pair.runners)
     first = run_on(pair, "a", keep=True)
     assert first.sizes == {"a": 100.0, "b": 50.0}
     run_on(pair, "a")
@@ -166,7 +168,7 @@ def test_the_word_of_a_worker_counts_copies_and_forgets_the_dead(
 def test_a_worker_without_models_has_nothing_to_say(bench: MakeBench) -> None:
     worker = bench("Doubler")
     worker.run(item(1))
-    assert Holdings(lambda: worker.pool.runners).word() is None
+    assert RunnerModels(lambda: worker.pool.runners).word() is None
 
 
 def test_what_is_held_is_reported_until_it_is_answered_and_not_again(
@@ -176,7 +178,7 @@ def test_what_is_held_is_reported_until_it_is_answered_and_not_again(
     worker.run(draw("b"))
     manager = StandInManager()
     link = ManagerLink(manager.url, "key")
-    holdings = Holdings(lambda: worker.pool.runners)
+    holdings = RunnerModels(lambda: worker.pool.runners)
     reporter = Reporter(
         link, WORKER, lambda o, d: None, lambda _: None, holdings=holdings
     )

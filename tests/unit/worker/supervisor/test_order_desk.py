@@ -10,11 +10,11 @@ import pytest
 
 from corral.core.tasks.order import OrderItem
 from corral.engine.envelope import sign
-from corral.worker.assignment import Limits
+from corral.worker.assignment import TimeLimits
 from corral.worker.manager_link import ManagerLink
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import RunnerSpec
-from corral.worker.supervisor.order_desk import Desk
+from corral.worker.supervisor.order_desk import OrderDesk
 from corral.worker.supervisor.reports import Reporter
 from tests.unit.worker.conftest import SAMPLES
 from tests.unit.worker.standin_manager import (
@@ -33,7 +33,7 @@ class Office:
     """A desk with a real pool and a real reporter."""
 
     def __init__(
-        self, worker_class: str = SLEEPER, limits: Limits | None = None
+        self, worker_class: str = SLEEPER, limits: TimeLimits | None = None
     ) -> None:
         self.manager = StandInManager()
         self.pool = self.make_pool(RunnerSpec(worker_class, {}))
@@ -43,8 +43,8 @@ class Office:
             self.link, WORKER, lambda o, d: self.desk.release(o, d), self.fenced.append
         )
         # A busy machine must not turn a test of something else into an overrun.
-        limits = limits or Limits(overrun_s=30.0)
-        self.desk = Desk(WORKER, self.pool, self.reporter, lambda: None, limits)
+        limits = limits or TimeLimits(overrun_s=30.0)
+        self.desk = OrderDesk(WORKER, self.pool, self.reporter, lambda: None, limits)
         self.reporter.register(1, 1)
         self.desk.open(INCARNATION, SECRET)
         self.pool.start()
@@ -218,10 +218,10 @@ def test_unreadable_payload_fails_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "kill_s"), [(None, 15.0), (Limits(no_overlap_kill_s=3.0), 3.0)]
+    ("limits", "kill_s"), [(None, 15.0), (TimeLimits(no_overlap_kill_s=3.0), 3.0)]
 )
 def test_task_that_may_not_overlap_is_stopped_when_we_are_cut_off(
-    limits: Limits | None, kill_s: float
+    limits: TimeLimits | None, kill_s: float
 ) -> None:
     office = Office(limits=limits)
     body = make_order(nap("alone", 60.0))["body"].replace(
@@ -239,7 +239,7 @@ def test_task_that_may_not_overlap_is_stopped_when_we_are_cut_off(
 
 
 def test_how_long_an_order_may_take_comes_from_the_manager() -> None:
-    office = Office(limits=Limits(overrun_s=20.0))
+    office = Office(limits=TimeLimits(overrun_s=20.0))
     office.desk.serve(make_order(nap("a", 0.15), nap("b", 0.15)))
     kinds = [o["kind"] for o in office.manager.outcomes().values()]
     assert kinds == ["completed"] * 2, "nothing was handed back"

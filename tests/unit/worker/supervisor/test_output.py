@@ -10,12 +10,12 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from corral.worker.backpressure import Gate
-from corral.worker.protocol import Chunks, Frame
-from corral.worker.runner.emit import BURST, Outflow
-from corral.worker.supervisor.batch import Batch
+from corral.worker.backpressure import Backpressure
+from corral.worker.protocol import ChunksFrame, Frame
+from corral.worker.runner.emit import BURST, OutputSender
+from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import Execution
-from corral.worker.supervisor.notes import LOG_BYTES, Notes, Output
+from corral.worker.supervisor.notes import LOG_BYTES, EmittedOutput, Notes
 from tests.unit.worker.conftest import Bench, item, value
 
 MakeBench = Callable[..., Bench]
@@ -48,7 +48,7 @@ def test_pieces_are_told_before_the_task_has_ended(bench: MakeBench) -> None:
     worker.on_tell = lambda notes: seen.set() if notes.output else None
     words: list[Any] = ["a", {"b": [1, None]}, "ü\n"]
     task = item({"words": words})
-    last = worker.execute(Batch([task]))
+    last = worker.execute(OrderBatch([task]))
     assert seen.is_set()
     assert not last.output, "they never wait for the end"
     assert told_by(worker, last, task.task_id) == counted(
@@ -60,7 +60,7 @@ def test_pieces_are_told_before_the_task_has_ended(bench: MakeBench) -> None:
 def test_a_flood_comes_whole_and_in_order(bench: MakeBench) -> None:
     worker = bench("Teller")
     first, second = (item({"words": [f"{t}{n}" for n in range(5000)]}) for t in "xy")
-    last = worker.execute(Batch([first, second]))
+    last = worker.execute(OrderBatch([first, second]))
     for task, letter in ((first, "x"), (second, "y")):
         words = [f"{letter}{n}" for n in range(5000)]
         assert told_by(worker, last, task.task_id) == counted(words)
@@ -71,7 +71,7 @@ def test_an_attempt_may_go_on_or_begin_again(bench: MakeBench, goes_on: bool) ->
     worker = bench("Teller")
     told = {"words": ["a", "b", "c"], "goes_on": goes_on}
     task = item(told, emitted=raw(["a", "b"]))
-    last = worker.execute(Batch([task]))
+    last = worker.execute(OrderBatch([task]))
     expected = counted(["c"], 3) if goes_on else counted(["a", "b", "c"])
     assert told_by(worker, last, task.task_id) == expected
     assert value(last.outcomes[0])["begun"] == (["a", "b"] if goes_on else [])
@@ -80,7 +80,7 @@ def test_an_attempt_may_go_on_or_begin_again(bench: MakeBench, goes_on: bool) ->
 def test_what_was_emitted_before_a_death_is_told(bench: MakeBench) -> None:
     worker = bench("Teller")
     task = item({"words": ["a", "b", "c"], "die_at": 2})
-    last = worker.execute(Batch([task]))
+    last = worker.execute(OrderBatch([task]))
     assert last.outcomes[0].kind == "lost"
     assert told_by(worker, last, task.task_id) == counted(["a", "b"])
 
@@ -106,7 +106,7 @@ class Careless:
 def test_all_of_a_batch_are_told_apart(bench: MakeBench) -> None:
     worker = bench("Choir")
     tasks = [item({"words": [f"{t}1", f"{t}2"]}) for t in "ab"]
-    last = worker.execute(Batch(tasks))
+    last = worker.execute(OrderBatch(tasks))
     for task, letter in zip(tasks, "ab", strict=True):
         found = told_by(worker, last, task.task_id)
         assert found == counted([f"{letter}1", f"{letter}2"])
@@ -115,7 +115,7 @@ def test_all_of_a_batch_are_told_apart(bench: MakeBench) -> None:
 def test_a_batch_that_failed_as_a_whole_begins_again(bench: MakeBench) -> None:
     worker = bench("Choir")
     tasks = [item({"words": ["a", "b"], "fail_at": 1}), item({"words": ["c", "d"]})]
-    last = worker.execute(Batch(tasks))
+    last = worker.execute(OrderBatch(tasks))
     assert told_by(worker, last, tasks[0].task_id) == counted(["a"]) + counted(
         ["a", "b"]
     )
@@ -126,7 +126,7 @@ def test_a_batch_that_died_as_a_whole_goes_on_one_by_one(bench: MakeBench) -> No
     worker.warm()
     runner = worker.pool.acquire()
     tasks = [item({"words": ["a", "b"], "die_at": 1}), item({"words": ["c", "d"]})]
-    batch = Batch(tasks)
+    batch = OrderBatch(tasks)
     try:
         execution = Execution(batch, runner, worker._tell, overrun_s=30.0)
         execution.run()
@@ -134,7 +134,7 @@ def test_a_batch_that_died_as_a_whole_goes_on_one_by_one(bench: MakeBench) -> No
         worker.pool.release(runner)
     again = {each.task_id: each.emitted for each in execution.retry_alone}
     assert again == {tasks[0].task_id: raw(["a"]), tasks[1].task_id: raw(["c"])}
-    last = worker.execute(Batch(execution.retry_alone[1:]))
+    last = worker.execute(OrderBatch(execution.retry_alone[1:]))
     assert value(last.outcomes[0]) == ["c"]
     assert told_by(worker, last, tasks[1].task_id) == counted(["c", "d"])
 
@@ -143,16 +143,16 @@ class Wire:
     """Where frames go."""
 
     def __init__(self) -> None:
-        self.sent: list[Chunks] = []
+        self.sent: list[ChunksFrame] = []
 
     def send(self, frame: Frame) -> None:
-        assert isinstance(frame, Chunks)
+        assert isinstance(frame, ChunksFrame)
         self.sent.append(frame)
 
 
 def test_few_pieces_leave_at_once_and_many_together() -> None:
     wire = Wire()
-    outflow = Outflow(wire.send)
+    outflow = OutputSender(wire.send)
     for number in range(BURST + 100):
         outflow.emit(("t", 1), raw(number))
     assert [len(chunks.values) for chunks in wire.sent] == [1] * BURST
@@ -170,12 +170,12 @@ def test_few_pieces_leave_at_once_and_many_together() -> None:
 
 
 def test_notes_join_what_follows_and_keep_reports_small() -> None:
-    gate = Gate(1 << 30)
+    gate = Backpressure(1 << 30)
     notes = Notes()
     for number in range(1, 4):
-        piece = Output("t", 1, number, [raw(number)])
+        piece = EmittedOutput("t", 1, number, [raw(number)])
         notes.merge(Notes(output=[(piece, gate)]))
-    other = Output("u", 1, 1, [raw("x" * (LOG_BYTES + 1))])
+    other = EmittedOutput("u", 1, 1, [raw("x" * (LOG_BYTES + 1))])
     notes.merge(Notes(output=[(other, gate)]))
     assert [(p.task_id, len(p.values)) for p, _ in notes.output] == [("t", 3), ("u", 1)]
     part = notes.split()

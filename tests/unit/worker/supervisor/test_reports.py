@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from corral.errors import WorkerError
-from corral.worker.backpressure import Gate
+from corral.worker.backpressure import Backpressure
 from corral.worker.manager_link import ManagerLink
-from corral.worker.protocol import Outcome
-from corral.worker.supervisor.notes import LOG_BYTES, LogLines, Notes, Output
+from corral.worker.protocol import AttemptOutcome
+from corral.worker.supervisor.notes import LOG_BYTES, EmittedOutput, LogLines, Notes
 from corral.worker.supervisor.reports import Reporter
 from tests.unit.worker.standin_manager import WORKER, StandInManager, make_order
 
@@ -24,7 +24,9 @@ class Desk:
         self.drops: list[tuple[str, int]] = []
         self.fenced: list[str] = []
 
-    def on_answer(self, outcomes: list[Outcome], drops: list[tuple[str, int]]) -> None:
+    def on_answer(
+        self, outcomes: list[AttemptOutcome], drops: list[tuple[str, int]]
+    ) -> None:
         self.known += [o.task_id for o in outcomes]
         self.drops += drops
 
@@ -52,9 +54,9 @@ def reporter(manager: StandInManager, desk: Desk) -> Iterator[Reporter]:
     link.close()
 
 
-def done(task_id: str, result: Any = None) -> Outcome:
+def done(task_id: str, result: Any = None) -> AttemptOutcome:
     raw = msgspec.Raw(msgspec.json.encode(result))
-    return Outcome(task_id, 1, "completed", raw, started_at=1.5, duration_s=0.25)
+    return AttemptOutcome(task_id, 1, "completed", raw, started_at=1.5, duration_s=0.25)
 
 
 def piece(
@@ -64,7 +66,9 @@ def piece(
     return LogLines(task_id, attempt, seq, raw)
 
 
-def finish(reporter: Reporter, *outcomes: Outcome, wants_order: bool = False) -> Any:
+def finish(
+    reporter: Reporter, *outcomes: AttemptOutcome, wants_order: bool = False
+) -> Any:
     notes = Notes(outcomes=list(outcomes))
     return reporter.finish(notes, wants_order=wants_order, error=None)
 
@@ -77,7 +81,9 @@ def test_report_has_the_shape_of_the_wire(
         started=[("b", 2, 1.0)],
         progress={("b", 2): (0.5, "half")},
     )
-    notes.note_lines(piece("b", 1, (1.0, "stdout", "line"), attempt=2), Gate(1000))
+    notes.note_lines(
+        piece("b", 1, (1.0, "stdout", "line"), attempt=2), Backpressure(1000)
+    )
     manager.next_orders.append(make_order())
     manager.drops = [["c", 3]]
     answer = reporter.finish(notes, wants_order=True, error="broken")
@@ -234,7 +240,7 @@ def test_an_outcome_never_overtakes_the_lines_of_its_task(
     """Told lines travel by a thread of their own, outcomes by another."""
     for n in range(1, 20):
         notes = Notes()
-        notes.note_lines(piece("a", n, (1.0, "stdout", f"line {n}")), Gate(1))
+        notes.note_lines(piece("a", n, (1.0, "stdout", f"line {n}")), Backpressure(1))
         reporter.tell(notes)
     finish(reporter, done("a"))
     said = [
@@ -248,9 +254,9 @@ def test_an_outcome_never_overtakes_the_lines_of_its_task(
 def test_an_outcome_never_overtakes_what_its_task_emitted(
     reporter: Reporter, manager: StandInManager
 ) -> None:
-    gate = Gate(1 << 20)
+    gate = Backpressure(1 << 20)
     for n in range(1, 200):
-        part = Output("a", 1, n, [msgspec.Raw(b"%d" % n)])
+        part = EmittedOutput("a", 1, n, [msgspec.Raw(b"%d" % n)])
         gate.enter(part.size)
         reporter.tell(Notes(output=[(part, gate)]))
     finish(reporter, done("a"))
@@ -267,7 +273,7 @@ def test_an_outcome_never_overtakes_what_its_task_emitted(
 def test_a_long_log_travels_in_many_reports_and_opens_its_gate(
     reporter: Reporter, manager: StandInManager
 ) -> None:
-    gate, notes = Gate(4 * LOG_BYTES), Notes(outcomes=[done("a")])
+    gate, notes = Backpressure(4 * LOG_BYTES), Notes(outcomes=[done("a")])
     text = "x" * (LOG_BYTES // 3)
     for n in range(1, 11):
         part = piece("a", n, (1.0, "stdout", text))

@@ -10,7 +10,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from corral.core.tasks.task import State
 from corral.store.base import CHECKPOINT, KeptTree
-from corral.store.postgres.connection import Pool
+from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.tasks import kept_trees, tasks
 from corral.store.text import clean
 
@@ -20,8 +20,8 @@ _DIGESTS = (
 )
 
 
-class Kept:
-    _pool: Pool
+class ArtifactRows:
+    _pool: ConnectionPool
 
     async def save_tree(self, tree: KeptTree) -> None:
         row = asdict(tree) | {"left_out": clean(tree.left_out)}

@@ -18,7 +18,7 @@ from sqlalchemy.dialects.postgresql import insert
 from corral.errors import NotFound
 from corral.store.base import LogChunk
 from corral.store.objects import ObjectStore, translated
-from corral.store.postgres.connection import Pool
+from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.tasks import log_chunks
 from corral.store.text import clean
 
@@ -98,7 +98,7 @@ SHORT = 2048
 
 
 class LogStore:
-    _pool: Pool
+    _pool: ConnectionPool
     _log_folder: LogFolder | None
 
     async def add_logs(self, chunks: Sequence[LogChunk]) -> None:

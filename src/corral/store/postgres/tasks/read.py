@@ -11,7 +11,7 @@ from corral.core.tasks.task import LIVE as LIVE_STATES
 from corral.core.tasks.task import Attempt, State, Task
 from corral.errors import InvalidField
 from corral.store.base import TaskFilter, TaskPage
-from corral.store.postgres.connection import Lane, Pool
+from corral.store.postgres.connection import ConnectionPool, WriterLane
 from corral.store.postgres.tasks.arrays import label_texts
 from corral.store.postgres.tasks.sql import (
     BY_ID,
@@ -52,8 +52,8 @@ _TASK = [tasks.c[name] for name in TASK_COLUMNS]
 
 
 class TaskRead:
-    _pool: Pool
-    _lookups: Lane
+    _pool: ConnectionPool
+    _lookups: WriterLane
     """Tasks by id are asked for as often as tasks end; the pool costs far more CPU."""
 
     async def get_task(self, task_id: str) -> Task | None:

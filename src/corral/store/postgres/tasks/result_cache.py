@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.sql.elements import TextClause
 
 from corral.core.tasks.result_cache import KeptResult, KeptTotal
-from corral.store.postgres.connection import Lane, Pool
+from corral.store.postgres.connection import ConnectionPool, WriterLane
 from corral.store.tables.metadata import Texts, Time
 from corral.store.tables.tasks import result_cache
 
@@ -65,8 +65,8 @@ _TYPES: dict[str, Any] = {
 
 
 class ResultRows:
-    _pool: Pool
-    _lookups: Lane
+    _pool: ConnectionPool
+    _lookups: WriterLane
 
     async def save_results(
         self, rows: Sequence[KeptResult], now: datetime

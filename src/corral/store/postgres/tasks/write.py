@@ -12,7 +12,7 @@ from corral.core.tasks.task import Task
 from corral.core.tasks.webhook import NOTIFY
 from corral.errors import NotLeader
 from corral.store.base import Inserted, Placement
-from corral.store.postgres.connection import Lane
+from corral.store.postgres.connection import WriterLane
 from corral.store.postgres.tasks import sql
 from corral.store.postgres.tasks.arrays import (
     answered_arrays,
@@ -30,9 +30,9 @@ log = logging.getLogger(__name__)
 
 
 class TaskWrite:
-    _submits: Lane
-    _placements: Lane
-    _reports: Lane
+    _submits: WriterLane
+    _placements: WriterLane
+    _reports: WriterLane
 
     async def insert_tasks(self, term: int, tasks: Sequence[Task]) -> Inserted:
         async def run(part: Sequence[Task]) -> Sequence[Any]:
@@ -133,7 +133,7 @@ def _key_of(task: Task) -> tuple[str, str | None]:
     return task.spec.owner, task.spec.idempotency_key
 
 
-async def _check_term(lane: Lane, term: int) -> None:
+async def _check_term(lane: WriterLane, term: int) -> None:
     """A statement that changed nothing may have been a deposed leader's."""
     rows = await lane.fetch(sql.TERM)
     current = rows[0][0] if rows else 0

@@ -56,7 +56,7 @@ class Peaks:
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
+class BatchMemory:
     """Looks at one model's batches.
 
     `free_mb` tells what may still be taken, None where nobody can; `watch` passes on
@@ -80,6 +80,6 @@ class Gauge:
         return self.watch(partial(self.peaks.learn, count, tokens))
 
 
-def no_gauge() -> Gauge:
+def no_gauge() -> BatchMemory:
     """For what is not measured."""
-    return Gauge(Peaks(), lambda: None, lambda note: nullcontext(lambda: None))
+    return BatchMemory(Peaks(), lambda: None, lambda note: nullcontext(lambda: None))

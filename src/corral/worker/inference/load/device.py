@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from corral.worker.inference.errors import Refused
+from corral.worker.inference.errors import RequestRefused
 from corral.worker.runner.gpu_memory import CARDS
 
 MB = 1024 * 1024
@@ -51,7 +51,9 @@ def find_devices(
         Refused: the kind that is wanted is unknown or not there.
     """
     if wanted not in ("auto", *KINDS):
-        raise Refused(f"device {wanted!r} is unknown; known: auto, {', '.join(KINDS)}")
+        raise RequestRefused(
+            f"device {wanted!r} is unknown; known: auto, {', '.join(KINDS)}"
+        )
     if importlib.util.find_spec("torch") is None:
         found = [CPU]
     else:
@@ -59,7 +61,7 @@ def find_devices(
         if wanted == "cpu" or (allowed is not None and not allowed):
             found = [CPU]
     if wanted not in ("auto", found[0].kind):
-        raise Refused(f"device {wanted} is not there; found: {found[0].kind}")
+        raise RequestRefused(f"device {wanted} is not there; found: {found[0].kind}")
     return found
 
 
@@ -108,7 +110,9 @@ def choose_dtype(device: Device, wanted: str | None = None) -> str:
     """
     if wanted is not None and wanted != "auto":
         if wanted not in DTYPES:
-            raise Refused(f"dtype {wanted!r} is unknown; known: {', '.join(DTYPES)}")
+            raise RequestRefused(
+                f"dtype {wanted!r} is unknown; known: {', '.join(DTYPES)}"
+            )
         return wanted
     if device.is_cuda:
         import torch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from corral.worker.inference.errors import OutOfMemory
+from corral.worker.inference.errors import ModelOutOfMemory
 from corral.worker.inference.load.device import CPU, Device
 
 # Room for what a batch takes beside the weights.
@@ -17,7 +17,7 @@ SPARE = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DevicePlan:
     """`device` takes the inputs. With `max_memory` the weights are spread.
 
     Its keys are numbers of cards and cpu, its values MB.
@@ -34,7 +34,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeMemory:
     """What may still be taken, in MB: by card, and of the machine's own memory.
 
     None where nobody limits it. `offload_dir` is a folder for what fits nowhere.
@@ -47,8 +47,8 @@ class Room:
 
 
 def make_plan(
-    name: str, need_mb: float, devices: Sequence[Device], dtype: str, room: Room
-) -> Plan:
+    name: str, need_mb: float, devices: Sequence[Device], dtype: str, room: FreeMemory
+) -> DevicePlan:
     """The emptiest card that has room for the model, else as many as it takes.
 
     Raises:
@@ -59,7 +59,7 @@ def make_plan(
     by_room = sorted(devices, key=lambda d: -room.cards.get(d.index, 0.0))
     best = by_room[0]
     if need_mb * SPARE <= room.cards.get(best.index, 0.0):
-        return Plan(best, dtype)
+        return DevicePlan(best, dtype)
     spread: dict[int | str, float] = {
         device.index: room.cards.get(device.index, 0.0) / SPARE for device in devices
     }
@@ -67,21 +67,23 @@ def make_plan(
     total = sum(spread.values())
     if not room.may_spread or (need_mb > total and room.offload_dir is None):
         raise _too_large(name, need_mb, total)
-    return Plan(best, dtype, spread, room.offload_dir)
+    return DevicePlan(best, dtype, spread, room.offload_dir)
 
 
 def _on_machine(
-    name: str, need_mb: float, devices: Sequence[Device], dtype: str, room: Room
-) -> Plan:
+    name: str, need_mb: float, devices: Sequence[Device], dtype: str, room: FreeMemory
+) -> DevicePlan:
     device = devices[0] if devices else CPU
     if room.machine_mb is None or need_mb <= room.machine_mb:
-        return Plan(device, dtype)
+        return DevicePlan(device, dtype)
     if room.offload_dir is None or device.kind != "cpu":
         raise _too_large(name, need_mb, room.machine_mb)
-    return Plan(device, dtype, {"cpu": max(room.machine_mb, 0.0)}, room.offload_dir)
+    return DevicePlan(
+        device, dtype, {"cpu": max(room.machine_mb, 0.0)}, room.offload_dir
+    )
 
 
-def _too_large(name: str, need_mb: float, free_mb: float) -> OutOfMemory:
-    return OutOfMemory(
+def _too_large(name: str, need_mb: float, free_mb: float) -> ModelOutOfMemory:
+    return ModelOutOfMemory(
         f"model {name} takes {need_mb:.1f} MB and only {free_mb:.1f} MB are free here"
     )

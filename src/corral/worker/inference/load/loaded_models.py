@@ -17,12 +17,12 @@ import psutil
 from corral.worker.base import Failure
 from corral.worker.inference.call import Loaded
 from corral.worker.inference.errors import Unusable
-from corral.worker.inference.kind import Kind
+from corral.worker.inference.kind import ModelKind
 from corral.worker.inference.load import weights
-from corral.worker.inference.load.batch_memory import Gauge
+from corral.worker.inference.load.batch_memory import BatchMemory
 from corral.worker.inference.load.device import DTYPES, choose_dtype, find_devices
-from corral.worker.inference.load.device_map import Plan, Room, make_plan
-from corral.worker.inference.load.memory import Meter, Use
+from corral.worker.inference.load.device_map import DevicePlan, FreeMemory, make_plan
+from corral.worker.inference.load.memory import MemoryMeter, ModelMemoryUse
 from corral.worker.inference.load.resolve import ModelRef, Resolver
 
 
@@ -40,12 +40,16 @@ class Backend(Protocol):
 _HOME = "corral.worker.inference."
 # By kind: the module, what of it loads a model, and the libraries it needs.
 _BACKENDS = {
-    Kind.GENERATE: ("text.generate", "TextModel", ("torch", "transformers")),
-    Kind.EMBED: ("text.embed", "VectorModel", ("torch", "transformers")),
-    Kind.CLASSIFY: ("text.embed", "LabelModel", ("torch", "transformers")),
-    Kind.CAPTION: ("media.caption", "CaptionModel", ("torch", "transformers", "PIL")),
-    Kind.SPEAK: ("media.speech", "load_speech", ("torch", "transformers")),
-    Kind.DRAW: ("media.image", "ImageModel", ("torch", "diffusers", "PIL")),
+    ModelKind.GENERATE: ("text.generate", "TextModel", ("torch", "transformers")),
+    ModelKind.EMBED: ("text.embed", "VectorModel", ("torch", "transformers")),
+    ModelKind.CLASSIFY: ("text.embed", "LabelModel", ("torch", "transformers")),
+    ModelKind.CAPTION: (
+        "media.caption",
+        "CaptionModel",
+        ("torch", "transformers", "PIL"),
+    ),
+    ModelKind.SPEAK: ("media.speech", "load_speech", ("torch", "transformers")),
+    ModelKind.DRAW: ("media.image", "ImageModel", ("torch", "diffusers", "PIL")),
 }
 _GRAPHS = ("text.onnx_model", "GraphModel", ("onnxruntime", "tokenizers"))
 _MACHINE_SHARE = 0.8
@@ -53,7 +57,7 @@ _MACHINE_SHARE = 0.8
 _LEFT = 0.02
 
 
-class Stock:
+class LoadedModels:
     """Loads, counts and drops. `memory_mb` is for all models together."""
 
     def __init__(
@@ -73,13 +77,13 @@ class Stock:
         self._fraction = fraction
         self._memory_mb = memory_mb
         self._offload_dir = offload_dir
-        self._meter = Meter(self._devices)
+        self._meter = MemoryMeter(self._devices)
         self._meter.cap(fraction)
         self.is_busy: Callable[[], bool] = lambda: False
         """Is something computed beside? What memory is taken then tells nothing."""
         self._held: dict[str, Loaded] = {}
-        self._plans: dict[str, Plan] = {}
-        self._uses: dict[str, Use] = {}
+        self._plans: dict[str, DevicePlan] = {}
+        self._uses: dict[str, ModelMemoryUse] = {}
 
     def prepare(self) -> None:
         """Import what the models here need, which is no part of what a load takes."""
@@ -101,7 +105,7 @@ class Stock:
         backend = _backend(ref)
         weights.verify(ref.folder, ref.files)
         plan = self._plan(ref)
-        use = self._uses.setdefault(name, Use())
+        use = self._uses.setdefault(name, ModelMemoryUse())
         was_busy = self.is_busy()
         use.before_mb = self._meter.held_mb()
         try:
@@ -145,9 +149,9 @@ class Stock:
             raise Unusable(f"model {name} is not in memory", "unknown_model")
         return self._held[name]
 
-    def use(self, name: str) -> Use:
+    def use(self, name: str) -> ModelMemoryUse:
         """What was measured of a model so far."""
-        return self._uses.get(name) or Use()
+        return self._uses.get(name) or ModelMemoryUse()
 
     def sizes(self) -> dict[str, float]:
         """What models will take, by their files; those measured, as measured."""
@@ -159,10 +163,10 @@ class Stock:
                 found[name] = size
         return found
 
-    def gauge(self, name: str) -> Gauge:
+    def gauge(self, name: str) -> BatchMemory:
         """Looks at what batches of a model take, and at what is left for them."""
-        use = self._uses.setdefault(name, Use())
-        return Gauge(use.peaks, partial(self._free_mb, name), self._meter.watch)
+        use = self._uses.setdefault(name, ModelMemoryUse())
+        return BatchMemory(use.peaks, partial(self._free_mb, name), self._meter.watch)
 
     def facts(self, name: str) -> dict[str, Any]:
         """Where a model is and in which precision, and what its batches take."""
@@ -195,25 +199,25 @@ class Stock:
             "time": time.time(),
         }
 
-    def _plan(self, ref: ModelRef) -> Plan:
+    def _plan(self, ref: ModelRef) -> DevicePlan:
         dtype = ref.dtype or self._dtype
         dtype = choose_dtype(self._devices[0], dtype)
         need_mb = weights.size_mb(ref.folder, DTYPES[dtype])
         room = self._room()
-        if ref.is_graph or ref.kind in (Kind.DRAW, Kind.SPEAK):
+        if ref.is_graph or ref.kind in (ModelKind.DRAW, ModelKind.SPEAK):
             room = replace(room, may_spread=False, offload_dir=None)
         need_mb = ref.size_mb or need_mb or 0.0
         return make_plan(ref.name, need_mb, self._devices, dtype, room)
 
-    def _room(self) -> Room:
+    def _room(self) -> FreeMemory:
         taken = sum(self._uses[name].size_mb for name in self._held)
         ours = None if self._memory_mb is None else self._memory_mb - taken
         if not self._meter.reads_cards:
-            return Room(machine_mb=ours, offload_dir=self._offload_dir)
+            return FreeMemory(machine_mb=ours, offload_dir=self._offload_dir)
         cards = self._meter.free_mb(self._fraction)
         if ours is not None:
             cards = {card: min(free, ours) for card, free in cards.items()}
-        return Room(cards, self._spare_mb(), offload_dir=self._offload_dir)
+        return FreeMemory(cards, self._spare_mb(), offload_dir=self._offload_dir)
 
     def _free_mb(self, name: str) -> float | None:
         """What a batch of this model may take now, on the device it is on."""

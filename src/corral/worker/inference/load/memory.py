@@ -23,7 +23,7 @@ _RESET_PEAK = "5"
 
 
 @dataclass(slots=True)
-class Use:
+class ModelMemoryUse:
     """What one model takes, in MB.
 
     `size_mb` is what its load took, `peaks` what batches of it took on top; `left_mb`
@@ -43,7 +43,7 @@ class Use:
         return max(self.peaks.told().values(), default=0.0)
 
 
-class Meter:
+class MemoryMeter:
     """Reads the memory of this process on `devices`."""
 
     def __init__(self, devices: Sequence[Device]) -> None:

@@ -22,12 +22,12 @@ from transformers.utils import logging as chatter
 
 from corral.worker.inference.errors import (
     REMOTE_CODE,
-    OutOfMemory,
+    ModelOutOfMemory,
     Unusable,
     is_out_of_memory,
     one_line,
 )
-from corral.worker.inference.load.device_map import Plan
+from corral.worker.inference.load.device_map import DevicePlan
 from corral.worker.inference.load.resolve import ModelRef
 from corral.worker.inference.load.weights import MB
 
@@ -42,7 +42,7 @@ chatter.set_verbosity_error()
 _LAYER = re.compile(r".*?\.\d+(?=\.)")
 
 
-def load_model(auto: Any, ref: ModelRef, plan: Plan, **more: Any) -> Any:
+def load_model(auto: Any, ref: ModelRef, plan: DevicePlan, **more: Any) -> Any:
     """The model on its device, ready to answer."""
     options = options_of(ref) | {"dtype": getattr(torch, plan.dtype)} | more
     if plan.is_spread:
@@ -56,7 +56,7 @@ def load_model(auto: Any, ref: ModelRef, plan: Plan, **more: Any) -> Any:
     return model.eval()
 
 
-def home_of(model: Any, plan: Plan) -> str:
+def home_of(model: Any, plan: DevicePlan) -> str:
     """The device that inputs go to: of a model that is spread, its first part's."""
     if not plan.is_spread:
         return plan.device.name
@@ -91,7 +91,9 @@ def explained(ref: ModelRef) -> Iterator[None]:
 
 def _explain(ref: ModelRef, error: Exception) -> Exception:
     if is_out_of_memory(error):
-        return OutOfMemory(f"no memory to load model {ref.name}: {one_line(error)}")
+        return ModelOutOfMemory(
+            f"no memory to load model {ref.name}: {one_line(error)}"
+        )
     said = str(error)
     if "trust_remote_code" in said:
         text = (
@@ -165,7 +167,7 @@ def on_device(inputs: Any, device: str) -> dict[str, Any]:
     return {name: tensor.to(device) for name, tensor in inputs.items()}
 
 
-class Holder:
+class TorchModel:
     """Base of models of torch: keeps what is to be let go of at the end."""
 
     def __init__(self, *modules: Any) -> None:

@@ -15,10 +15,10 @@ import msgspec
 
 from corral.core.models.architecture import CONFIG, PIPELINE, type_of_classes
 from corral.core.tasks.job_type import NAME
-from corral.worker.depot.manifest import Note
+from corral.worker.depot.manifest import ModelNote
 from corral.worker.depot.model_folder import Depot
-from corral.worker.inference.errors import Refused, Unusable, one_line
-from corral.worker.inference.kind import Kind, kind_named
+from corral.worker.inference.errors import RequestRefused, Unusable, one_line
+from corral.worker.inference.kind import ModelKind, kind_named
 from corral.worker.inference.load import weights
 
 _GRAPH = "model.onnx"
@@ -46,7 +46,7 @@ class ModelRef:
 
     name: str
     folder: Path
-    kind: Kind
+    kind: ModelKind
     is_graph: bool = False
     trust_remote_code: bool = False
     dtype: str | None = None
@@ -112,7 +112,7 @@ def _define(name: str, told: Any) -> Definition:
     try:
         return msgspec.convert(told, Definition)
     except msgspec.ValidationError as error:
-        raise Refused(f"definition of model {name}: {one_line(error)}") from None
+        raise RequestRefused(f"definition of model {name}: {one_line(error)}") from None
 
 
 def _folders(place: Path) -> list[Path]:
@@ -128,23 +128,23 @@ def _is_graph(folder: Path) -> bool:
     return has_graph and not any(folder.glob("*.safetensors"))
 
 
-def _kind_of(name: str, folder: Path, told: Definition) -> Kind:
+def _kind_of(name: str, folder: Path, told: Definition) -> ModelKind:
     if told.type is not None:
         kind = kind_named(told.type)
         if kind is None:
-            known = ", ".join(Kind)
+            known = ", ".join(ModelKind)
             text = f"model {name} has the unknown type {told.type!r}; known: {known}"
             raise Unusable(text, "unsupported_model")
         return kind
     if (folder / PIPELINE).is_file():
-        return Kind.DRAW
+        return ModelKind.DRAW
     config = weights.read_json(folder / CONFIG)
     if not config and not (folder / _GRAPH).is_file():
         text = f"model {name} has neither {CONFIG} nor {PIPELINE} in its folder"
         raise Unusable(text, "unsupported_model")
     made_for = [str(a) for a in config.get("architectures") or []]
     # A model without a head turns text into vectors.
-    return kind_named(type_of_classes(made_for)) or Kind.EMBED
+    return kind_named(type_of_classes(made_for)) or ModelKind.EMBED
 
 
 # Finds models for inference: those of the catalogue that are here, then plain
@@ -173,7 +173,7 @@ class DepotResolver:
         yield from sorted(noted | set(self._plain.names()))
 
 
-def definition(note: Note) -> dict[str, Any]:
+def definition(note: ModelNote) -> dict[str, Any]:
     """What the worker is told of a model, in the words of its parameters."""
     bill = note.bill
     told: dict[str, Any] = {

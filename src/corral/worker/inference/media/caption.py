@@ -10,18 +10,18 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from transformers import AutoModelForImageTextToText, AutoProcessor, GenerationConfig
 
-from corral.worker.inference.call import Call
-from corral.worker.inference.errors import Refused
-from corral.worker.inference.kind import Kind
+from corral.worker.inference.call import ModelCall
+from corral.worker.inference.errors import RequestRefused
+from corral.worker.inference.kind import ModelKind
 from corral.worker.inference.load import pretrained
-from corral.worker.inference.load.device_map import Plan
+from corral.worker.inference.load.device_map import DevicePlan
 from corral.worker.inference.load.resolve import ModelRef
 from corral.worker.inference.request import Caption, image_bytes
-from corral.worker.inference.text.rows import Row, Rows, Spelling
+from corral.worker.inference.text.rows import BatchRow, BatchRows, TokenText
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class InputImage:
     """`image` in colours as models want it; size and mode as it came."""
 
     image: Any
@@ -29,10 +29,10 @@ class Picture:
     mode: str
 
 
-class CaptionModel(pretrained.Holder):
-    kind = Kind.CAPTION
+class CaptionModel(pretrained.TorchModel):
+    kind = ModelKind.CAPTION
 
-    def __init__(self, ref: ModelRef, plan: Plan) -> None:
+    def __init__(self, ref: ModelRef, plan: DevicePlan) -> None:
         with pretrained.explained(ref):
             self._processor = AutoProcessor.from_pretrained(
                 str(ref.folder), **pretrained.options_of(ref)
@@ -44,12 +44,12 @@ class CaptionModel(pretrained.Holder):
         self._longest = pretrained.longest(self._model, self._tokenizer)
         super().__init__(self._model)
 
-    def measure(self, call: Call) -> int:
+    def measure(self, call: ModelCall) -> int:
         if call.made is None:
             call.made = _open(_request(call).image)
         return self._limit(_request(call))
 
-    def likeness(self, call: Call) -> object:
+    def likeness(self, call: ModelCall) -> object:
         request = _request(call)
         # Prompts of several lengths would need padding that not every model takes.
         return (request.prompt, request.max_tokens)
@@ -61,13 +61,13 @@ class CaptionModel(pretrained.Holder):
         ids = self._tokenizer(request.prompt, verbose=False)["input_ids"]
         left = self._longest - len(ids) - 2
         if left < 1:
-            raise Refused(
+            raise RequestRefused(
                 f"prompt: it has {len(ids)} tokens, and the model takes "
                 f"{self._longest} with its answer; shorten it"
             )
         return min(request.max_tokens, left)
 
-    def run(self, calls: list[Call]) -> list[dict[str, Any]]:
+    def run(self, calls: list[ModelCall]) -> list[dict[str, Any]]:
         request = _request(calls[0])
         for call in calls:
             self.measure(call)
@@ -90,7 +90,7 @@ class CaptionModel(pretrained.Holder):
             found = self._model.generate(
                 **inputs,
                 generation_config=limit,
-                stopping_criteria=[Rows(rows, device)],
+                stopping_criteria=[BatchRows(rows, device)],
             )
         texts = self._tokenizer.batch_decode(found, skip_special_tokens=True)
         return [
@@ -102,25 +102,27 @@ class CaptionModel(pretrained.Holder):
             for call, text in zip(calls, texts, strict=True)
         ]
 
-    def _row(self, call: Call) -> Row:
+    def _row(self, call: ModelCall) -> BatchRow:
         """Only to stop it: the words are read when all are there."""
         limit = self._limit(_request(call))
-        return Row(call.voice, Spelling(lambda ids: "", []), limit, frozenset())
+        return BatchRow(call.voice, TokenText(lambda ids: "", []), limit, frozenset())
 
 
-def _request(call: Call) -> Caption:
+def _request(call: ModelCall) -> Caption:
     assert isinstance(call.request, Caption)
     return call.request
 
 
-def _open(text: str) -> Picture:
+def _open(text: str) -> InputImage:
     try:
         with Image.open(io.BytesIO(image_bytes(text))) as image:
-            return Picture(image.convert("RGB"), image.size, image.mode)
+            return InputImage(image.convert("RGB"), image.size, image.mode)
     except Image.DecompressionBombError:
-        raise Refused("image: it has too many pixels") from None
+        raise RequestRefused("image: it has too many pixels") from None
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError):
-        raise Refused("image: it is no image of a known format, or cut off") from None
+        raise RequestRefused(
+            "image: it is no image of a known format, or cut off"
+        ) from None
 
 
 def _without(prompt: str, text: str) -> str:

@@ -11,10 +11,10 @@ import torch
 from diffusers import AutoPipelineForText2Image
 from diffusers.utils import logging as chatter
 
-from corral.worker.inference.call import Call
-from corral.worker.inference.kind import Kind
+from corral.worker.inference.call import ModelCall
+from corral.worker.inference.kind import ModelKind
 from corral.worker.inference.load import pretrained
-from corral.worker.inference.load.device_map import Plan
+from corral.worker.inference.load.device_map import DevicePlan
 from corral.worker.inference.load.resolve import ModelRef
 from corral.worker.inference.request import Draw
 
@@ -22,12 +22,12 @@ chatter.disable_progress_bar()
 chatter.set_verbosity_error()
 
 
-class ImageModel(pretrained.Holder):
+class ImageModel(pretrained.TorchModel):
     """Any pipeline from text to image, with the checks it brings along."""
 
-    kind = Kind.DRAW
+    kind = ModelKind.DRAW
 
-    def __init__(self, ref: ModelRef, plan: Plan) -> None:
+    def __init__(self, ref: ModelRef, plan: DevicePlan) -> None:
         with pretrained.explained(ref):
             self._pipeline = AutoPipelineForText2Image.from_pretrained(
                 str(ref.folder),
@@ -38,18 +38,18 @@ class ImageModel(pretrained.Holder):
         parts = self._pipeline.components.values()
         super().__init__(*(p for p in parts if isinstance(p, torch.nn.Module)))
 
-    def measure(self, call: Call) -> int:
+    def measure(self, call: ModelCall) -> int:
         request = _request(call)
         if call.made is None:
             seed = request.seed
             call.made = secrets.randbits(32) if seed is None else seed
         return request.steps
 
-    def likeness(self, call: Call) -> object:
+    def likeness(self, call: ModelCall) -> object:
         r = _request(call)
         return (r.width, r.height, r.steps, r.guidance)
 
-    def run(self, calls: list[Call]) -> list[dict[str, Any]]:
+    def run(self, calls: list[ModelCall]) -> list[dict[str, Any]]:
         first = _request(calls[0])
         for call in calls:
             self.measure(call)
@@ -79,12 +79,12 @@ class ImageModel(pretrained.Holder):
         ]
 
 
-def _request(call: Call) -> Draw:
+def _request(call: ModelCall) -> Draw:
     assert isinstance(call.request, Draw)
     return call.request
 
 
-def _answer(image: Any, call: Call) -> dict[str, Any]:
+def _answer(image: Any, call: ModelCall) -> dict[str, Any]:
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return {

@@ -21,11 +21,11 @@ from transformers import (
     SpeechT5HifiGan,
 )
 
-from corral.worker.inference.call import Call, Loaded
-from corral.worker.inference.errors import Refused, Unusable
-from corral.worker.inference.kind import Kind
+from corral.worker.inference.call import Loaded, ModelCall
+from corral.worker.inference.errors import RequestRefused, Unusable
+from corral.worker.inference.kind import ModelKind
 from corral.worker.inference.load import pretrained
-from corral.worker.inference.load.device_map import Plan
+from corral.worker.inference.load.device_map import DevicePlan
 from corral.worker.inference.load.resolve import ModelRef
 from corral.worker.inference.request import Speak
 
@@ -33,7 +33,7 @@ _RATE = 16_000
 _VOICES = "voices.safetensors"
 
 
-def load_speech(ref: ModelRef, plan: Plan) -> Loaded:
+def load_speech(ref: ModelRef, plan: DevicePlan) -> Loaded:
     """Whichever of the two it is. In full precision: half of it is heard."""
     with pretrained.explained(ref):
         options = pretrained.options_of(ref)
@@ -45,28 +45,28 @@ def load_speech(ref: ModelRef, plan: Plan) -> Loaded:
     return made(ref, plan)
 
 
-class _Speaker(pretrained.Holder):
-    kind = Kind.SPEAK
+class _Speaker(pretrained.TorchModel):
+    kind = ModelKind.SPEAK
     _tokenizer: Any
     _model: Any
 
-    def measure(self, call: Call) -> int:
+    def measure(self, call: ModelCall) -> int:
         text = _request(call).text
         ids = self._tokenizer(text=text, verbose=False)["input_ids"]
         if not len(ids):
-            raise Refused("text: it has no letter that the model can speak")
+            raise RequestRefused("text: it has no letter that the model can speak")
         longest = pretrained.longest(self._model, self._tokenizer)
         if longest is not None and len(ids) > longest:
-            raise Refused(
+            raise RequestRefused(
                 f"text: it has {len(ids)} tokens, and the model takes {longest}; "
                 "send it in parts"
             )
         return len(ids)
 
-    def likeness(self, call: Call) -> object:
+    def likeness(self, call: ModelCall) -> object:
         return None
 
-    def run(self, calls: list[Call]) -> list[dict[str, Any]]:
+    def run(self, calls: list[ModelCall]) -> list[dict[str, Any]]:
         answers = []
         for call in calls:
             request = _request(call)
@@ -84,7 +84,7 @@ class _Speaker(pretrained.Holder):
 class WaveModel(_Speaker):
     """VITS and its like."""
 
-    def __init__(self, ref: ModelRef, plan: Plan) -> None:
+    def __init__(self, ref: ModelRef, plan: DevicePlan) -> None:
         self._tokenizer = pretrained.load_tokenizer(ref)
         self._model = pretrained.load_model(AutoModelForTextToWaveform, ref, plan)
         self._usual = float(getattr(self._model.config, "speaking_rate", 1.0))
@@ -106,14 +106,14 @@ class WaveModel(_Speaker):
         if told in (None, "", "default"):
             return {}
         if not str(told).isdecimal() or not 0 <= int(str(told)) < count:
-            raise Refused(f"voice: {told!r} is unknown; known: 0 to {count - 1}")
+            raise RequestRefused(f"voice: {told!r} is unknown; known: 0 to {count - 1}")
         return {"speaker_id": int(str(told))} if count > 1 else {}
 
 
 class SpectrumModel(_Speaker):
     """SpeechT5; its voices are vectors by name in voices.safetensors."""
 
-    def __init__(self, ref: ModelRef, plan: Plan) -> None:
+    def __init__(self, ref: ModelRef, plan: DevicePlan) -> None:
         self._tokenizer = pretrained.load_tokenizer(ref)
         self._model = pretrained.load_model(SpeechT5ForTextToSpeech, ref, plan)
         if not (ref.folder / "vocoder").is_dir():
@@ -126,7 +126,9 @@ class SpectrumModel(_Speaker):
 
     def _speak(self, request: Speak) -> tuple[Any, int]:
         if request.speed != 1.0 or request.pitch != 1.0:
-            raise Refused("speed, pitch: this model speaks as it does; leave them out")
+            raise RequestRefused(
+                "speed, pitch: this model speaks as it does; leave them out"
+            )
         ids = self._tokenizer(text=request.text, return_tensors="pt")["input_ids"]
         device = self._model.device
         sound = self._model.generate_speech(
@@ -142,11 +144,11 @@ class SpectrumModel(_Speaker):
             return next(iter(self._voices.values()), torch.zeros(1, width))
         if str(told) not in self._voices:
             known = ", ".join(self._voices) or "none"
-            raise Refused(f"voice: {told!r} is unknown; known: {known}")
+            raise RequestRefused(f"voice: {told!r} is unknown; known: {known}")
         return self._voices[str(told)]
 
 
-def _request(call: Call) -> Speak:
+def _request(call: ModelCall) -> Speak:
     assert isinstance(call.request, Speak)
     return call.request
 

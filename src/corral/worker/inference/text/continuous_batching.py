@@ -16,11 +16,16 @@ from contextlib import ExitStack
 
 import torch
 
-from corral.worker.inference.call import Call
-from corral.worker.inference.call_queue import LIBRARY_ERRORS, Line, Means, Ticket
-from corral.worker.inference.errors import OutOfMemory, is_out_of_memory
+from corral.worker.inference.call import ModelCall
+from corral.worker.inference.call_queue import (
+    LIBRARY_ERRORS,
+    BatchRules,
+    CallQueue,
+    QueuedCall,
+)
+from corral.worker.inference.errors import ModelOutOfMemory, is_out_of_memory
 from corral.worker.inference.text.generate import TextModel
-from corral.worker.inference.text.sampling import Chance, Choice
+from corral.worker.inference.text.sampling import RowNoise, TokenSampler
 
 PREFILL_TOKENS = 16_384
 """So much of new prompts is read between two tokens of the others, padding included."""
@@ -28,19 +33,19 @@ _GROWN = 1.5
 """Memory is looked at again when a batch is so many times as large as it was then."""
 
 
-class _Text(Ticket):
+class _Text(QueuedCall):
     """A text on its way; it may have to be begun again, and goes on then."""
 
-    def __init__(self, call: Call, model: TextModel) -> None:
+    def __init__(self, call: ModelCall, model: TextModel) -> None:
         super().__init__(call)
         self.cost = model.measure(call)
         self._draft = model.begin(call)
         self._finish = model.finish
         self.row = self._draft.row
         self.request = self._draft.request
-        self.chance: Chance | None = None
+        self.chance: RowNoise | None = None
         if self.request.temperature > 0.0:
-            self.chance = Chance(self.request.seed, model.device)
+            self.chance = RowNoise(self.request.seed, model.device)
 
     @property
     def read(self) -> list[int]:
@@ -66,20 +71,20 @@ class _Text(Ticket):
         return True
 
 
-class Loop(Line):
+class GenerationLoop(CallQueue):
     """Writes the texts of everybody who brings a call, all together."""
 
     def __init__(
         self,
         model: TextModel,
-        means: Means,
+        means: BatchRules,
         submit: Callable[[Callable[[], None]], None],
     ) -> None:
         super().__init__(model, means, submit)
         self._text_model = model
         self._rows: list[_Text] = []
         self._past = model.past()
-        self._choice: Choice | None = None
+        self._choice: TokenSampler | None = None
         self._free_mb: float | None = None
         self._fits = math.inf
         self._most = (0, 0)
@@ -87,7 +92,7 @@ class Loop(Line):
         self._watch = ExitStack()
         self._look: Callable[[], None] = lambda: None
 
-    def _ticket(self, call: Call) -> Ticket:
+    def _ticket(self, call: ModelCall) -> QueuedCall:
         ticket = super()._ticket(call)
         if ticket.is_done:
             return ticket
@@ -148,9 +153,9 @@ class Loop(Line):
         count, width = self._past.size
         self._most = (max(self._most[0], count), max(self._most[1], count * width))
 
-    def _choose_anew(self) -> Choice:
+    def _choose_anew(self) -> TokenSampler:
         rows = self._rows
-        return Choice(
+        return TokenSampler(
             [text.request for text in rows],
             [text.read for text in rows],
             self._text_model.device,
@@ -242,7 +247,7 @@ class Loop(Line):
         self._start_over()
         self._means.trim()
         if len(rows) == 1:
-            rows[0].answer = OutOfMemory(f"out of memory, even alone: {said}")
+            rows[0].answer = ModelOutOfMemory(f"out of memory, even alone: {said}")
             with self._changed:
                 self._changed.notify_all()
             return

@@ -8,20 +8,20 @@ from typing import Any
 import torch
 from transformers import AutoModel, AutoModelForSequenceClassification
 
-from corral.worker.inference.call import Call
-from corral.worker.inference.kind import Kind
+from corral.worker.inference.call import ModelCall
+from corral.worker.inference.kind import ModelKind
 from corral.worker.inference.load import pretrained
-from corral.worker.inference.load.device_map import Plan
+from corral.worker.inference.load.device_map import DevicePlan
 from corral.worker.inference.load.resolve import ModelRef
 from corral.worker.inference.text import embed_answers
 
 
-class _Reader(pretrained.Holder):
+class _Reader(pretrained.TorchModel):
     """Reads texts in one step."""
 
     auto: Any
 
-    def __init__(self, ref: ModelRef, plan: Plan) -> None:
+    def __init__(self, ref: ModelRef, plan: DevicePlan) -> None:
         self._name = ref.name
         self._tokenizer = pretrained.load_tokenizer(ref)
         self._model = pretrained.load_model(self.auto, ref, plan)
@@ -29,17 +29,17 @@ class _Reader(pretrained.Holder):
         self._longest = pretrained.longest(self._model, self._tokenizer)
         super().__init__(self._model)
 
-    def measure(self, call: Call) -> int:
+    def measure(self, call: ModelCall) -> int:
         texts = embed_answers.asked(call).texts
         ids = self._tokenizer(texts, verbose=False)["input_ids"]
         lengths = [len(each) for each in ids]
         return embed_answers.check_lengths(call, lengths, self._longest, self._name)
 
-    def likeness(self, call: Call) -> object:
+    def likeness(self, call: ModelCall) -> object:
         # What may be cut must not cut the others.
         return embed_answers.asked(call).truncate
 
-    def _read(self, calls: list[Call]) -> Iterator[tuple[Any, Any]]:
+    def _read(self, calls: list[ModelCall]) -> Iterator[tuple[Any, Any]]:
         """The model's output and the mask of padding, a slice of texts at a time."""
         options: dict[str, Any] = {"padding": True, "return_tensors": "pt"}
         if embed_answers.asked(calls[0]).truncate:
@@ -52,14 +52,14 @@ class _Reader(pretrained.Holder):
 
 
 class VectorModel(_Reader):
-    kind = Kind.EMBED
+    kind = ModelKind.EMBED
     auto = AutoModel
 
-    def __init__(self, ref: ModelRef, plan: Plan) -> None:
+    def __init__(self, ref: ModelRef, plan: DevicePlan) -> None:
         super().__init__(ref, plan)
         self._pooling = embed_answers.pooling_of(ref.folder)
 
-    def run(self, calls: list[Call]) -> list[dict[str, Any]]:
+    def run(self, calls: list[ModelCall]) -> list[dict[str, Any]]:
         vectors, counts = [], []
         for output, mask in self._read(calls):
             found = output.last_hidden_state.float().cpu().numpy()
@@ -69,10 +69,10 @@ class VectorModel(_Reader):
 
 
 class LabelModel(_Reader):
-    kind = Kind.CLASSIFY
+    kind = ModelKind.CLASSIFY
     auto = AutoModelForSequenceClassification
 
-    def run(self, calls: list[Call]) -> list[dict[str, Any]]:
+    def run(self, calls: list[ModelCall]) -> list[dict[str, Any]]:
         config = self._model.config
         return embed_answers.label_answers(
             calls,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from corral.worker.inference.call import Call
-from corral.worker.inference.errors import Refused
+from corral.worker.inference.call import ModelCall
+from corral.worker.inference.errors import RequestRefused
 from corral.worker.inference.load.weights import read_json
 from corral.worker.inference.request import Classify, Embed
 
@@ -17,7 +17,7 @@ Array = Any
 _SLICE = 64
 
 
-def texts_of(calls: Sequence[Call]) -> list[str]:
+def texts_of(calls: Sequence[ModelCall]) -> list[str]:
     return [text for call in calls for text in asked(call).texts]
 
 
@@ -27,13 +27,13 @@ def slices(texts: list[str]) -> Iterator[list[str]]:
         yield texts[start : start + _SLICE]
 
 
-def asked(call: Call) -> Embed | Classify:
+def asked(call: ModelCall) -> Embed | Classify:
     assert isinstance(call.request, Embed | Classify)
     return call.request
 
 
 def check_lengths(
-    call: Call, lengths: Sequence[int], longest: int | None, name: str
+    call: ModelCall, lengths: Sequence[int], longest: int | None, name: str
 ) -> int:
     """What the call costs: its longest text for each of them.
 
@@ -43,7 +43,7 @@ def check_lengths(
     most = max(lengths)
     if longest is not None and most > longest:
         if not asked(call).truncate:
-            raise Refused(
+            raise RequestRefused(
                 f"text: it has {most} tokens, and model {name} takes {longest}; "
                 "shorten it or set truncate"
             )
@@ -71,7 +71,7 @@ def pool(vectors: Array, mask: Array, how: str) -> Array:
 
 
 def vector_answers(
-    calls: Sequence[Call], parts: Sequence[Array], told: Sequence[Array]
+    calls: Sequence[ModelCall], parts: Sequence[Array], told: Sequence[Array]
 ) -> list[dict[str, Any]]:
     """Of the vectors and the counts of tokens, slice by slice."""
     vectors, counts = np.concatenate(parts), np.concatenate(told)
@@ -92,7 +92,7 @@ def vector_answers(
 
 
 def label_answers(
-    calls: Sequence[Call],
+    calls: Sequence[ModelCall],
     parts: Sequence[Array],
     names: Mapping[int, str],
     *,
@@ -132,7 +132,7 @@ def _labelled(
     return made[0] if isinstance(request.text, str) else {"results": made}
 
 
-def _shares(calls: Sequence[Call]) -> Iterator[tuple[Call, slice]]:
+def _shares(calls: Sequence[ModelCall]) -> Iterator[tuple[ModelCall, slice]]:
     """Each call with the rows of the batch that are its own."""
     start = 0
     for call in calls:

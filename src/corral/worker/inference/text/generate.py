@@ -10,16 +10,16 @@ import torch
 from jinja2 import TemplateError
 from transformers import AutoModelForCausalLM, GenerationConfig
 
-from corral.worker.inference.call import Call, Sent
-from corral.worker.inference.errors import Refused
-from corral.worker.inference.kind import Kind
+from corral.worker.inference.call import ModelCall, SentText
+from corral.worker.inference.errors import RequestRefused
+from corral.worker.inference.kind import ModelKind
 from corral.worker.inference.load import pretrained
-from corral.worker.inference.load.device_map import Plan
+from corral.worker.inference.load.device_map import DevicePlan
 from corral.worker.inference.load.resolve import ModelRef
 from corral.worker.inference.request import Generate
-from corral.worker.inference.text.kv_cache import Past, takes_rows
-from corral.worker.inference.text.rows import Row, Rows, Spelling
-from corral.worker.inference.text.sampling import Choice
+from corral.worker.inference.text.kv_cache import KvCache, takes_rows
+from corral.worker.inference.text.rows import BatchRow, BatchRows, TokenText
+from corral.worker.inference.text.sampling import TokenSampler
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +43,18 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class TextDraft:
     """A text that is being written."""
 
     request: Generate
     prompt: Prompt
-    row: Row
+    row: BatchRow
 
 
-class TextModel(pretrained.Holder):
-    kind = Kind.GENERATE
+class TextModel(pretrained.TorchModel):
+    kind = ModelKind.GENERATE
 
-    def __init__(self, ref: ModelRef, plan: Plan) -> None:
+    def __init__(self, ref: ModelRef, plan: DevicePlan) -> None:
         self._name = ref.name
         self._tokenizer = pretrained.load_tokenizer(ref)
         self._model = pretrained.load_model(AutoModelForCausalLM, ref, plan)
@@ -63,15 +63,15 @@ class TextModel(pretrained.Holder):
         self._ends = _end_marks(self._model, self._tokenizer)
         super().__init__(self._model)
 
-    def measure(self, call: Call) -> int:
+    def measure(self, call: ModelCall) -> int:
         if call.made is None:
             call.made = self._read(_request(call), call.sent)
         return len(call.made.ids) + int(call.made.limit)
 
-    def likeness(self, call: Call) -> object:
-        return Kind.GENERATE
+    def likeness(self, call: ModelCall) -> object:
+        return ModelKind.GENERATE
 
-    def run(self, calls: list[Call]) -> list[dict[str, Any]]:
+    def run(self, calls: list[ModelCall]) -> list[dict[str, Any]]:
         drafts = [self.begin(call) for call in calls]
         # What an earlier attempt had brought to its end is only told again.
         left = [d for d in drafts if d.row.reason is None and d.prompt.limit]
@@ -80,18 +80,18 @@ class TextModel(pretrained.Holder):
             self._generate([d.request for d in left], [d.prompt for d in left], rows)
         return [self.finish(draft) for draft in drafts]
 
-    def begin(self, call: Call) -> Draft:
+    def begin(self, call: ModelCall) -> TextDraft:
         """What there is of a text before this model writes."""
         prompt = self._prompt(call)
-        return Draft(_request(call), prompt, self._row(call, prompt))
+        return TextDraft(_request(call), prompt, self._row(call, prompt))
 
-    def finish(self, draft: Draft) -> dict[str, Any]:
+    def finish(self, draft: TextDraft) -> dict[str, Any]:
         """The answer, once its row has ended."""
         return _answer(draft.prompt, draft.row)
 
-    def past(self) -> Past:
+    def past(self) -> KvCache:
         """Where rows are read, by those who write them one token at a time."""
-        return Past(self._model, self._fill(), self.device)
+        return KvCache(self._model, self._fill(), self.device)
 
     @property
     def takes_rows(self) -> bool:
@@ -99,12 +99,15 @@ class TextModel(pretrained.Holder):
         return takes_rows(self._model)
 
     def _generate(
-        self, requests: Sequence[Generate], prompts: Sequence[Prompt], rows: list[Row]
+        self,
+        requests: Sequence[Generate],
+        prompts: Sequence[Prompt],
+        rows: list[BatchRow],
     ) -> None:
         device, fill = self.device, self._fill()
         read = [p.read for p in prompts]
         ids, mask = _padded(read, fill, device)
-        choice = Choice(requests, read, device, [len(p.done) for p in prompts])
+        choice = TokenSampler(requests, read, device, [len(p.done) for p in prompts])
         with torch.inference_mode():
             self._model.generate(
                 input_ids=ids,
@@ -120,22 +123,22 @@ class TextModel(pretrained.Holder):
                     pad_token_id=fill,
                 ),
                 logits_processor=[choice] if choice.is_needed else [],
-                stopping_criteria=[Rows(rows, device)],
+                stopping_criteria=[BatchRows(rows, device)],
             )
 
     def _fill(self) -> int:
         pad = self._tokenizer.pad_token_id
         return next(iter(sorted(self._ends)), 0) if pad is None else int(pad)
 
-    def _read(self, request: Generate, sent: Sent) -> Prompt:
+    def _read(self, request: Generate, sent: SentText) -> Prompt:
         text = self._spoken(request)
         ids = self._encode(text, is_chat=request.messages is not None)
         if not ids:
-            raise Refused("prompt: it has no token that the model knows")
+            raise RequestRefused("prompt: it has no token that the model knows")
         limit = request.max_tokens
         if self._longest is not None:
             if len(ids) >= self._longest:
-                raise Refused(
+                raise RequestRefused(
                     f"prompt: it has {len(ids)} tokens, and model {self._name} takes "
                     f"{self._longest} with its answer; shorten it"
                 )
@@ -157,25 +160,27 @@ class TextModel(pretrained.Holder):
             return request.prompt or ""
         if not self._tokenizer.chat_template:
             text = f"messages: model {self._name} has no chat template; send a prompt"
-            raise Refused(text)
+            raise RequestRefused(text)
         turns = [{"role": m.role, "content": m.content} for m in request.messages]
         try:
             made = self._tokenizer.apply_chat_template(
                 turns, tokenize=False, add_generation_prompt=True
             )
         except TemplateError as error:
-            raise Refused(f"messages: the model's template refuses: {error}") from None
+            raise RequestRefused(
+                f"messages: the model's template refuses: {error}"
+            ) from None
         return str(made)
 
-    def _prompt(self, call: Call) -> Prompt:
+    def _prompt(self, call: ModelCall) -> Prompt:
         self.measure(call)
         assert isinstance(call.made, Prompt)
         return call.made
 
-    def _row(self, call: Call, prompt: Prompt) -> Row:
+    def _row(self, call: ModelCall, prompt: Prompt) -> BatchRow:
         request = _request(call)
-        spelling = Spelling(self._spell, prompt.ids)
-        row = Row(
+        spelling = TokenText(self._spell, prompt.ids)
+        row = BatchRow(
             call.voice,
             spelling,
             prompt.limit,
@@ -191,12 +196,12 @@ class TextModel(pretrained.Holder):
         return str(self._tokenizer.decode(ids, skip_special_tokens=True))
 
 
-def _request(call: Call) -> Generate:
+def _request(call: ModelCall) -> Generate:
     assert isinstance(call.request, Generate)
     return call.request
 
 
-def _answer(prompt: Prompt, row: Row) -> dict[str, Any]:
+def _answer(prompt: Prompt, row: BatchRow) -> dict[str, Any]:
     return {
         "text": prompt.start + row.text,
         "finish_reason": row.reason or "length",

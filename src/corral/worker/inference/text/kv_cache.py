@@ -55,7 +55,7 @@ def takes_rows(model: Any) -> bool:
     return all(type(layer) is DynamicLayer for layer in layers)
 
 
-class Past:
+class KvCache:
     """Keys, values and which of them are no padding. Used under inference mode."""
 
     def __init__(self, model: Any, fill: int, device: Any) -> None:

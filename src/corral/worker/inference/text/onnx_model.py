@@ -14,10 +14,10 @@ import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 from tokenizers import Tokenizer
 
-from corral.worker.inference.call import Call
-from corral.worker.inference.errors import OutOfMemory, Unusable, is_out_of_memory
-from corral.worker.inference.kind import Kind
-from corral.worker.inference.load.device_map import Plan
+from corral.worker.inference.call import ModelCall
+from corral.worker.inference.errors import ModelOutOfMemory, Unusable, is_out_of_memory
+from corral.worker.inference.kind import ModelKind
+from corral.worker.inference.load.device_map import DevicePlan
 from corral.worker.inference.load.resolve import ModelRef
 from corral.worker.inference.load.weights import read_json, size_mb
 from corral.worker.inference.text import embed_answers
@@ -35,9 +35,9 @@ _BROKEN = (states.InvalidProtobuf, states.InvalidGraph, states.Fail, states.NoSu
 class GraphModel:
     """A graph of either kind; its first output is token vectors or scores."""
 
-    def __init__(self, ref: ModelRef, plan: Plan) -> None:
+    def __init__(self, ref: ModelRef, plan: DevicePlan) -> None:
         self.kind = ref.kind
-        if ref.kind not in (Kind.EMBED, Kind.CLASSIFY):
+        if ref.kind not in (ModelKind.EMBED, ModelKind.CLASSIFY):
             text = f"model {ref.name} is a graph, which cannot {ref.kind} here"
             raise Unusable(text, "unsupported_model")
         self._name = ref.name
@@ -50,17 +50,17 @@ class GraphModel:
         told = self._config.get("max_position_embeddings")
         self._longest = told if isinstance(told, int) else None
 
-    def measure(self, call: Call) -> int:
+    def measure(self, call: ModelCall) -> int:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         read = self._tokenizer.encode_batch(embed_answers.asked(call).texts)
         lengths = [len(each.ids) for each in read]
         return embed_answers.check_lengths(call, lengths, self._longest, self._name)
 
-    def likeness(self, call: Call) -> object:
+    def likeness(self, call: ModelCall) -> object:
         return embed_answers.asked(call).truncate
 
-    def run(self, calls: list[Call]) -> list[dict[str, Any]]:
+    def run(self, calls: list[ModelCall]) -> list[dict[str, Any]]:
         is_cut = embed_answers.asked(calls[0]).truncate
         found, counts = [], []
         for texts in embed_answers.slices(embed_answers.texts_of(calls)):
@@ -70,7 +70,7 @@ class GraphModel:
                 output = embed_answers.pool(output, mask, self._pooling)
             found.append(output)
             counts.append(mask.sum(1))
-        if self.kind is Kind.EMBED:
+        if self.kind is ModelKind.EMBED:
             return embed_answers.vector_answers(calls, found, counts)
         names = embed_answers.names_of(self._config)
         is_multi = self._config.get("problem_type") == _MULTI
@@ -117,7 +117,7 @@ def _tokenizer(ref: ModelRef) -> Any:
     return Tokenizer.from_file(str(file))
 
 
-def _session(ref: ModelRef, plan: Plan) -> Any:
+def _session(ref: ModelRef, plan: DevicePlan) -> Any:
     there = onnxruntime.get_available_providers()
     wanted = [_PROVIDERS.get(plan.device.kind, ""), "CPUExecutionProvider"]
     options = onnxruntime.SessionOptions()
@@ -130,6 +130,6 @@ def _session(ref: ModelRef, plan: Plan) -> Any:
     except _BROKEN as error:
         if is_out_of_memory(error):
             text = f"no memory to load model {ref.name}: {error}"
-            raise OutOfMemory(text) from None
+            raise ModelOutOfMemory(text) from None
         text = f"{ref.folder.name}/{graph.name} is corrupt: {error}"
         raise Unusable(text, "corrupt_model") from None

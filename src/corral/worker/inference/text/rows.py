@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 
-from corral.worker.inference.call import Voice
+from corral.worker.inference.call import RequestTask
 
 Decode = Callable[[Sequence[int]], str]
 _TAIL = 8
 _BROKEN = "\ufffd"
 
 
-class Spelling:
+class TokenText:
     """Text of tokens as they come. A token may be half a character, and many
     tokenizers spell a token by those before it: a few are kept to read from.
     """
@@ -41,13 +41,13 @@ class Spelling:
         return piece
 
 
-class Row:
+class BatchRow:
     """One text on its way."""
 
     def __init__(
         self,
-        voice: Voice,
-        spelling: Spelling,
+        voice: RequestTask,
+        spelling: TokenText,
         limit: int,
         ends: frozenset[int],
         stops: tuple[str, ...] = (),
@@ -139,10 +139,10 @@ class Row:
                 self._voice.say(text, self.tokens)
 
 
-class Rows:
+class BatchRows:
     """Tells transformers after each step which rows have ended."""
 
-    def __init__(self, rows: Sequence[Row], device: Any) -> None:
+    def __init__(self, rows: Sequence[BatchRow], device: Any) -> None:
         self._rows = rows
         self._ended = [False] * len(rows)
         self._mask = torch.zeros(len(rows), dtype=torch.bool, device=device)

@@ -19,7 +19,7 @@ from corral.worker.inference.request import Generate
 _NEVER = float("-inf")
 
 
-class Chance:
+class RowNoise:
     """Noise for each step of one row: by its seed and the step's number alone."""
 
     def __init__(self, seed: int | None, device: Any) -> None:
@@ -37,7 +37,7 @@ class Chance:
         return noise.exponential_(generator=self._source)
 
 
-class Choice:
+class TokenSampler:
     """A logits processor after which the highest score is the token chosen."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Choice:
         prompts: Sequence[Sequence[int]],
         device: Any,
         done: Sequence[int],
-        chances: Sequence[Chance] | None = None,
+        chances: Sequence[RowNoise] | None = None,
     ) -> None:
         """`done` is how many tokens each row has already, in its prompt.
 
@@ -62,7 +62,7 @@ class Choice:
         self._penalty = self._column([r.repetition_penalty for r in requests])
         self._has_penalty = any(r.repetition_penalty != 1.0 for r in requests)
         self._is_cut = any(r.top_p < 1.0 or r.top_k for r in drawn)
-        self._chance = chances or [Chance(r.seed, device) for r in drawn]
+        self._chance = chances or [RowNoise(r.seed, device) for r in drawn]
         self._steps = [done[i] for i in self._drawn]
         self._seen: Any = None
 
