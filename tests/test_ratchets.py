@@ -29,7 +29,15 @@ LEAST_FIELDS = 5
 MOST_PARAMETERS = 6
 
 # Short modules with one importer that are right as they are, each with its reason.
-SHORT_ON_PURPOSE: dict[str, str] = {}
+SHORT_ON_PURPOSE: dict[str, str] = {
+    "client/job_api/job.py": "in `service` it would load HTTP for `corral.JobSchema`",
+    "embedded/server.py": "the seam between `corral up` and what it runs",
+    "manager/access/audit.py": "what operators call it; `keys` is long enough",
+    "manager/events/history.py": "what was kept is no part of what is live",
+    "manager/models/peers.py": "nodes as sources; `catalogue` is long enough",
+    "manager/tasks/learned.py": "one idea, and no part of any other",
+    "worker/container/boot.py": "started by its path, in images",
+}
 # The same for folders with many modules.
 FULL_ON_PURPOSE = {
     "store/migrations/versions": "one module a migration, and none is ever merged",
@@ -73,7 +81,7 @@ def ratchet(most: int) -> Callable[[Find], Find]:
     return add
 
 
-@ratchet(627)
+@ratchet(630)
 def modules(house: Package) -> Iterator[str]:
     """Every file of the package but `__init__.py`."""
     yield from (module.path for module in house.modules)
@@ -86,7 +94,7 @@ def long_modules(house: Package) -> Iterator[str]:
             yield f"{module.path}: {module.lines} lines"
 
 
-@ratchet(6)
+@ratchet(0)
 def short_modules_with_one_importer(house: Package) -> Iterator[str]:
     """Imports for types alone count; those from tests do not."""
     for module in house.modules:
@@ -138,7 +146,7 @@ def gerund_modules(house: Package) -> Iterator[str]:
             yield module.path
 
 
-@ratchet(27)
+@ratchet(11)
 def callbacks_and_parts_assigned_after_construction(house: Package) -> Iterator[str]:
     """`x.attr = value`, where x is not `self` and no library's object, and either
 
@@ -180,7 +188,7 @@ def _is_of_its_kind(house: Package, each: Assignment) -> bool:
     return bool(own) and name == own
 
 
-@ratchet(33)
+@ratchet(10)
 def assignments_inside_another_object(house: Package) -> Iterator[str]:
     """`self.a.b = ...`, also augmented, and deeper.
 
@@ -238,7 +246,7 @@ def _runs(fields: list[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(fields[start : start + LEAST_FIELDS])
 
 
-@ratchet(13)
+@ratchet(6)
 def constructors_with_many_parameters(house: Package) -> Iterator[str]:
     """Written by hand, with more than six parameters beside `self`."""
     for file in house.files:

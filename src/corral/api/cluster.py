@@ -79,7 +79,7 @@ MAX_TOKEN_S = 365 * 86_400.0
     **described(HealthOut, is_open=True),
 )
 async def health(request: Request) -> Response:
-    now = manager_of(request).clock.now()
+    now = manager_of(request).ctx.clock.now()
     return answer(HealthOut("healthy", now, __version__))
 
 
@@ -102,15 +102,15 @@ async def openapi(request: Request, who: Reader) -> Response:
 async def status(who: Reader) -> Response:
     manager = who.manager
     # Those that could run something: the manager's own machine does not count.
-    nodes = [n for n in manager.cluster.nodes.values() if not n.is_own]
+    nodes = [n for n in manager.ctx.cluster.nodes.values() if not n.is_own]
     online = [n for n in nodes if n.node.state is NodeState.ONLINE]
-    workers = [w.worker for w in manager.cluster.workers.values()]
-    serving = sum(manager.cluster.is_serving(w) for w in workers)
-    counts = {str(k): n for k, n in (await manager.store.count_tasks()).items()}
+    workers = [w.worker for w in manager.ctx.cluster.workers.values()]
+    serving = sum(manager.ctx.cluster.is_serving(w) for w in workers)
+    counts = {str(k): n for k, n in (await manager.ctx.store.count_tasks()).items()}
     samples = [n.sample for n in online if n.sample is not None]
     total = sum(s.memory_total_mb for s in samples)
     used = sum(s.memory_used_mb for s in samples)
-    uptime_s = (manager.clock.now() - manager.started_at).total_seconds()
+    uptime_s = (manager.ctx.clock.now() - manager.started_at).total_seconds()
     is_well = serving == len(workers) and len(online) == len(nodes)
     return answer(
         ClusterOut(
@@ -129,7 +129,7 @@ async def status(who: Reader) -> Response:
             total_memory_mb=total,
             available_memory_mb=total - used,
             uptime_s=uptime_s,
-            health=manager.alarm.alerting.health().status,
+            health=manager.alerts.watch.health().status,
             version=__version__,
             # As existing documents name them; numbers, in MB and seconds.
             total_memory=total,
@@ -147,7 +147,7 @@ async def status(who: Reader) -> Response:
 )
 async def drain(who: Admin, resume: bool = False) -> Response:
     who.note("cluster.resume" if resume else "cluster.drain", "cluster")
-    return answer(DrainOut(who.manager.drain(not resume)))
+    return answer(DrainOut(who.manager.tasks.drain(not resume)))
 
 
 @router.get(
@@ -158,7 +158,7 @@ async def drain(who: Admin, resume: bool = False) -> Response:
 )
 async def webhook_secret(who: Admin) -> Response:
     who.note("webhook_secret.read", "cluster")
-    return answer(WebhookSecretOut(who.manager.notifying.secret))
+    return answer(WebhookSecretOut(who.manager.outbound.webhooks.secret))
 
 
 @router.post(
@@ -179,7 +179,7 @@ async def join_token(request: Request, who: Admin) -> Response:
         raise InvalidField("ttl_s must be over 0 and at most a year", field="ttl_s")
     if not 1 <= said.uses <= 100_000:
         raise InvalidField("uses must be 1 to 100000", field="uses")
-    key, text = await who.manager.access.create(
+    key, text = await who.manager.access.keys.create(
         Scope.JOIN, "join token", ttl_s=said.ttl_s, uses=said.uses
     )
     who.note("join_token.create", key.id, uses=said.uses)

@@ -32,7 +32,7 @@ class Caller:
 
     def note(self, action: str, target: str, **data: Any) -> None:
         """Leave an audit row for a change this caller made."""
-        self.manager.access.note(
+        self.manager.access.audit.note(
             self.key.id,
             action,
             target,
@@ -64,12 +64,12 @@ def key_of(manager: Manager, request: Request, ip: str) -> Key:
     """
     text = bearer(request.headers.get("authorization"))
     if text is None and PAGE_HEADER in request.headers:
-        cookie = request.cookies.get(manager.sessions.cookie)
+        cookie = request.cookies.get(manager.access.sessions.cookie)
         if cookie is not None and not manager.config.is_open:
             if request.headers.get("sec-fetch-site", "same-origin") not in _OURS:
                 raise Forbidden("a page of another site may not use this session")
-            return manager.sessions.read(cookie)
-    return manager.access.authenticate(text, ip)
+            return manager.access.sessions.read(cookie)
+    return manager.access.keys.authenticate(text, ip)
 
 
 def caller(scope: Scope, *others: Scope) -> Callable[[Request], Awaitable[Caller]]:
@@ -85,12 +85,12 @@ def caller(scope: Scope, *others: Scope) -> Callable[[Request], Awaitable[Caller
         key: Key | None = None
         try:
             key = key_of(manager, request, ip)
-            bucket = manager.access.throttle(key)
+            bucket = manager.access.keys.throttle(key)
             request.scope.get("corral_headers", []).extend(rate_headers(bucket))
             node_id = request.path_params.get("node_id")
             is_node = scope is Scope.NODE
             if not any(key.allows(other) for other in others):
-                manager.access.require(key, scope, node_id if is_node else None)
+                manager.access.keys.require(key, scope, node_id if is_node else None)
         except AuthError as e:
             what = f"{request.method} {request.scope['path']}"
             note_denial(manager, key, what, e, ip, request_id)
@@ -115,7 +115,7 @@ def note_denial(
     """
     if key is None and isinstance(error, RateLimited):
         return
-    manager.access.note(
+    manager.access.audit.note(
         key.id if key else "",
         what[:200],
         error.code,

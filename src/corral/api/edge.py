@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from corral.core.tasks.options import Trace, read_trace
 from corral.errors import TooLarge
 from corral.log_line import bound
-from corral.manager.insight.prometheus import Counter, Histogram, MetricFamily
+from corral.manager.prometheus import Counter, Histogram, MetricFamily
 
 # Counts requests and their times, by route and never by path.
 

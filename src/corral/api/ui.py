@@ -80,8 +80,8 @@ async def _signing_in(request: Request) -> Caller:
     if link is None:
         return await _reader(request)
     manager = manager_of(request)
-    key = manager.sessions.links.use(link)
-    if not manager.access.is_good(key):
+    key = manager.access.sessions.links.use(link)
+    if not manager.access.keys.is_good(key):
         raise Unauthenticated("the key of this link was revoked or is over")
     ip = request.client.host if request.client else ""
     return Caller(manager, key, ip, request.scope.get("corral_request_id", ""))
@@ -92,12 +92,12 @@ async def _signing_in(request: Request) -> Caller:
 )
 async def session(request: Request) -> Response:
     manager = manager_of(request)
-    cookie = request.cookies.get(manager.sessions.cookie)
+    cookie = request.cookies.get(manager.access.sessions.cookie)
     if cookie is None and not manager.config.is_open:
         return answer(SessionOut(None, None, None, __version__))
     try:
         key = key_of(manager, request, "")
-        until = manager.sessions.until(cookie) if cookie is not None else None
+        until = manager.access.sessions.until(cookie) if cookie is not None else None
     except AuthError:
         return answer(SessionOut(None, None, None, __version__))
     return answer(_told(manager, key, until))
@@ -118,10 +118,10 @@ def _told(manager: Manager, key: Key, until: datetime | None) -> SessionOut:
 async def sign_in(
     request: Request, who: Annotated[Caller, Depends(_signing_in)]
 ) -> Response:
-    word, until = who.manager.sessions.begin(who.key)
+    word, until = who.manager.access.sessions.begin(who.key)
     said = answer(_told(who.manager, who.key, until), 201)
     said.set_cookie(
-        who.manager.sessions.cookie,
+        who.manager.access.sessions.cookie,
         word,
         max_age=int(LIFE_S),
         secure=request.url.scheme == "https",
@@ -134,10 +134,10 @@ async def sign_in(
 
 @router.delete("/session", summary="End the session", **described(SignedOut))
 async def sign_out(request: Request, who: Reader) -> Response:
-    name = who.manager.sessions.cookie
+    name = who.manager.access.sessions.cookie
     said = answer(SignedOut("signed out"))
     if word := request.cookies.get(name):
-        who.manager.sessions.end(word)
+        who.manager.access.sessions.end(word)
         said.delete_cookie(name, httponly=True, samesite="strict")
         who.note("session.end", who.key.id)
     return said
@@ -149,7 +149,7 @@ async def sign_out(request: Request, who: Reader) -> Response:
     **described(LinkOut, status=201),
 )
 async def link(who: Reader) -> Response:
-    ticket = who.manager.sessions.links.issue(who.key)
+    ticket = who.manager.access.sessions.links.issue(who.key)
     who.note("session.link", who.key.id)
     # Behind a '#': browsers keep that to themselves, so that no log has it.
     return answer(LinkOut(f"/ui/#link={ticket}", LINK_S), 201)

@@ -1,430 +1,136 @@
-"""The manager: wires the verbs to one picture of the cluster and runs the loops."""
+"""The manager: the whole wiring, on one screen."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import Iterator
 from datetime import datetime
 
-from corral.core.tasks.task import State, Task
 from corral.engine.base import Engine
-from corral.errors import TaskNotFound
-from corral.manager.access.derived_keys import webhook_secret
-from corral.manager.access.keys import Access
-from corral.manager.access.secrets import NamedSecrets
-from corral.manager.access.sessions import Sessions
-from corral.manager.alerts.alarm import Alerts
-from corral.manager.alerts.snapshot import HealthSnapshot
+from corral.manager.access import Access
+from corral.manager.alerts import Alerts
 from corral.manager.clock import Clock, new_id
-from corral.manager.cluster.state import Cluster, NodeLink
-from corral.manager.cluster.waiters import TaskFollowers
+from corral.manager.cluster.state import Cluster
 from corral.manager.config import ManagerConfig
-from corral.manager.events.history import EventHistory
-from corral.manager.events.live import LiveEvents
+from corral.manager.context import ManagerContext
+from corral.manager.counters import Counters
+from corral.manager.events import Events
 from corral.manager.feature import Loop
-from corral.manager.gateway.apps import Gateway, OwnWorkers
-from corral.manager.gateway.calls import AppCalls
-from corral.manager.insight.charts import THIN_PERIOD_S, MetricCharts
+from corral.manager.gateway import Gateway
+from corral.manager.insight import Insight
 from corral.manager.insight.journal import scheduler_of
-from corral.manager.models.catalogue import Catalogue
-from corral.manager.models.memory import ModelMemory
-from corral.manager.models.placement import Prefetcher, Rebalancer
-from corral.manager.nodes.holds import NodeHolds
-from corral.manager.nodes.labels import NodeLabels
-from corral.manager.nodes.leave import NodeLeave
-from corral.manager.nodes.liveness import WATCH_S, NodeWatch
-from corral.manager.nodes.master import STEP_S, Master
-from corral.manager.nodes.readings import NodeReadings, Prune
-from corral.manager.outbound.task_service import PERIOD_S, TaskService
-from corral.manager.outbound.task_webhooks import TaskWebhooks
-from corral.manager.outbound.webhook import NotifyConfig
-from corral.manager.output.artifacts import Artifacts
-from corral.manager.output.exec import Execs
-from corral.manager.output.logs import TaskLogs
-from corral.manager.output.stream import SWEEP_S, TaskOutput
-from corral.manager.queues.job_types import JobTypes
-from corral.manager.queues.schedules import Schedules
-from corral.manager.queues.shares import ClusterShares
-from corral.manager.tasks.cancel import cancel, drop
-from corral.manager.tasks.dispatch import Dispatch
-from corral.manager.tasks.explain import ENGINE_DOWN
-from corral.manager.tasks.gangs import Gangs
-from corral.manager.tasks.learned import LearnedFigures
-from corral.manager.tasks.report import TaskReports
-from corral.manager.tasks.requeue import Requeue
-from corral.manager.tasks.result_cache import ResultCache
-from corral.manager.tasks.settle import Settle
-from corral.manager.tasks.submit import Submit
+from corral.manager.models import Models
+from corral.manager.nodes import Nodes
+from corral.manager.outbound import Outbound
+from corral.manager.output import Output
+from corral.manager.prometheus import MetricFamily
+from corral.manager.queues import Queues
+from corral.manager.signals import Signals
+from corral.manager.tasks import Tasks
+from corral.manager.tasks.explain import Explain
 from corral.manager.tracing import Tracing
-from corral.manager.upkeep.clear import Clear
-from corral.manager.upkeep.objects import ObjectCleanup
-from corral.manager.upkeep.rescue import Rescue
-from corral.manager.workers.lifecycle import WorkerRestarts, WorkerStops
-from corral.manager.workers.registry import Registry
-from corral.manager.workers.scaling import Autoscaler
-from corral.manager.workers.types import WorkerTypeRegistry
-from corral.scheduler.events import Paused
-from corral.scheduler.plan import Reason
+from corral.manager.upkeep import Upkeep
+from corral.manager.workers import Workers
 from corral.store.base import Store
 from corral.store.objects import ObjectStore, in_memory
 
-# What a manager takes up from the store when it begins to lead.
 
-log = logging.getLogger(__name__)
-
-
-async def load(boss: Manager) -> None:
-    """Let memory have the live part of the store."""
-    cluster, store, now = boss.cluster, boss.store, boss.clock.monotonic()
-    for job_type in await store.job_types():
-        cluster.set_job_type(job_type)
-    await boss.gateway.load()
-    cluster.worker_types = {t.name: t for t in await store.worker_types()}
-    for node in await store.nodes():
-        # Every lease gets a fresh grace: silence was ours, not theirs.
-        # The former self's versions must not come again for another wish.
-        version = cluster.term << 20
-        cluster.nodes[node.id] = NodeLink(node, now, desired_version=version)
-    for worker in await store.workers():
-        cluster.add_worker(worker)
-    await boss.sharing.load()
-    live = await store.live_tasks()
-    cluster.tasks = {t.id: t for t in live}
-    homeless = [task for task in live if not boss.rescue.take_over(task)]
-    # Before anything is planned: what was held stays so.
-    boss.holding.load()
-    await boss.models.load()
-    await boss.catalogue.load()
-    await boss.caching.load()
-    await boss.learning.load()
-    await boss.dispatching.give_up(homeless)
-    await boss.rescue.resolve()
-    log.info("loaded %d live tasks, term %d", len(live), cluster.term)
+def make_context(
+    store: Store,
+    engine: Engine,
+    config: ManagerConfig,
+    clock: Clock | None = None,
+    objects: ObjectStore | None = None,
+) -> ManagerContext:
+    """What features share; objects stay in memory where no place is named."""
+    clock, signals, counters = clock or Clock(), Signals(), Counters()
+    # They count and trace before anybody else acts on what they hear.
+    signals.accepted.listen(counters.accept)
+    signals.settled.listen(counters.settle)
+    return ManagerContext(
+        store=store,
+        engine=engine,
+        objects=objects or in_memory(),
+        clock=clock,
+        cluster=Cluster(scheduler_of(config.policy, config.journal_events)),
+        signals=signals,
+        counters=counters,
+        tracing=Tracing(counters, signals, clock, config.traces),
+        secret=config.cluster_secret,
+    )
 
 
 class Manager:
     """One leader. `start` before use, `stop` after."""
 
-    def __init__(
-        self,
-        store: Store,
-        engine: Engine,
-        config: ManagerConfig,
-        clock: Clock | None = None,
-        objects: ObjectStore | None = None,
-    ) -> None:
-        bells = TaskFollowers()
-        self.clock = clock or Clock()
-        self.live = LiveEvents(config.live, self.clock)
-        self.store = store = self.live.around(store, bells)
-        self.objects = objects or in_memory()
-        self.engine = engine
+    def __init__(self, ctx: ManagerContext, config: ManagerConfig) -> None:
+        self.ctx = ctx
         self.config = config
-        scheduler = scheduler_of(config.policy, config.journal_events)
-        self.cluster = Cluster(scheduler, bells=bells)
-        self.tracing = Tracing(self.cluster, self.clock, config.traces)
-        self.access = Access(store, self.clock, config.limits, config.is_open)
-        secret = config.cluster_secret
-        self.sessions = Sessions(self.access, self.clock, secret)
-        self.live.attach(self.cluster, self.access)
-        self.settling = Settle(self.cluster, store, self.clock, config.retry)
-        self.dispatching = Dispatch(
-            self.cluster, store, engine, self.settling, self.clock, secret
+        self.access = Access(ctx, config.limits, config.is_open)
+        self.insight = Insight(ctx, config.keep, config.sample_s)
+        self.output = Output(ctx, config.artifact_limit_bytes)
+        self.tasks = Tasks(
+            ctx, self.access.secrets, self.output.artifacts, config.tasks
         )
-        self.gangs = Gangs(self.cluster, self.settling, engine, self.dispatching)
-        self.vault = NamedSecrets(self.cluster, store, self.clock, secret)
-        limit_bytes = config.result_cache_bytes
-        self.caching = ResultCache(self.cluster, store, self.clock, limit_bytes)
-        self.settling.on_result = self.caching.keep
-        self.submitting = Submit(
-            self.cluster,
-            store,
-            self.dispatching,
-            self.settling,
-            self.clock,
-            self.vault,
-            self.caching,
+        self.workers = Workers(ctx, self.tasks, config.scaling, config.worker_ports)
+        self.gateway = Gateway(ctx, self.tasks, config.gateway)
+        self.nodes = Nodes(ctx, self.tasks, self.workers, self.access, config.nodes)
+        self.models = Models(ctx, self.tasks, config.models, config.sources)
+        self.queues = Queues(ctx, self.tasks, self.workers)
+        self.alerts = Alerts(ctx, config.alerts, config.hooks)
+        self.events = Events(ctx, self.access, config.live)
+        self.outbound = Outbound(ctx, config.hooks, config.neighbour)
+        self.upkeep = Upkeep(ctx, self.tasks, self.workers, config.upkeep)
+        self.explain = Explain(ctx, self.workers.scaling)
+        # As they build on each other; stopping goes the other way.
+        self.features = (
+            *(self.access, self.insight, self.output, self.tasks, self.workers),
+            *(self.gateway, self.nodes, self.models, self.queues, self.alerts),
+            *(self.events, self.outbound, self.upkeep),
         )
-        self.reporting = TaskReports(
-            self.cluster, store, self.settling, self.dispatching, self.clock
-        )
-        self.execs = Execs(self.cluster, store, engine, self.clock)
-        self.registry = Registry(
-            self.cluster, store, self.settling, self.dispatching, self.clock
-        )
-        self._add_keeping(bells)
-        self._add_workers()
-        self._add_gateway()
-        self._add_loops()
-        self.started_at: datetime = self.clock.now()
+        self.started_at: datetime = ctx.clock.now()
         self.deposed = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
-
-    def _add_keeping(self, bells: TaskFollowers) -> None:
-        self.keeping = Artifacts(
-            self.cluster,
-            self.store,
-            self.objects,
-            self.clock,
-            self.config.artifact_limit_bytes,
-        )
-        self.requeue = Requeue(
-            self.cluster,
-            self.store,
-            self.settling,
-            self.dispatching,
-            self.keeping,
-            self.clock,
-        ).requeue
-        self.following = TaskLogs(self.store, bells, self.cluster.progress)
-        self.streaming = TaskOutput(
-            self.store,
-            bells,
-            self.cluster.streams,
-            self.cluster.is_live,
-            self.clock,
-            self.cancel,
-        )
-        self.feed = EventHistory(self.store, bells)
-
-    def _add_workers(self) -> None:
-        self.worker_types = WorkerTypeRegistry(
-            self.cluster,
-            self.store,
-            self.registry,
-            self.clock,
-            self.objects,
-            self.config.worker_ports,
-        )
-        self.stopping = WorkerStops(self.cluster, self.registry, self.worker_types)
-        self.restarting = WorkerRestarts(
-            self.cluster, self.store, self.registry, self.dispatching
-        )
-        parts = (self.cluster, self.store, self.registry, self.dispatching, self.clock)
-        self.holding, self.marking = NodeHolds(*parts), NodeLabels(*parts)
-        self.autoscaling = Autoscaler(*parts, self.worker_types, self.config.scaling)
-        self.sharing = ClusterShares(self.cluster, self.store, self.dispatching)
-        self.learning = LearnedFigures(self.cluster, self.store, self.clock)
-        self.models = ModelMemory(
-            self.cluster,
-            self.store,
-            self.registry,
-            self.submitting,
-            self.dispatching,
-            self.clock,
-            self.config.models,
-            self.cancel,
-        )
-        self.catalogue = Catalogue(
-            self.cluster,
-            self.store,
-            self.objects,
-            self.models,
-            self.clock,
-            self.config.sources,
-        )
-        self.submitting.check_model = self.catalogue.check
-        self.caching.models = lambda: self.catalogue.entries
-        self.rebalancing = Rebalancer(self.cluster, self.store, self.models, self.clock)
-        self.prefetching = Prefetcher(self.cluster, self.models, self.clock)
-        self.leaving = NodeLeave(
-            self.cluster,
-            self.store,
-            self.registry,
-            self.access,
-            self.clock,
-            self.config.stale_node_after_s,
-        )
-
-    def _add_gateway(self) -> None:
-        own = OwnWorkers(self.cluster, self.config.cluster_secret)
-        self.gateway = Gateway(
-            self.cluster, self.store, self.clock, self.config.gateway, own.token_for
-        )
-        self.job_types = JobTypes(
-            self.cluster,
-            self.store,
-            self.registry,
-            self.gateway,
-            self.settling,
-            self.dispatching,
-            self.caching,
-        )
-        self.calling = AppCalls(
-            self.cluster,
-            self.gateway,
-            self.settling,
-            self.reporting,
-            self.dispatching,
-            self.clock,
-        )
-
-    def _add_loops(self) -> None:
-        self.rescue = Rescue(
-            self.cluster,
-            self.store,
-            self.engine,
-            self.registry,
-            self.settling,
-            self.dispatching,
-            self.clock,
-            self.config.liveness,
-            self.config.cluster_secret,
-        )
-        self.master = Master(
-            self.cluster,
-            self.store,
-            self.clock,
-            self.config.master,
-            self.config.sample_s,
-        )
-        self.node_watch = NodeWatch(
-            self.cluster,
-            self.store,
-            self.registry,
-            self.settling,
-            self.dispatching,
-            self.clock,
-            self.config.liveness,
-        )
-        self.clearing = Clear(
-            self.cluster,
-            self.store,
-            self.settling,
-            self.registry,
-            self.rescue,
-            self.clock,
-            self.drop,
-        )
-        keep, sample_s = self.config.keep, self.config.sample_s
-        self.monitor = NodeReadings(
-            self.cluster, self.store, self.access, self.clock, sample_s
-        )
-        self.history = MetricCharts(self.store, self.clock, keep, sample_s)
-        self.prune = Prune(self.store, self.clock, keep)
-        self.garbage = ObjectCleanup(
-            self.cluster,
-            self.store,
-            self.objects,
-            self.clock,
-            self.config.keep_objects_s,
-        )
-        self.schedules = Schedules(
-            self.cluster, self.store, self.submitting, self.clock
-        )
-        secret = webhook_secret(self.config.cluster_secret)
-        hooks = NotifyConfig(secret, self.config.gateway)
-        self.notifying = TaskWebhooks(self.cluster, self.store, self.clock, hooks)
-        picture = HealthSnapshot(
-            self.cluster,
-            self.clock,
-            lambda: self.node_watch.is_holding,
-            lambda: self.dispatching.is_engine_up,
-        )
-        self.alarm = Alerts(self.store, self.clock, picture, self.config.alerts, hooks)
-        self.neighbour: TaskService | None = None
-        if self.config.neighbour is not None:
-            self.neighbour = TaskService(
-                self.cluster, self.store, self.clock, self.config.neighbour
-            )
+        self._loops: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Take the lead, load the live part of the store, start the loops."""
-        now = self.clock.now()
-        self.cluster.term = await self.store.take_lead(new_id("m"), now)
-        await self.access.load()
-        await self.vault.load()
-        await load(self)
-        self._spawn(Loop("scheduling", 0.1, self.dispatching.run, self.deposed.set))
-        deposed = self.deposed.set
-        self._spawn(Loop("rescue", 1.0, self.rescue.step, deposed))
-        self._spawn(Loop("nodes", WATCH_S, self.node_watch.step, deposed))
-        self._spawn(Loop("master", STEP_S, self.master.step, deposed))
-        for part in (
-            *(self.holding, self.leaving, self.sharing, self.learning, self.models),
-            *(self.autoscaling, self.rebalancing, self.prefetching, self.caching),
-        ):
-            self._spawn(part.loop(deposed))
-        for several in (self.catalogue, self.live, self.tracing):
-            for loop in several.loops(deposed):
+        ctx = self.ctx
+        ctx.cluster.lead(await ctx.store.take_lead(new_id("m"), ctx.clock.now()))
+        for feature in self.features:
+            await feature.load()
+        for feature in self.features:
+            await feature.open()
+        for feature in self.features:
+            for loop in feature.loops():
                 self._spawn(loop)
-        self._spawn(Loop("monitor", 1.0, self.monitor.step, deposed))
-        self._spawn(Loop("streams", SWEEP_S, self.streaming.step, deposed))
-        self._spawn(Loop("thin", THIN_PERIOD_S, self.history.step, deposed))
-        self._spawn(Loop("prune", 600.0, self.prune.step, deposed))
-        self._spawn(Loop("garbage", 60.0, self.garbage.step, deposed))
-        await self.schedules.load()
-        self._spawn(Loop("schedules", 1.0, self.schedules.step, deposed))
-        await self.notifying.open()
-        self._spawn(Loop("notifying", 0.1, self.notifying.step, deposed))
-        for loop in await self.alarm.open(deposed):
-            self._spawn(loop)
-        if self.neighbour is not None:
-            await self.neighbour.open()
-            self._spawn(Loop("neighbour", PERIOD_S, self.neighbour.step, deposed))
-        self.dispatching.kick()
+        self.tasks.dispatch.kick()
+
+    def now(self) -> datetime:
+        return self.ctx.clock.now()
 
     def _spawn(self, loop: Loop) -> None:
-        self._tasks.append(asyncio.create_task(loop.run(self.clock.sleep)))
+        run = loop.run(self.ctx.clock.sleep, self.deposed.set)
+        self._loops.append(asyncio.create_task(run))
 
-    def hush(self) -> None:
+    def release(self) -> None:
         """Answer every long poll now, so that the server can close."""
-        self.cluster.waiters.release()
-        self.cluster.bells.release()
-        self.live.broadcast.release()
-        self.execs.hush()
-        for link in self.cluster.nodes.values():
-            link.touch_desired()
+        for feature in self.features:
+            feature.release()
+
+    async def halt(self) -> None:
+        """End all loops; nothing is closed yet."""
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self.calling.stop()
-        await self.catalogue.close()
-        await self.gateway.close()
-        await self.notifying.close()
-        await self.alarm.close()
-        if self.neighbour is not None:
-            await self.neighbour.close()
-        for part in (self.tracing, self.learning, self.caching):
-            await part.close()
-        await self.access.flush_audit()
-        await self.engine.close()
-        await self.store.close()
+        await self.halt()
+        for feature in reversed(self.features):
+            await feature.close()
+        await self.ctx.engine.close()
+        await self.ctx.store.close()
 
-    async def cancel(self, task_id: str) -> None:
-        """Cancel a live task; a running one is killed on its worker.
-
-        Raises:
-            TaskNotFound, Conflict: unknown, or it had ended already.
-        """
-        await cancel(self, task_id)
-
-    async def drop(self, task: Task) -> None:
-        """Tell the worker that has it, if one has, to stop."""
-        await drop(self, task)
-
-    async def stored(self, task_id: str) -> Task:
-        task = await self.store.get_task(task_id)
-        if task is None:
-            raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
-        return task
-
-    async def wait(self, task_ids: list[str], timeout_s: float) -> None:
-        await self.cluster.waiters.wait(task_ids, self.cluster.is_live, timeout_s)
-
-    def why(self, task: Task) -> Reason | None:
-        """Why a queued task waits."""
-        if task.state is not State.QUEUED:
-            return None
-        now = self.clock.now().timestamp()
-        if not self.dispatching.is_engine_up:
-            return ENGINE_DOWN
-        return self.autoscaling.reword(self.cluster.scheduler.why(task.id, now))
-
-    def drain(self, is_paused: bool = True) -> int:
-        """Stop (or go on) handing out work; how many tasks are still with workers."""
-        self.cluster.scheduler.apply(Paused(is_paused))
-        self.dispatching.kick()
-        return sum(t.state is not State.QUEUED for t in self.cluster.tasks.values())
+    def gauges(self) -> Iterator[MetricFamily]:
+        """Every figure of the moment, looked up in memory."""
+        for feature in self.features:
+            yield from feature.gauges()

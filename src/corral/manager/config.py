@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from corral.core.tasks.retry import RetryPolicy
+from corral.manager.access.derived_keys import webhook_secret
 from corral.manager.access.rate_limit import RateLimits
 from corral.manager.alerts.alerts import AlertConfig
 from corral.manager.events.broadcast import LiveConfig
 from corral.manager.models.memory import ModelConfig
 from corral.manager.models.sources import SourceConfig
+from corral.manager.nodes import NodesConfig
 from corral.manager.nodes.liveness import Liveness
 from corral.manager.nodes.master import MasterConfig
 from corral.manager.outbound.address import GatewayConfig
 from corral.manager.outbound.task_service import TaskServiceConfig
+from corral.manager.outbound.webhook import NotifyConfig
+from corral.manager.tasks import TasksConfig
 from corral.manager.tracing import TraceConfig
+from corral.manager.upkeep import UpkeepConfig
 from corral.manager.workers.scaling import ScalingConfig
 from corral.scheduler.scheduler import Policy
 from corral.store.base import Retention
@@ -55,3 +60,21 @@ class ManagerConfig:
     neighbour: TaskServiceConfig | None = None
     traces: TraceConfig | None = None
     master: MasterConfig | None = None
+
+    @property
+    def tasks(self) -> TasksConfig:
+        free_after_s = self.liveness.no_overlap_requeue_s
+        return TasksConfig(self.retry, self.result_cache_bytes, free_after_s)
+
+    @property
+    def nodes(self) -> NodesConfig:
+        stale_s = self.stale_node_after_s
+        return NodesConfig(self.liveness, self.sample_s, stale_s, self.master)
+
+    @property
+    def upkeep(self) -> UpkeepConfig:
+        return UpkeepConfig(self.keep, self.keep_objects_s, self.liveness.register_s)
+
+    @property
+    def hooks(self) -> NotifyConfig:
+        return NotifyConfig(webhook_secret(self.cluster_secret), self.gateway)

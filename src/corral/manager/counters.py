@@ -15,7 +15,7 @@ from corral.core.tasks.job_type import OWN_TYPES
 from corral.core.tasks.report import Outcome
 from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import TERMINAL, State, Task, TaskSpec
-from corral.manager.insight.prometheus import (
+from corral.manager.prometheus import (
     MICROSECONDS,
     STATEMENT,
     Counter,

@@ -12,10 +12,10 @@ import logging
 import random
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
@@ -36,17 +36,16 @@ from corral.core.insight.span import (
     traceparent_of,
 )
 from corral.core.tasks.job_type import OWN_TYPES
+from corral.core.tasks.options import PARENT
 from corral.core.tasks.retry import RetryPolicy, Settlement
 from corral.core.tasks.task import State, Task
 from corral.log_line import Redaction
 from corral.manager.clock import Clock
+from corral.manager.counters import Counters
 from corral.manager.feature import Loop
 from corral.manager.http_call import read_away
+from corral.manager.signals import Signals
 from corral.trust import tls_context
-
-if TYPE_CHECKING:
-    from corral.manager.cluster.state import Cluster
-
 
 # Spans as OTLP writes them, in JSON, and the way to a collector over HTTP.
 
@@ -199,12 +198,16 @@ _HINT = "spans are sent as OTLP over HTTP, which collectors take at port 4318"
 
 
 class Tracing:
-    """Without a config it does nothing, and the cluster knows of none."""
+    """Without a config it does nothing."""
 
     def __init__(
-        self, cluster: Cluster, clock: Clock, config: TraceConfig | None
+        self,
+        counters: Counters,
+        signals: Signals,
+        clock: Clock,
+        config: TraceConfig | None,
     ) -> None:
-        self._meters = cluster.meters
+        self._counters = counters
         self._clock = clock
         self._config = config or TraceConfig("http://localhost:4318")
         self._is_on = config is not None
@@ -217,7 +220,8 @@ class Tracing:
         self._sending = asyncio.Lock()
         self._failures = 0
         if self._is_on:
-            cluster.tracing = self
+            signals.accepted.listen(self.accept)
+            signals.settled.listen(self.settle)
 
     # what is told --------------------------------------------------------------
     def settle(self, settled: Iterable[tuple[Task, Settlement]]) -> None:
@@ -239,10 +243,13 @@ class Tracing:
 
     def requeue(self, task_id: str, at: datetime) -> None:
         """An ended task begins a new run."""
-        self._keep(task_id, AttemptHistory(at, at))
+        if self._is_on:
+            self._keep(task_id, AttemptHistory(at, at))
 
     def traceparent(self, task: Task) -> str:
         """What the worker of this attempt is told."""
+        if not self._is_on:
+            return task.spec.labels.get(PARENT, "")
         return traceparent_of(task, self._config.ratio)
 
     def _is_wanted(self, task: Task) -> bool:
@@ -252,7 +259,7 @@ class Tracing:
 
     def _put(self, done: EndedAttempt) -> None:
         if len(self._waiting) >= self._config.most:
-            self._meters.traces_dropped.add("full")
+            self._counters.traces_dropped.add("full")
             return
         self._waiting.append(done)
         self._news.set()
@@ -275,8 +282,8 @@ class Tracing:
             self._pasts.popitem(last=False)
 
     # the loop ------------------------------------------------------------------
-    def loops(self, deposed: Callable[[], None]) -> Sequence[Loop]:
-        return [Loop("traces", PERIOD_S, self.step, deposed)] if self._is_on else []
+    def loops(self) -> Sequence[Loop]:
+        return [Loop("traces", PERIOD_S, self.step)] if self._is_on else []
 
     async def step(self) -> None:
         """Rest until there is something to send, and send it."""
@@ -317,7 +324,7 @@ class Tracing:
             return False
         self._unsent = None
         if answer.trouble:
-            self._meters.traces_dropped.add("refused", count=count)
+            self._counters.traces_dropped.add("refused", count=count)
             self._failures += 1
             self._say(answer.trouble, "what it was sent is dropped")
             # It answers, so that there is no need to stand back.
@@ -325,7 +332,7 @@ class Tracing:
         if self._failures:
             log.info("the collector takes traces again")
         self._failures = 0
-        self._meters.traces_sent.add(count=count)
+        self._counters.traces_sent.add(count=count)
         return True
 
     def _next(self) -> tuple[int, bytes]:

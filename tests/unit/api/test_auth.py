@@ -37,7 +37,7 @@ FREE = replace(CONFIG, limits=RateLimits(failures_per_min=1000))
 
 async def audit(world: World) -> list[AuditRow]:
     """Newest first."""
-    await world.manager.access.flush_audit()
+    await world.manager.access.audit.flush()
     return list(await world.store.inner.audit(1000))
 
 
@@ -93,7 +93,7 @@ async def test_every_websocket_asks_for_a_key_that_may() -> None:
         assert set(sockets(world.app)) == {"/engine", "/ws"}
         keys = [None, "corral_wrong_key"]
         for scope in (Scope.ADMIN, Scope.JOIN):
-            keys.append((await world.manager.access.create(scope, "x"))[1])
+            keys.append((await world.manager.access.keys.create(scope, "x"))[1])
         for key in keys:
             word = await try_socket(world, "/engine", key)
             assert (word["type"], word["code"]) == ("websocket.close", 4401)
@@ -138,7 +138,7 @@ async def test_a_key_of_each_scope_passes_where_it_may_and_nowhere_else(
     held: Scope,
 ) -> None:
     async with running(FREE) as world:
-        _, key = await world.manager.access.create(held, "x", node_id="n")
+        _, key = await world.manager.access.keys.create(held, "x", node_id="n")
         who = Caller(world.http, key)
         for method, path in calls(world.app):
             if (method, path) in OPEN:
@@ -171,20 +171,20 @@ async def test_a_reader_changes_nothing(world: World) -> None:
 
 
 async def test_a_key_expires_and_can_be_revoked(world: World) -> None:
-    key, text = await world.manager.access.create(Scope.READ, "x", ttl_s=60)
+    key, text = await world.manager.access.keys.create(Scope.READ, "x", ttl_s=60)
     who = Caller(world.http, text)
     assert (await who.get("/tasks")).status_code == 200
     world.clock.step(60)
     fault(await who.get("/tasks"), 401, "unauthenticated")
-    key, text = await world.manager.access.create(Scope.READ, "y")
-    await world.manager.access.revoke(key.id)
+    key, text = await world.manager.access.keys.create(Scope.READ, "y")
+    await world.manager.access.keys.revoke(key.id)
     fault(await Caller(world.http, text).get("/tasks"), 401, "unauthenticated")
 
 
 async def test_the_bootstrap_key_of_any_shape_opens_as_admin(world: World) -> None:
     for text in ("a plain old API_KEY", "corral_abc_def"):
-        await world.manager.access.ensure(text, Scope.ADMIN, "bootstrap")
-        await world.manager.access.ensure(text, Scope.ADMIN, "bootstrap")
+        await world.manager.access.keys.ensure(text, Scope.ADMIN, "bootstrap")
+        await world.manager.access.keys.ensure(text, Scope.ADMIN, "bootstrap")
         answer = await Caller(world.http, text).post("/join-tokens")
         assert answer.status_code == 201
 
@@ -381,6 +381,6 @@ async def test_audit_rows_wait_out_a_store_that_is_away(world: World) -> None:
     await world.nobody.get("/tasks")
     world.store.is_down = True
     with pytest.raises(Exception, match="switched off"):
-        await world.manager.access.flush_audit()
+        await world.manager.access.audit.flush()
     world.store.is_down = False
     assert len(await audit(world)) == 1

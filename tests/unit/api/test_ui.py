@@ -28,7 +28,7 @@ def bare(world: World) -> httpx.AsyncClient:
 async def signed_in(
     world: World, scope: Scope = Scope.ADMIN
 ) -> AsyncIterator[httpx.AsyncClient]:
-    _, key = await world.manager.access.create(scope, f"somebody-{scope}")
+    _, key = await world.manager.access.keys.create(scope, f"somebody-{scope}")
     async with bare(world) as http:
         headers = {"Authorization": f"Bearer {key}"}
         assert (await http.post("/ui/session", headers=headers)).status_code == 201
@@ -105,7 +105,7 @@ async def test_a_key_becomes_a_cookie_that_no_script_can_read(world: World) -> N
     assert answer.status_code == 201
     cookie = answer.headers["set-cookie"]
     name, _, rest = cookie.partition("=")
-    assert name == world.manager.sessions.cookie
+    assert name == world.manager.access.sessions.cookie
     assert "HttpOnly" in rest
     assert "SameSite=strict" in rest
     assert f"Max-Age={int(LIFE_S)}" in rest
@@ -149,7 +149,7 @@ async def test_nobody_is_told_so_without_an_error(world: World) -> None:
         told = said(await world.nobody.send("GET", "/ui/session", headers=headers))
         assert (told["name"], told["role"], told["cluster"]) == (None, None, None)
     async with bare(world) as http:
-        http.cookies.set(world.manager.sessions.cookie, "a.1.b.c")
+        http.cookies.set(world.manager.access.sessions.cookie, "a.1.b.c")
         told = said(await http.get("/ui/session", headers=PAGE))
         assert told["role"] is None
 
@@ -165,11 +165,13 @@ async def test_a_session_ends(world: World, way: str) -> None:
             (word,) = http.cookies.values()
             said(await http.delete("/ui/session", headers=PAGE))
             assert not http.cookies
-            http.cookies.set(world.manager.sessions.cookie, word)
+            http.cookies.set(world.manager.access.sessions.cookie, word)
         else:
-            name = world.manager.sessions.cookie
+            name = world.manager.access.sessions.cookie
             key_id, _, rest = http.cookies[name].partition(".")
-            other = next(k.id for k in world.manager.access.known() if k.id != key_id)
+            other = next(
+                k.id for k in world.manager.access.keys.known() if k.id != key_id
+            )
             http.cookies.clear()
             http.cookies.set(name, f"{other}.{rest}")
         answer = await http.get("/tasks", headers=PAGE)
@@ -215,9 +217,9 @@ async def test_a_link_is_good_for_a_moment_and_as_long_as_its_key(
     late = (await world.read.tell("/ui/links"))["path"]
     world.clock.step(LINK_S)
     fault(await use(late), 401, "unauthenticated")
-    key, text = await world.manager.access.create(Scope.READ, "gone")
+    key, text = await world.manager.access.keys.create(Scope.READ, "gone")
     void = (await Caller(world.http, text).tell("/ui/links"))["path"]
-    await world.manager.access.revoke(key.id)
+    await world.manager.access.keys.revoke(key.id)
     fault(await use(void), 401, "unauthenticated")
     fault(await use("#link=nothing"), 401, "unauthenticated")
 

@@ -19,7 +19,7 @@ from fastapi import FastAPI
 from corral.api.app import around, build
 from corral.core.access.key import Scope
 from corral.engine.envelope import verify
-from corral.manager.app import Manager
+from corral.manager.app import Manager, make_context
 from corral.manager.clock import Clock
 from corral.manager.config import ManagerConfig
 from tests.twins.engine import InlineDispatcher
@@ -286,15 +286,17 @@ class World:
         self.clock.step(seconds)
         for node in keep:
             await node.beat(*(w.word() for w in node.workers.values()))
-        await self.manager.rescue.step()
-        await self.manager.node_watch.step()
-        self.manager.dispatching.kick()
+        await self.manager.upkeep.rescue.step()
+        await self.manager.nodes.watch.step()
+        self.manager.tasks.dispatch.kick()
         await quiet()
 
 
 async def callers(manager: Manager, http: httpx.AsyncClient) -> list[Caller]:
     scopes = (Scope.ADMIN, Scope.OPERATE, Scope.SUBMIT, Scope.READ)
-    keys = [(await manager.access.create(scope, str(scope)))[1] for scope in scopes]
+    keys = [
+        (await manager.access.keys.create(scope, str(scope)))[1] for scope in scopes
+    ]
     return [Caller(http, key) for key in (*keys, None)]
 
 
@@ -309,7 +311,7 @@ async def running(
     """A manager that serves, until the block ends."""
     clock, engine = clock or StepClock(), engine or InlineDispatcher()
     store = FaultyStore(inner or MemoryStore())
-    manager = Manager(store.seam(), engine, config, clock)
+    manager = Manager(make_context(store.seam(), engine, config, clock), config)
     app = build(around(manager), **limits)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with (

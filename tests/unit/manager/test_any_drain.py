@@ -130,7 +130,7 @@ class Machines:
                 if w.incarnation in self.runs
             ]
             await node.beat(*words)
-        await self.world.manager.holding.step()
+        await self.world.manager.nodes.holds.step()
 
     async def operate(self) -> None:
         node = self.dice.choice(self.nodes)
@@ -162,7 +162,7 @@ class Machines:
         for node in self.nodes:
             await self.world.operate.tell(f"/nodes/{node.id}/uncordon")
         for _ in range(40 * len(self.accepted)):
-            if not self.world.manager.cluster.tasks:
+            if not self.world.manager.ctx.cluster.tasks:
                 return
             await self.pass_time()
             for node in self.nodes:

@@ -223,10 +223,10 @@ class History:
     async def rescue(self) -> None:
         """As the loops do: an outage is logged, and tried again."""
         manager = self.world.manager
-        for step in (manager.rescue.step, manager.node_watch.step):
+        for step in (manager.upkeep.rescue.step, manager.nodes.watch.step):
             with contextlib.suppress(StoreUnavailable):
                 await step()
-        self.world.manager.dispatching.kick()
+        self.world.manager.tasks.dispatch.kick()
         await quiet(50)
 
     async def run(self, steps: int) -> None:
@@ -256,9 +256,9 @@ class History:
         """All is well again: everything must come to its end."""
         self.world.store.is_down = self.world.engine.is_down = False
         self.world.store.forgive()
-        self.world.manager.drain(False)
+        self.world.manager.tasks.drain(False)
         for node in self.nodes:
-            epoch = self.world.manager.registry.node(node.id).node.epoch
+            epoch = self.world.manager.nodes.get(node.id).node.epoch
             if node.epoch != epoch:
                 await node.register(*WORKERS)
                 self.alive -= {worker.id for worker in node.workers.values()}
@@ -272,7 +272,7 @@ class History:
             await self.rescue()
             await self.take()
             await self.finish_all()
-            if not self.world.manager.cluster.tasks:
+            if not self.world.manager.ctx.cluster.tasks:
                 return
 
     async def finish_all(self) -> None:
@@ -293,7 +293,7 @@ class History:
 
     async def check_all_ended_once(self) -> None:
         manager, store = self.world.manager, self.world.store.inner
-        assert manager.cluster.tasks == {}
+        assert manager.ctx.cluster.tasks == {}
         for task_id in self.accepted:
             task = await store.get_task(task_id)
             assert task is not None
@@ -301,10 +301,10 @@ class History:
             if task.state is State.COMPLETED:
                 assert task.result == f'"{task_id}"'
         assert await store.live_tasks() == []
-        assert manager.dispatching.in_hand == set()
-        assert manager.cluster.scheduler.waiting_count() == 0
+        assert manager.tasks.dispatch.in_hand == set()
+        assert manager.ctx.cluster.scheduler.waiting_count() == 0
         for worker in self.workers:
-            link = manager.registry.worker(worker.id)
+            link = manager.workers.get(worker.id)
             assert link.orders == {}, "every slot is free again"
         said(await self.world.submit.post("/tasks", {"task_type": "echo"}))
 

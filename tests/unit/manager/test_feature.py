@@ -53,7 +53,7 @@ async def test_monitoring_goes_on_after_the_store_was_away(
     node, rests = await world.node(), Rests()
     await node.beat(sample={**SAMPLE, "cpu_percent": 10.0})
     world.store.is_down = True
-    async with running(Loop("monitor", 1.0, world.manager.monitor.step), rests):
+    async with running(Loop("monitor", 1.0, world.manager.nodes.readings.step), rests):
         (said,) = [r for r in caplog.records if r.getMessage().startswith("monitor:")]
         assert said.levelno == logging.WARNING
         world.store.is_down = False

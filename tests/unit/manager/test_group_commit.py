@@ -114,5 +114,5 @@ async def test_a_manager_that_stops_lets_waiting_callers_go(world: World) -> Non
     task_id = await world.submit.submit()
     poll = asyncio.create_task(world.read.ask(f"/tasks/{task_id}", wait=60))
     await quiet()
-    world.manager.hush()
+    world.manager.release()
     assert (await poll)["status"] == "queued"

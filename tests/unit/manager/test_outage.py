@@ -90,7 +90,7 @@ async def test_a_task_refused_for_want_of_a_store_leaves_no_trace(world: World) 
     world.store.is_down = False
     await world.step(1, worker.node)
     assert worker.take() == []
-    assert world.manager.cluster.tasks == {}
+    assert world.manager.ctx.cluster.tasks == {}
     assert (await world.submit.post("/tasks", body)).status_code == 201
     assert worker.take_one()["task_id"] == "mine"
 
@@ -132,7 +132,7 @@ async def test_an_outcome_whose_answer_was_lost_is_recorded_once(world: World) -
     await world.step(1, worker.node)
     task = await world.read.task(task_id)
     assert (task["status"], task["result"]) == ("completed", "done")
-    assert world.manager.cluster.tasks == {}
+    assert world.manager.ctx.cluster.tasks == {}
     assert await world.submit.submit() == worker.take_one()["task_id"], "slot is free"
 
 
@@ -178,7 +178,7 @@ async def test_a_deadline_that_passed_while_the_store_was_away_is_kept(
     task_id = await world.submit.submit(deadline=10)
     world.store.is_down = True
     world.clock.step(11)
-    world.manager.dispatching.kick()
+    world.manager.tasks.dispatch.kick()
     await quiet()
     world.store.is_down = False
     await world.step(1)
@@ -226,7 +226,7 @@ async def test_a_worker_that_dies_while_a_submit_plans_for_it_costs_nothing(
     await quiet()
     reached, release = world.store.hold("insert_tasks")
     # No kick, so that it is the submit that plans for the task already there.
-    world.manager.cluster.scheduler.apply(Paused(False))
+    world.manager.ctx.cluster.scheduler.apply(Paused(False))
     submit = asyncio.create_task(world.submit.submit())
     await reached.wait()
     await worker.node.beat(worker.word(state="lost", pid=None))
@@ -262,6 +262,8 @@ async def test_every_task_lives_through_a_flapping_store(world: World) -> None:
     for task_id in accepted:
         task = await world.read.task(task_id)
         assert (task["status"], task["result"]) == ("completed", task_id)
-    assert [t for t in world.manager.cluster.tasks.values() if t.id in accepted] == []
+    assert [
+        t for t in world.manager.ctx.cluster.tasks.values() if t.id in accepted
+    ] == []
     counts = await world.store.inner.count_tasks()
     assert set(counts) == {State.COMPLETED}

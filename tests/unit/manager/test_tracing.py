@@ -82,7 +82,7 @@ async def test_a_task_is_one_trace_of_queue_load_and_run_under_its_caller(
         item = worker.take_one()
         world.clock.step(3)
         await work(worker, item, 5, load_s=3.0)
-        await world.manager.tracing.flush()
+        await world.manager.ctx.tracing.flush()
         assert await figure(world, "corral_traces_sent_total") == 1
     root, queue, load, run = (
         collector.one(name) for name in ("task echo", "queue", "load", "run")
@@ -116,13 +116,13 @@ async def test_a_retried_task_shows_both_attempts_in_its_trace(
         await submit(world, retries=1)
         first = worker.take_one()
         await work(worker, first, 1, kind="failed", error=error)
-        await world.manager.tracing.flush()
+        await world.manager.ctx.tracing.flush()
         # The first attempt is told at once, the task when it is over.
         assert not collector.named("task echo")
         await world.step(5, worker.node)
         second = worker.take_one()
         await work(worker, second, 1)
-        await world.manager.tracing.flush()
+        await world.manager.ctx.tracing.flush()
     root = collector.one("task echo")
     failed, done = collector.named("run")
     early, late = collector.named("queue")
@@ -151,7 +151,7 @@ async def test_a_lost_worker_and_a_final_failure_are_in_the_trace(
         await worker.start()
         await world.step(5, worker.node)
         await worker.fail(worker.take_one(), "it broke")
-        await world.manager.tracing.flush()
+        await world.manager.ctx.tracing.flush()
     root = collector.one("task echo")
     lost, failed = collector.named("run")
     assert lost.facts["corral.outcome"] == "lost"
@@ -169,7 +169,7 @@ async def test_a_task_without_a_caller_is_found_by_its_id(collector: Collector) 
             await work(worker, worker.take_one(), 1)
         cancelled = await submit(world, parent="")
         said(await world.submit.delete(f"/tasks/{cancelled}"))
-        await world.manager.tracing.flush()
+        await world.manager.ctx.tracing.flush()
     mine, own, gone = collector.named("task echo")
     assert mine.trace_id == task_id.replace("-", "")
     assert own.facts["corral.task_id"] == "my-own"
@@ -188,7 +188,7 @@ async def test_a_requeued_task_has_a_span_for_each_run(collector: Collector) -> 
         said(await world.submit.post(f"/tasks/{task_id}/requeue"))
         await quiet()
         await work(worker, worker.take_one(), 1)
-        await world.manager.tracing.flush()
+        await world.manager.ctx.tracing.flush()
     first, second = collector.named("task echo")
     assert first.id != second.id
     assert first.trace_id == second.trace_id == TRACE_ID
@@ -207,7 +207,7 @@ async def test_an_answer_from_the_cache_is_a_span_of_its_own(
         first = await submit(world, task_type="add")
         await work(worker, worker.take_one(), 1, result=3)
         await submit(world, task_type="add")
-        await world.manager.tracing.flush()
+        await world.manager.ctx.tracing.flush()
     ran, cached = collector.named("task add")
     assert "corral.cached_from" not in ran.facts
     assert cached.facts["corral.cached_from"] == first
@@ -227,7 +227,7 @@ async def test_who_was_not_sampled_is_not_traced(collector: Collector) -> None:
                 assert item["traceparent"].startswith(f"00-{task_id.replace('-', '')}")
                 assert item["traceparent"].endswith("-00")
             await work(worker, item, 1)
-        await world.manager.tracing.flush()
+        await world.manager.ctx.tracing.flush()
     assert len(collector.named("task echo")) == 1
 
 
@@ -241,7 +241,7 @@ async def test_tasks_go_on_and_drops_are_counted_while_the_collector_is_away() -
             for _ in range(6):
                 task_id = await submit(world)
                 await work(worker, worker.take_one(), 1)
-                await world.manager.tracing.flush()
+                await world.manager.ctx.tracing.flush()
                 assert await world.read.status(task_id) == "completed"
             # The first is under way, three wait, two found no room.
             assert await figure(world, "corral_traces_dropped_total") == 2
@@ -256,15 +256,15 @@ async def test_what_a_collector_could_not_take_is_sent_again_later(
         collector.status = 503
         await submit(world)
         await work(worker, worker.take_one(), 1)
-        await world.manager.tracing.flush()
+        await world.manager.ctx.tracing.flush()
         assert not collector.spans
         collector.status = 200
-        await world.manager.tracing.flush()
+        await world.manager.ctx.tracing.flush()
         assert len(collector.named("task echo")) == 1
         collector.status = 401
         await submit(world)
         await work(worker, worker.take_one(), 1)
-        await world.manager.tracing.flush()
+        await world.manager.ctx.tracing.flush()
         assert await figure(world, "corral_traces_dropped_total") == 1
         assert await figure(world, "corral_traces_sent_total") == 1
 
@@ -287,8 +287,7 @@ async def test_without_a_collector_nothing_is_made_of_tasks(world: World) -> Non
     item = worker.take_one()
     assert item["traceparent"] == PARENT
     await work(worker, item, 1)
-    assert world.manager.cluster.tracing is None
-    assert not world.manager.tracing.loops(lambda: None)
+    assert not world.manager.ctx.tracing.loops()
     assert await figure(world, "corral_traces_sent_total") == 0
 
 

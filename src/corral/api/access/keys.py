@@ -66,9 +66,11 @@ def _shown(key: Key, now: datetime) -> KeyOut:
 
 @router.get("", summary="Keys of people", **described(KeyListOut))
 async def list_keys(who: Admin) -> Response:
-    now = who.manager.clock.now()
+    now = who.manager.ctx.clock.now()
     return answer(
-        KeyListOut([_shown(k, now) for k in keys.personal_keys(who.manager.access)])
+        KeyListOut(
+            [_shown(k, now) for k in keys.personal_keys(who.manager.access.keys)]
+        )
     )
 
 
@@ -87,10 +89,10 @@ async def create_key(request: Request, who: Admin) -> Response:
     said = await read(request, KeyIn)
     manager = who.manager
     key, text = await keys.create_key(
-        manager.access, manager.clock, said.name, said.role, said.ttl_s
+        manager.access.keys, manager.ctx.clock, said.name, said.role, said.ttl_s
     )
     who.note("key.create", key.id, name=key.name, role=str(key.scope))
-    shown = _shown(key, manager.clock.now())
+    shown = _shown(key, manager.ctx.clock.now())
     told = {name: getattr(shown, name) for name in shown.__struct_fields__}
     return answer(KeyMade(**told, key=text), 201)
 
@@ -102,7 +104,7 @@ async def create_key(request: Request, who: Admin) -> Response:
 )
 async def revoke_key(name: str, who: Admin) -> Response:
     manager = who.manager
-    key = await keys.revoke_key(manager.access, manager.clock, name, who.key)
+    key = await keys.revoke_key(manager.access.keys, manager.ctx.clock, name, who.key)
     who.note("key.revoke", key.id, name=key.name)
-    found = next(k for k in keys.personal_keys(manager.access) if k.id == key.id)
-    return answer(_shown(found, manager.clock.now()))
+    found = next(k for k in keys.personal_keys(manager.access.keys) if k.id == key.id)
+    return answer(_shown(found, manager.ctx.clock.now()))

@@ -67,7 +67,9 @@ def _shown(secret: Secret) -> SecretOut:
 
 @router.get("/secrets", summary="Names of all secrets", **described(SecretListOut))
 async def list_secrets(who: Reader) -> Response:
-    return answer(SecretListOut([_shown(s) for s in who.manager.vault.known()]))
+    return answer(
+        SecretListOut([_shown(s) for s in who.manager.access.secrets.known()])
+    )
 
 
 @router.post(
@@ -82,7 +84,9 @@ async def list_secrets(who: Reader) -> Response:
 )
 async def set_secret(request: Request, who: Admin) -> Response:
     told = await read(request, SecretIn)
-    secret, is_new = await who.manager.vault.put(told.name, told.value, told.job_types)
+    secret, is_new = await who.manager.access.secrets.put(
+        told.name, told.value, told.job_types
+    )
     who.note("secret.set", secret.name, job_types=list(secret.job_types))
     return answer(_shown(secret), 201 if is_new else 200)
 
@@ -93,7 +97,7 @@ async def set_secret(request: Request, who: Admin) -> Response:
     **described(SecretRemoved, errors=(404,)),
 )
 async def remove_secret(name: str, who: Admin) -> Response:
-    await who.manager.vault.remove(name)
+    await who.manager.access.secrets.remove(name)
     who.note("secret.remove", name)
     return answer(SecretRemoved("the secret is removed", name))
 
@@ -102,6 +106,6 @@ async def remove_secret(name: str, who: Admin) -> Response:
 async def give_secrets(worker_id: str, request: Request, who: OwnNode) -> Response:
     link = own_worker(who, worker_id)
     told = await read(request, AttemptIn)
-    values = await who.manager.vault.give(link, told.task_id, told.attempt)
+    values = await who.manager.access.secrets.give(link, told.task_id, told.attempt)
     who.note("secret.give", told.task_id, worker_id=worker_id, variables=sorted(values))
     return answer(ValuesOut(dict(values)))

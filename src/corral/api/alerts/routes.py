@@ -36,11 +36,11 @@ async def alerts(
 ) -> Response:
     wanted = severity.and_worse if severity else tuple(Severity)
     if state == "open":
-        found = who.manager.alarm.alerting.open_alerts()
+        found = who.manager.alerts.watch.open_alerts()
         rows = [row for row in found if row.severity in wanted][:limit]
     else:
         where = EventQuery(severities=wanted)
-        rows = list(await who.manager.store.alerts(where, limit))
+        rows = list(await who.manager.ctx.store.alerts(where, limit))
     return answer(shapes.AlertListOut([_alert(row) for row in rows], len(rows)))
 
 
@@ -59,7 +59,7 @@ async def acknowledge(alert_id: str, request: Request, who: Operator) -> Respons
     note = plain(said.note, "note") or ""
     name = who.key.name or who.key.id
     seq = _seq(alert_id)
-    row = await who.manager.alarm.alerting.acknowledge(seq, name, note)
+    row = await who.manager.alerts.watch.acknowledge(seq, name, note)
     who.note("alert.acknowledge", alert_id)
     return answer(_alert(row))
 
@@ -96,7 +96,7 @@ def _alert(row: Event) -> shapes.AlertOut:
     **described(shapes.ClusterHealthOut),
 )
 async def health(who: Reader) -> Response:
-    alerting = who.manager.alarm.alerting
+    alerting = who.manager.alerts.watch
     found = alerting.health()
     return answer(
         shapes.ClusterHealthOut(

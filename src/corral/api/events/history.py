@@ -80,7 +80,7 @@ async def events(
         node_id,
         with_tasks=tasks,
     )
-    page = await who.manager.feed.page(where, after, limit, wait)
+    page = await who.manager.events.history.page(where, after, limit, wait)
     return answer(EventListOut([_event(e) for e in page.events], page.next))
 
 

@@ -61,14 +61,14 @@ def admit(manager: Manager, asks: HTTPConnection, what: str) -> keys.Key:
     try:
         ticket = asks.query_params.get("ticket")
         if ticket is not None:
-            found = manager.live.tickets.use(ticket)
-            if not manager.access.is_good(found):
+            found = manager.events.tickets.use(ticket)
+            if not manager.access.keys.is_good(found):
                 raise Unauthenticated("the key of this ticket was revoked or is over")
         else:
             text = bearer(asks.headers.get("authorization"))
-            found = manager.access.authenticate(text, ip)
-        manager.access.throttle(found)
-        manager.access.require(found, keys.Scope.READ)
+            found = manager.access.keys.authenticate(text, ip)
+        manager.access.keys.throttle(found)
+        manager.access.keys.require(found, keys.Scope.READ)
         check_origin(manager, asks)
     except AuthError as error:
         request_id = asks.scope.get("corral_request_id", "")
@@ -343,7 +343,7 @@ def _as_events() -> dict[str, Any]:
     **described(TicketOut, status=201),
 )
 async def ticket(who: Reader) -> Response:
-    text = who.manager.live.tickets.issue(who.key)
+    text = who.manager.events.tickets.issue(who.key)
     return answer(TicketOut(text, GOOD_S), 201)
 
 
@@ -356,7 +356,7 @@ async def page(
     who: Reader, wanted: Wanted, after: After = None, wait: Wait = 0.0
 ) -> Response:
     number = number_of(after)
-    broadcast = who.manager.live.broadcast
+    broadcast = who.manager.events.broadcast
     texts, last = await broadcast.page(wanted, number, wait)
     body = b'{"events":[%b],"next":%d}' % (b",".join(texts), last)
     return Response(body, media_type="application/json")
@@ -374,7 +374,7 @@ async def stream(
     after: After = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
-    broadcast = manager_of(request).live.broadcast
+    broadcast = manager_of(request).events.broadcast
     number = number_of(last_event_id or after)
     ip = ip_of(request)
     one = broadcast.listen(wanted, EventFormat.STREAM, key, ip, number)
@@ -384,7 +384,7 @@ async def stream(
 @router.websocket("/ws")
 async def listen(socket: WebSocket) -> None:
     manager: Manager = socket.app.state.manager
-    broadcast = manager.live.broadcast
+    broadcast = manager.events.broadcast
     query = socket.query_params
     try:
         key = admit(manager, socket, "WS /ws")

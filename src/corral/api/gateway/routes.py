@@ -61,12 +61,12 @@ _LOOKED_AT_ONLY = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @router.get("", summary="Apps of the gateway", **described(shapes.AppListOut))
 async def apps(who: Reader) -> Response:
-    rows = sorted(who.manager.gateway.apps.values(), key=lambda a: a.name)
+    rows = sorted(who.manager.ctx.cluster.apps.values(), key=lambda a: a.name)
     return answer(shapes.AppListOut([_shown(who.manager, a) for a in rows]))
 
 
 def _shown(manager: Manager, app: App) -> shapes.AppOut:
-    types = sorted(manager.cluster.types_for(app.name))
+    types = sorted(manager.ctx.cluster.types_for(app.name))
     routes = [shapes.RouteOut(*row) for row in sorted(app.timeouts.items())]
     return shapes.AppOut(
         app.name, app.url, app.timeout_s, app.concurrency, types, app.created_at, routes
@@ -94,11 +94,11 @@ async def register(request: Request, who: Caller, said: shapes.AppIn) -> App:
     name = check_name(said.name, "name")
     if name in _taken(request.app):
         raise InvalidField(f"'{name}' is the name of a route of ours", field="name")
-    now = who.manager.clock.now()
-    known = who.manager.gateway.apps.get(name)
+    now = who.manager.ctx.clock.now()
+    known = who.manager.ctx.cluster.apps.get(name)
     timeouts = known.timeouts if known else {}
     row = App(name, said.url, said.timeout, said.concurrency, now, timeouts)
-    await who.manager.gateway.save(row)
+    await who.manager.gateway.apps.save(row)
     who.note("app.save", name, url=said.url)
     return row
 
@@ -124,7 +124,7 @@ def _taken(app: FastAPI) -> set[str]:
     **described(shapes.AppGone, errors=(404, 409)),
 )
 async def delete_app(name: str, who: Admin) -> Response:
-    await who.manager.gateway.delete(name)
+    await who.manager.gateway.apps.delete(name)
     who.note("app.delete", name)
     return answer(shapes.AppGone("the app is gone", name))
 
@@ -141,7 +141,7 @@ async def delete_app(name: str, who: Admin) -> Response:
 )
 async def add_route(name: str, request: Request, who: Admin) -> Response:
     said = await read(request, shapes.RouteIn)
-    row = await who.manager.gateway.set_timeout(name, said.path, said.timeout)
+    row = await who.manager.gateway.apps.set_timeout(name, said.path, said.timeout)
     who.note("app.route", name, path=said.path, timeout=said.timeout)
     return answer(_shown(who.manager, row))
 
@@ -152,7 +152,7 @@ async def add_route(name: str, request: Request, who: Admin) -> Response:
     **described(shapes.AppOut, errors=(404, 422)),
 )
 async def delete_route(name: str, path: str, who: Admin) -> Response:
-    row = await who.manager.gateway.drop_timeout(name, path)
+    row = await who.manager.gateway.apps.drop_timeout(name, path)
     who.note("app.unroute", name, path=path)
     return answer(_shown(who.manager, row))
 
@@ -176,7 +176,7 @@ class AppRoute(BaseRoute):
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         word, slash, rest = raw.removeprefix(b"/").partition(b"/")
         name = word.decode("ascii", "replace")
-        app = scope["app"].state.manager.gateway.apps.get(name)
+        app = scope["app"].state.manager.ctx.cluster.apps.get(name)
         if app is None or name in self._routes(scope["app"]):
             return Match.NONE, {}
         return Match.FULL, {"corral_app": (app, slash + rest), "route": self}
@@ -207,7 +207,7 @@ async def _relay(request: Request, app: App, path: bytes) -> Response:
     if request.method not in _LOOKED_AT_ONLY:
         who.note("app.forward", app.name, method=request.method)
     try:
-        upstream = await who.manager.gateway.send(
+        upstream = await who.manager.gateway.requests.send(
             app,
             request.method,
             _checked(path) + _query(request),

@@ -26,9 +26,8 @@ from corral.core.insight.metric import (
 from corral.core.insight.series import Series, over_time, read_moment
 from corral.core.nodes.gpu import Gpu
 from corral.errors import InvalidField
-from corral.manager.insight import gauges
 from corral.manager.insight.charts import TIMEFRAMES_S, ClusterCharts
-from corral.manager.insight.prometheus import CONTENT_TYPE, exposition
+from corral.manager.prometheus import CONTENT_TYPE, exposition
 
 # The JSON shapes of charts (docs/metrics.md): numbers, null where there is none.
 
@@ -146,9 +145,9 @@ async def node_metrics(
     step: Annotated[int | None, Query(ge=1, le=366 * 86_400)] = None,
 ) -> Response:
     manager = who.manager
-    manager.registry.node(node_id)
-    now = manager.clock.now()
-    drawn = await manager.history.node(
+    manager.nodes.get(node_id)
+    now = manager.ctx.clock.now()
+    drawn = await manager.insight.charts.node(
         node_id, read_moment(begin, now, "from"), read_moment(to, now, "to"), step
     )
     return answer(
@@ -175,14 +174,14 @@ async def cluster_metrics(who: Reader, timeframe: str = "24h") -> Response:
         raise InvalidField(
             f"timeframe must be one of {', '.join(TIMEFRAMES_S)}", field="timeframe"
         )
-    drawn = await who.manager.history.cluster(timeframe)
+    drawn = await who.manager.insight.charts.cluster(timeframe)
     return answer(
         ClusterMetricsOut(
             timeframe=timeframe,
             from_=_time(drawn.span.begin),
             to=_time(drawn.span.end),
             step_s=drawn.span.step_s,
-            metrics=_figures(drawn, cache_out(who.manager.caching.figures())),
+            metrics=_figures(drawn, cache_out(who.manager.tasks.results.figures())),
             times=_times(drawn.span),
             nodes=drawn.nodes,
             series={
@@ -306,9 +305,9 @@ async def metrics(
     manager = manager_of(request)
     parts = []
     for family in chain(
-        manager.cluster.meters.families(),
+        manager.ctx.counters.families(),
         request.app.state.http_meter.families(),
-        gauges.read(manager),
+        manager.gauges(),
     ):
         parts.append(exposition(family))
         # Hundreds of nodes make a long text: others have their turn meanwhile.

@@ -123,8 +123,8 @@ def _options(wanted: SimulateIn) -> Iterator[str]:
 
 async def _remember(who: Caller, since_s: float, path: Path) -> None:
     """Some lines at a time: what else there is to do is done between them."""
-    since = who.manager.clock.now().timestamp() - since_s
-    lines = iter(journal_of(who.manager.cluster.scheduler).lines(since))
+    since = who.manager.ctx.clock.now().timestamp() - since_s
+    lines = iter(journal_of(who.manager.ctx.cluster.scheduler).lines(since))
     with path.open("wb") as file:
         while parcel := b"".join(islice(lines, _LINES)):
             file.write(parcel)
@@ -196,9 +196,9 @@ async def journal(
         float, Query(ge=0, le=1e9, description="at least the last so many seconds")
     ] = 86_400.0,
 ) -> Response:
-    kept = journal_of(who.manager.cluster.scheduler)
+    kept = journal_of(who.manager.ctx.cluster.scheduler)
     who.note("journal.read", "cluster")
-    since = who.manager.clock.now().timestamp() - since_s
+    since = who.manager.ctx.clock.now().timestamp() - since_s
     return StreamingResponse(_parcels(kept.lines(since)), media_type=MEDIA)
 
 

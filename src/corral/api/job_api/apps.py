@@ -46,10 +46,10 @@ async def register_app(request: Request, who: Admin) -> Response:
 )
 async def register_job_to_endpoint(request: Request, who: Operator) -> Response:
     said = await read(request, shapes.JobToEndpoint)
-    known = who.manager.cluster.job_types.get(said.job_type)
-    row = known or JobType(said.job_type, created_at=who.manager.clock.now())
+    known = who.manager.ctx.cluster.job_types.get(said.job_type)
+    row = known or JobType(said.job_type, created_at=who.manager.ctx.clock.now())
     target = said.endpoint.strip("/")
-    await who.manager.job_types.save(replace(row, target=target))
+    await who.manager.queues.job_types.save(replace(row, target=target))
     who.note("job_type.route", said.job_type, endpoint=target)
     return answer(None)
 
@@ -60,7 +60,7 @@ async def register_job_to_endpoint(request: Request, who: Operator) -> Response:
     **described(dict),
 )
 async def clear_databases(who: Admin) -> Response:
-    gone = await who.manager.clearing.clear(who.key.id)
+    gone = await who.manager.upkeep.clear(who.key.id)
     who.note("cluster.clear", "", **gone)
     return answer(None)
 
@@ -74,6 +74,6 @@ async def clear_databases(who: Admin) -> Response:
 )
 async def clear_job_schema_queue(request: Request, who: Operator) -> Response:
     said = await read(request, shapes.SchemaName)
-    cancelled = await who.manager.job_types.clear(said.job_schema_name)
+    cancelled = await who.manager.queues.job_types.clear(said.job_schema_name)
     who.note("job_type.clear", said.job_schema_name, cancelled=cancelled)
     return answer(None)

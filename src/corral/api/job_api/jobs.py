@@ -37,10 +37,10 @@ _JOB = {"schema_name": "echo", "payload": {"message": "hi"}}
 )
 async def submit_job(request: Request, who: Submitter) -> Response:
     job = await read(request, shapes.JobIn)
-    if job.schema_name not in who.manager.cluster.job_types:
+    if job.schema_name not in who.manager.ctx.cluster.job_types:
         return answer(render.no_target(job, job.id or new_task_id()))
     task = await submit(request, who, job)
-    target = who.manager.cluster.job_types[job.schema_name].target
+    target = who.manager.ctx.cluster.job_types[job.schema_name].target
     if target == ORCHESTRATOR:
         return answer(render.job_status(task))
     # A job for an endpoint is answered with its outcome.
@@ -64,22 +64,22 @@ async def submit(
         "labels": {**shown, ONLY_ON: only_on} if only_on else shown,
     }
     spec = intake_of(who, request).one(_with_payload(body, job.payload))
-    result = (await who.manager.submitting.submit([spec]))[0]
+    result = (await who.manager.tasks.submit([spec]))[0]
     if isinstance(result, CorralError):
         raise result
     task = result.task
     if only_on is not None and task.spec.labels.get(ONLY_ON) != only_on:
         raise Conflict(f"job {task.id} is known, and not for worker {only_on}")
     if not result.is_new and task.is_terminal:
-        task = await who.manager.requeue(task.id)
+        task = await who.manager.tasks.requeue(task.id)
     who.note("job.submit", task.id)
     return task
 
 
 async def ended(who: Caller, task: Task) -> Task:
     """The task when it has ended, or as it is after the longest wait."""
-    await who.manager.wait([task.id], MAX_WAIT_S)
-    return await who.manager.store.get_task(task.id) or task
+    await who.manager.tasks.wait([task.id], MAX_WAIT_S)
+    return await who.manager.ctx.store.get_task(task.id) or task
 
 
 def _with_payload(body: dict[str, Any], payload: Any) -> bytes:
@@ -97,7 +97,7 @@ def _with_payload(body: dict[str, Any], payload: Any) -> bytes:
 )
 async def get_job_status(request: Request, who: Reader) -> Response:
     wanted = await read(request, shapes.JobId)
-    task = await who.manager.store.get_task(wanted.job_id)
+    task = await who.manager.ctx.store.get_task(wanted.job_id)
     if task is None:
         raise TaskNotFound(f"no job {wanted.job_id!r}", job_id=wanted.job_id)
     return answer(render.job_status(task))
@@ -109,7 +109,7 @@ async def get_job_status(request: Request, who: Reader) -> Response:
     **described(shapes.DlqOut),
 )
 async def get_dlq_jobs(who: Reader) -> Response:
-    page = await who.manager.store.list_tasks(TaskFilter(dead_letter=True), MAX_DLQ)
+    page = await who.manager.ctx.store.list_tasks(TaskFilter(dead_letter=True), MAX_DLQ)
     jobs = [shapes.DlqJob(t.id, render.failure(t), render.job(t)) for t in page.tasks]
     return answer(shapes.DlqOut(jobs))
 
@@ -126,7 +126,7 @@ async def get_dlq_jobs(who: Reader) -> Response:
 )
 async def requeue_from_dlq(request: Request, who: Submitter) -> Response:
     wanted = await read(request, shapes.JobId)
-    task = await who.manager.requeue(wanted.job_id)
+    task = await who.manager.tasks.requeue(wanted.job_id)
     who.note("job.requeue", task.id)
     return answer(render.job_status(task))
 
@@ -139,8 +139,8 @@ async def requeue_from_dlq(request: Request, who: Submitter) -> Response:
 async def discard_from_dlq(request: Request, who: Submitter) -> Response:
     wanted = await read(request, shapes.JobId)
     manager = who.manager
-    term = manager.cluster.term
-    if not await manager.store.discard_dead_letter(term, wanted.job_id):
+    term = manager.ctx.cluster.term
+    if not await manager.ctx.store.discard_dead_letter(term, wanted.job_id):
         raise TaskNotFound(f"no dead job {wanted.job_id!r}", job_id=wanted.job_id)
     who.note("job.discard", wanted.job_id)
     return answer(None)
@@ -158,7 +158,7 @@ async def discard_from_dlq(request: Request, who: Submitter) -> Response:
 )
 async def worker_alert_started_job(request: Request, who: Operator) -> Response:
     said = await read(request, shapes.Started)
-    if await who.manager.store.get_task(said.job_id) is None:
+    if await who.manager.ctx.store.get_task(said.job_id) is None:
         raise TaskNotFound(f"no job {said.job_id!r}", job_id=said.job_id)
     who.note("job.started", said.job_id, worker_id=said.worker_id)
     return answer(None)
@@ -178,7 +178,7 @@ async def worker_alert_completed_job(request: Request, who: Operator) -> Respons
     said = await read(request, shapes.Completed)
     if said.status not in ("completed", "failed", "error"):
         raise InvalidField("status must be completed, failed or error", field="status")
-    task = who.manager.cluster.tasks.get(said.job_id)
+    task = who.manager.ctx.cluster.tasks.get(said.job_id)
     if task is None:
         raise TaskNotFound(f"no live job {said.job_id!r}", job_id=said.job_id)
     text = bytes(said.output).decode() if isinstance(said.output, Raw) else "{}"
@@ -190,8 +190,8 @@ async def worker_alert_completed_job(request: Request, who: Operator) -> Respons
         text if is_good else None,
         None if is_good else TaskError("failed", text),
     )
-    if await who.manager.settling.settle([outcome]):
+    if await who.manager.tasks.settle.settle([outcome]):
         # Ended by somebody else: whoever still works on it need not go on.
-        await who.manager.drop(task)
+        await who.manager.tasks.drop(task)
     who.note("job.completed", said.job_id, worker_id=said.worker_id)
     return answer(None)

@@ -37,7 +37,7 @@ _RUN = {
 )
 async def run_on_worker(request: Request, who: Runner) -> Response:
     said = await read(request, shapes.RunIn)
-    link = who.manager.registry.worker(said.worker_id)
+    link = who.manager.workers.get(said.worker_id)
     if who.key.scope is Scope.NODE and who.key.node_id != link.worker.node_id:
         raise Forbidden("this worker belongs to another node")
     if said.job is not None:
@@ -50,7 +50,7 @@ async def run_on_worker(request: Request, who: Runner) -> Response:
 
 
 async def _known(who: Caller, said: shapes.RunIn) -> Task:
-    task = await who.manager.store.get_task(said.job_id or "")
+    task = await who.manager.ctx.store.get_task(said.job_id or "")
     if task is None or task.spec.labels.get(ONLY_ON) != said.worker_id:
         raise TaskNotFound(f"no job {said.job_id!r} for this worker")
     return task
@@ -65,7 +65,7 @@ async def _known(who: Caller, said: shapes.RunIn) -> Task:
 )
 async def shutdown_worker(request: Request, who: Operator) -> Response:
     said = await read(request, shapes.NamedWorker)
-    await who.manager.stopping.by_name(said.worker_name, said.node_url)
+    await who.manager.workers.stops.by_name(said.worker_name, said.node_url)
     who.note("worker.stop", said.worker_name)
     return answer(None)
 
@@ -79,7 +79,7 @@ async def shutdown_worker(request: Request, who: Operator) -> Response:
 )
 async def shutdown_worker_by_id(request: Request, who: Operator) -> Response:
     said = await read(request, shapes.WorkerById)
-    await who.manager.stopping.by_id(said.worker_id, said.node_url)
+    await who.manager.workers.stops.by_id(said.worker_id, said.node_url)
     who.note("worker.stop", said.worker_id)
     return answer(None)
 
@@ -93,7 +93,7 @@ async def shutdown_worker_by_id(request: Request, who: Operator) -> Response:
 )
 async def shutdown_worker_by_port(request: Request, who: Operator) -> Response:
     said = await read(request, shapes.WorkerByPort)
-    await who.manager.stopping.by_port(said.worker_port, said.node_url)
+    await who.manager.workers.stops.by_port(said.worker_port, said.node_url)
     who.note("worker.stop", f"port {said.worker_port}")
     return answer(None)
 
@@ -105,7 +105,7 @@ async def shutdown_worker_by_port(request: Request, who: Operator) -> Response:
 )
 async def shutdown_all_workers(request: Request, who: Operator) -> Response:
     said = await read(request, shapes.NodeIn)
-    await who.manager.stopping.all_of(said.node_url)
+    await who.manager.workers.stops.all_of(said.node_url)
     who.note("worker.stop", said.node_url)
     return answer(None)
 
@@ -117,6 +117,6 @@ async def shutdown_all_workers(request: Request, who: Operator) -> Response:
 )
 async def shutdown_node(request: Request, who: Operator) -> Response:
     said = await read(request, shapes.NodeIn)
-    node_id = await who.manager.stopping.node(said.node_url)
+    node_id = await who.manager.workers.stops.node(said.node_url)
     who.note("node.stop", node_id)
     return answer(shapes.Shutdown(True))

@@ -32,14 +32,14 @@ async def status(who: Reader) -> Response:
 
 @router.post("/heartbeat", summary="A sign of life", **described(shapes.HeartbeatOut))
 async def heartbeat(who: Reader) -> Response:
-    cluster = who.manager.cluster
+    cluster = who.manager.ctx.cluster
     details = {"nodes": len(cluster.nodes), "workers": len(cluster.workers)}
     beat = shapes.Heartbeat("Available", _server_id(who), "all is well", details)
     return answer(shapes.HeartbeatOut(beat))
 
 
 def _server_id(who: Caller) -> str:
-    return f"{who.manager.config.cluster_name}-{who.manager.cluster.term}"
+    return f"{who.manager.config.cluster_name}-{who.manager.ctx.cluster.term}"
 
 
 @router.post("/server_id", summary="Which server this is", **described(shapes.ServerId))

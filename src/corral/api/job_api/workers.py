@@ -49,14 +49,14 @@ async def register_worker_type(request: Request, who: Operator) -> Response:
     )
     if said.max_workers is not UNSET:
         check_served(row)
-    await who.manager.worker_types.save(row)
+    await who.manager.workers.types.save(row)
     who.note("worker_type.save", name, worker_class=row.worker_class)
     return answer(None)
 
 
 def _limits(who: Caller, name: str, said: shapes.WorkerTypeIn) -> dict[str, Any]:
     """What is said of its workers' number and cards; else what was said before."""
-    known = who.manager.cluster.worker_types.get(name)
+    known = who.manager.ctx.cluster.worker_types.get(name)
     kept = known or WorkerType(name, said.worker_class)
     gpus = kept.gpus if said.gpus is UNSET else wanted_gpus(said.gpus)
     least = kept.min_workers if said.min_workers is UNSET else said.min_workers
@@ -87,7 +87,7 @@ async def _environment(who: Caller, said: shapes.WorkerTypeIn) -> Environment | 
 
 async def _check_there(who: Caller, digest: str) -> None:
     # Said now, and not by a node minutes later.
-    if not await who.manager.objects.exists(digest):
+    if not await who.manager.ctx.objects.exists(digest):
         raise NotFound(f"no object {digest}: upload it first", digest=digest)
 
 
@@ -97,7 +97,7 @@ async def _check_there(who: Caller, digest: str) -> None:
     **described(shapes.WorkerTypes),
 )
 async def worker_types(who: Reader) -> Response:
-    known = who.manager.cluster.worker_types
+    known = who.manager.ctx.cluster.worker_types
     ordered = sorted(known.values(), key=lambda t: t.name)
     return answer(shapes.WorkerTypes([worker_render.worker_type(t) for t in ordered]))
 
@@ -108,7 +108,7 @@ async def worker_types(who: Reader) -> Response:
     **described(dict, errors=(404,)),
 )
 async def remove_worker_type(name: str, who: Operator) -> Response:
-    await who.manager.worker_types.remove(name)
+    await who.manager.workers.types.remove(name)
     who.note("worker_type.remove", name)
     return answer(None)
 
@@ -128,7 +128,7 @@ async def register_job_schema_to_worker_type(
 ) -> Response:
     said = await read(request, shapes.SchemaToWorkerType)
     check_name(said.job_schema_name, "job_schema_name")
-    await who.manager.worker_types.bind(said.job_schema_name, said.worker_type)
+    await who.manager.workers.types.bind(said.job_schema_name, said.worker_type)
     who.note("worker_type.bind", said.worker_type, job_type=said.job_schema_name)
     return answer(None)
 
@@ -145,8 +145,8 @@ async def register_job_schema_to_worker_type(
 async def register_job_to_worker(request: Request, who: Operator) -> Response:
     said = await read(request, shapes.JobToWorker)
     check_name(said.job_type, "job_type")
-    await who.manager.registry.ensure_job_types([said.job_type])
-    await who.manager.worker_types.connect(said.job_type, said.worker_url)
+    await who.manager.workers.registry.ensure_job_types([said.job_type])
+    await who.manager.workers.types.connect(said.job_type, said.worker_url)
     who.note("worker.connect", said.worker_url, job_type=said.job_type)
     return answer(None)
 
@@ -167,7 +167,7 @@ async def launch_worker(request: Request, who: Operator) -> Response:
         check_name(said.worker_name, "worker_name")
     if said.auto_connect_job_type is not None:
         check_name(said.auto_connect_job_type, "auto_connect_job_type")
-    launch_id = await who.manager.worker_types.launch(
+    launch_id = await who.manager.workers.types.launch(
         said.node_url,
         said.worker_type,
         said.worker_name,
@@ -191,16 +191,16 @@ async def launch_worker(request: Request, who: Operator) -> Response:
 )
 async def launch_worker_status(request: Request, who: Reader) -> Response:
     said = await read(request, shapes.LaunchId)
-    return answer(render.launch(who.manager.worker_types.launch_of(said.launch_id)))
+    return answer(render.launch(who.manager.workers.types.launch_of(said.launch_id)))
 
 
 def _by_id(who: Caller, worker_id: str) -> Response:
-    link = who.manager.cluster.workers.get(worker_id)
+    link = who.manager.ctx.cluster.workers.get(worker_id)
     return answer(render.worker(link, worker_id=worker_id))
 
 
 def _by_url(who: Caller, url: str) -> Response:
-    return answer(render.worker(who.manager.worker_types.by_url(url), url=url))
+    return answer(render.worker(who.manager.workers.types.by_url(url), url=url))
 
 
 @router.post(

@@ -27,8 +27,8 @@ Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
     **described(shapes.AssignmentsOut),
 )
 async def assignments(who: Reader) -> Response:
-    models = who.manager.models
-    rows = [_worker(models, link) for link in who.manager.cluster.workers.values()]
+    models = who.manager.models.memory
+    rows = [_worker(models, link) for link in who.manager.ctx.cluster.workers.values()]
     return answer(shapes.AssignmentsOut([row for row in rows if row.models]))
 
 
@@ -71,7 +71,7 @@ def _model(models: ModelMemory, link: WorkerLink, name: str) -> shapes.AssignedM
 async def assign(request: Request, who: Operator) -> Response:
     wanted = await read(request, shapes.AssignIn)
     name = check_name(wanted.model_name, "model_name")
-    found = await who.manager.models.assign(
+    found = await who.manager.models.memory.assign(
         name,
         wanted.worker_ids,
         preload=wanted.preload,
@@ -96,7 +96,9 @@ async def assign(request: Request, who: Operator) -> Response:
 async def unload(request: Request, who: Operator) -> Response:
     wanted = await read(request, shapes.UnloadIn)
     name = check_name(wanted.model_name, "model_name")
-    gone = await who.manager.models.unload(name, wanted.worker_ids, force=wanted.force)
+    gone = await who.manager.models.memory.unload(
+        name, wanted.worker_ids, force=wanted.force
+    )
     who.note("model.unload", name, worker_ids=gone, force=wanted.force)
     message = f"{len(gone)} worker(s) drop {name}" if gone else f"nobody has {name}"
     return answer(shapes.UnloadOut(message, name, gone))

@@ -27,9 +27,9 @@ _RANGE = re.compile(r"bytes=(\d{1,18})-")
 
 
 def _shown(who: Caller, model: CatalogueModel, *, with_files: bool) -> shapes.ModelOut:
-    catalogue: Catalogue = who.manager.catalogue
+    catalogue: Catalogue = who.manager.models.catalogue
     done, total = catalogue.done.get(model.name, (None, None))
-    links = sorted(who.manager.cluster.workers.values(), key=lambda link: link.id)
+    links = sorted(who.manager.ctx.cluster.workers.values(), key=lambda link: link.id)
     holding = [link for link in links if model.name in link.shelf.held]
     files = model.files if with_files else ()
     return shapes.ModelOut(
@@ -81,7 +81,7 @@ async def list_models(
 ) -> Response:
     found = [
         model
-        for name, model in sorted(who.manager.catalogue.entries.items())
+        for name, model in sorted(who.manager.ctx.cluster.catalogue.items())
         if (model_type is None or model.model_type == model_type)
         and (tag is None or tag in model.tags)
         and (search is None or search.lower() in name.lower())
@@ -118,9 +118,9 @@ async def add(request: Request, who: Operator) -> Response:
         tags=tuple(told.tags),
     )
     digests = [part for f in told.files for part in f.parts or [f.sha256]]
-    await who.manager.garbage.spare(digests)
+    await who.manager.upkeep.objects.spare(digests)
     is_admin = who.key.allows(Scope.ADMIN)
-    found = await who.manager.catalogue.add(model, is_admin=is_admin)
+    found = await who.manager.models.catalogue.add(model, is_admin=is_admin)
     who.note("model.add", told.name, source=told.source)
     return answer(_shown(who, found, with_files=True), 201)
 
@@ -131,7 +131,7 @@ async def add(request: Request, who: Operator) -> Response:
     **described(shapes.ModelOut, errors=(404,)),
 )
 async def show(name: str, who: Reader) -> Response:
-    model = who.manager.catalogue.find(name)
+    model = who.manager.models.catalogue.find(name)
     return answer(_shown(who, model, with_files=True))
 
 
@@ -141,7 +141,7 @@ async def show(name: str, who: Reader) -> Response:
     **described(shapes.ModelRemoved, errors=(404, 409)),
 )
 async def remove(name: str, who: Operator) -> Response:
-    await who.manager.catalogue.remove(name)
+    await who.manager.models.catalogue.remove(name)
     who.note("model.remove", name)
     return answer(shapes.ModelRemoved(f"{name} is no longer in the catalogue", name))
 
@@ -158,7 +158,7 @@ async def remove(name: str, who: Operator) -> Response:
 )
 async def pull(request: Request, name: str, who: Operator) -> Response:
     told = await read(request, shapes.PullIn)
-    found = await who.manager.catalogue.pull(name, told.node_ids)
+    found = await who.manager.models.catalogue.pull(name, told.node_ids)
     who.note("model.pull", name, node_ids=[p.node_id for p in found])
     rows = [shapes.PulledTo(p.node_id, p.worker_id, p.task_id) for p in found]
     return answer(shapes.PullOut(name, rows))
@@ -167,7 +167,7 @@ async def pull(request: Request, name: str, who: Operator) -> Response:
 @router.get("/workers/{worker_id}/models/{name}", include_in_schema=False)
 async def bill(worker_id: str, name: str, who: OwnNode) -> Response:
     _check_own(who, worker_id)
-    found = await who.manager.catalogue.bill(name, who.key.node_id or "")
+    found = await who.manager.models.catalogue.bill(name, who.key.node_id or "")
     model = found.model
     return answer(
         shapes.ManifestOut(
@@ -205,7 +205,7 @@ async def file_of(
     asked = request.headers.get("range")
     match = _RANGE.fullmatch(asked) if asked else None
     start = int(match[1]) if match else 0
-    found, pieces = await who.manager.catalogue.open_file(name, file, start)
+    found, pieces = await who.manager.models.catalogue.open_file(name, file, start)
     if start > found.size:
         raise InvalidField(f"{file} has {found.size} bytes", field="range")
     headers = {"Content-Length": str(found.size - start)}
@@ -225,6 +225,6 @@ async def _whole(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
 
 
 def _check_own(who: Caller, worker_id: str) -> None:
-    link = who.manager.registry.worker(worker_id)
+    link = who.manager.workers.get(worker_id)
     if link.worker.node_id != who.key.node_id:
         raise Forbidden("this worker belongs to another node")

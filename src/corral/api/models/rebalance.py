@@ -31,7 +31,7 @@ Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
 async def rebalance(request: Request, who: Operator) -> Response:
     wanted = decode(await request.body() or b"{}", shapes.RebalanceIn)
     strategy = _strategy(wanted.strategy)
-    found = await who.manager.rebalancing.rebalance(
+    found = await who.manager.models.rebalancer.rebalance(
         strategy, who.key.id, force=wanted.force, dry_run=wanted.dry_run
     )
     if found.status == "initiated":

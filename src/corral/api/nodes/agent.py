@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -12,7 +13,6 @@ from corral.api.nodes import shapes
 from corral.api.workers.intake import (
     declared_specs,
     models_in,
-    models_word,
     worker_state,
 )
 from corral.core.access.key import Scope
@@ -23,9 +23,8 @@ from corral.core.tasks.environment import to_plain
 from corral.core.tasks.options import check_taint
 from corral.errors import InvalidField
 from corral.manager.access.derived_keys import node_password
-from corral.manager.app import Manager
 from corral.manager.cluster.state import NodeLink
-from corral.manager.nodes import heartbeat, offers
+from corral.manager.nodes.heartbeat import Beat, OwnerWord, check_version
 from corral.manager.nodes.master import MACHINE
 from corral.manager.workers.registry import WorkerBeat
 from corral.relay.port import has_port
@@ -43,9 +42,9 @@ async def join(request: Request, who: Joiner) -> Response:
     hostname = plain(said.name or said.hostname, "hostname")
     if not hostname:
         raise InvalidField("hostname must not be empty", field="hostname")
-    await who.manager.access.spend(who.key)
-    node = await who.manager.registry.join(hostname)
-    _, text = await who.manager.access.create(
+    await who.manager.access.keys.spend(who.key)
+    node = await who.manager.nodes.registry.join(hostname)
+    _, text = await who.manager.access.keys.create(
         Scope.NODE, f"node {node.id}", node_id=node.id
     )
     who.note("node.join", node.id, hostname=hostname)
@@ -55,8 +54,8 @@ async def join(request: Request, who: Joiner) -> Response:
 @router.post("/{node_id}/register", include_in_schema=False)
 async def register(node_id: str, request: Request, who: OwnNode) -> Response:
     said = await read(request, shapes.RegisterIn)
-    found = heartbeat.check_version(plain(said.version, "version"), __version__)
-    specs = declared_specs(said.workers)
+    found = check_version(plain(said.version, "version"), __version__)
+    specs, nodes = declared_specs(said.workers), who.manager.nodes
     facts = {
         "version": plain(said.version, "version"),
         "address": plain(said.address, "address") or who.ip,
@@ -67,14 +66,13 @@ async def register(node_id: str, request: Request, who: OwnNode) -> Response:
             **said.capabilities,
             MACHINE: plain(said.machine, "machine"),
         },
-        "node_type": who.manager.master.role_of(node_id, said.node_type, said.machine),
+        "node_type": nodes.master.role_of(node_id, said.node_type, said.machine),
     }
-    link = await who.manager.registry.register(node_id, facts, specs)
-    manager = who.manager
-    await heartbeat.note_clock(manager.store, manager.clock, link, said.clock)
-    await heartbeat.note_version(manager.store, manager.clock, link, found)
+    link = await nodes.registry.register(node_id, facts, specs)
+    await nodes.heartbeats.note_clock(link, said.clock)
+    await nodes.heartbeats.note_version(link, found)
     who.note("node.register", node_id, epoch=link.node.epoch)
-    version, workers = await who.manager.registry.desired(node_id, -1, 0.0)
+    version, workers = await nodes.registry.desired(node_id, -1, 0.0)
     config = who.manager.config
     return answer(
         shapes.RegisterOut(
@@ -100,7 +98,7 @@ def _taints(said: list[str]) -> list[str]:
 
 
 async def _engine(who: Caller, node_id: str) -> shapes.EngineOut:
-    engine = who.manager.engine
+    engine = who.manager.ctx.engine
     password = node_password(who.manager.config.cluster_secret, node_id)
     user = await engine.grant(node_id, password)
     address = engine.address
@@ -144,9 +142,9 @@ async def desired(
     since: int = 0,
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT_S)] = 0.0,
 ) -> Response:
-    registry = who.manager.registry
-    version, workers = await registry.desired(node_id, since, wait)
-    link = registry.node(node_id)
+    nodes = who.manager.nodes
+    version, workers = await nodes.registry.desired(node_id, since, wait)
+    link = nodes.get(node_id)
     link.is_leave_told = link.is_leaving
     return answer(_desired(version, workers, link, leave=link.is_leaving))
 
@@ -154,35 +152,31 @@ async def desired(
 @router.post("/{node_id}/beat", include_in_schema=False)
 async def beat(node_id: str, request: Request, who: OwnNode) -> Response:
     said = await read(request, shapes.BeatIn)
-    beats = [_beat(w) for w in said.workers]
-    sample = None
-    if said.sample is not None:
-        s = said.sample
-        values = {name: getattr(s, name) for name in s.__struct_fields__}
-        sample = Sample(node_id=node_id, at=who.manager.clock.now(), **values)
-    manager = who.manager
-    version, drop = await manager.registry.beat(node_id, said.epoch, beats, sample)
-    if said.gpus is not None:
-        link, now = manager.registry.node(node_id), manager.clock.now()
-        await heartbeat.note_gpus(manager.store, link, said.gpus, now)
-    await heartbeat.note_breakers(
-        manager.store,
-        manager.registry.node(node_id),
-        said.breakers,
-        manager.clock.now(),
-    )
-    _note_models(manager, node_id, beats, has_reading=said.gpus is not None)
-    if offers.note_offers(manager.cluster, manager.registry.node(node_id), beats):
-        manager.dispatching.kick()
-    link, word = manager.registry.node(node_id), said.owner
-    link.peer = _peer(said.peer)
-    await heartbeat.note_clock(manager.store, manager.clock, link, said.clock)
-    reason = (word.reason or "in use") if word is not None and word.active else None
-    is_drain = word is not None and word.drain
-    await heartbeat.note_owner(
-        manager.store, manager.clock, link, reason, drain=is_drain
-    )
+    told = _beat(node_id, said, who.manager.now())
+    version, drop = await who.manager.nodes.heartbeats.beat(node_id, told)
     return answer(shapes.BeatOut(version, drop))
+
+
+def _beat(node_id: str, said: shapes.BeatIn, now: datetime) -> Beat:
+    sample, owner = None, OwnerWord()
+    if (s := said.sample) is not None:
+        values = {name: getattr(s, name) for name in s.__struct_fields__}
+        sample = Sample(node_id=node_id, at=now, **values)
+    if said.owner is not None:
+        reason = (said.owner.reason or "in use") if said.owner.active else None
+        owner = OwnerWord(reason, said.owner.drain)
+    words = {w.worker_id: models_in(w.facts) for w in said.workers}
+    return Beat(
+        said.epoch,
+        [_worker_beat(w) for w in said.workers],
+        sample,
+        said.gpus,
+        said.breakers,
+        {id_: word for id_, word in words.items() if word},
+        _peer(said.peer),
+        owner,
+        said.clock,
+    )
 
 
 def _peer(said: shapes.PeerIn | None) -> Peer | None:
@@ -192,22 +186,7 @@ def _peer(said: shapes.PeerIn | None) -> Peer | None:
     return Peer(said.url.rstrip("/"), said.secret, said.models)
 
 
-def _note_models(
-    manager: Manager, node_id: str, beats: list[WorkerBeat], *, has_reading: bool
-) -> None:
-    """Beats repeat what workers say of their models, for a manager that began anew."""
-    lead_s = manager.registry.node(node_id).clock.correction_s
-    for told in beats:
-        link = manager.cluster.workers.get(told.worker_id)
-        if link is None or link.worker.node_id != node_id:
-            continue
-        said = models_in(told.facts)
-        if said and told.incarnation and told.incarnation == link.worker.incarnation:
-            manager.models.note(link, models_word(said, lead_s))
-    manager.models.look(node_id, has_reading=has_reading)
-
-
-def _beat(said: shapes.WorkerBeatIn) -> WorkerBeat:
+def _worker_beat(said: shapes.WorkerBeatIn) -> WorkerBeat:
     return WorkerBeat(
         said.worker_id,
         said.incarnation,

@@ -16,7 +16,6 @@ from corral.core.nodes.node import NodeState, Window
 from corral.errors import Forbidden
 from corral.manager.cluster.state import NodeLink
 from corral.manager.cron import zone_of
-from corral.manager.nodes.heartbeat import release_gpu, reset_breakers
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -27,8 +26,8 @@ _WINDOW = {"name": "patch-day", "cron": "0 3 * * 2", "duration": 7200}
 
 
 def _shown(who: Caller, link: NodeLink) -> Response:
-    workers = who.manager.registry.of_node(link.node.id)
-    now = who.manager.clock.now()
+    workers = who.manager.ctx.cluster.of_node(link.node.id)
+    now = who.manager.ctx.clock.now()
     return answer(render.node(link, workers, now))
 
 
@@ -44,7 +43,7 @@ def _shown(who: Caller, link: NodeLink) -> Response:
 )
 async def change(node_id: str, request: Request, who: Operator) -> Response:
     said = await read(request, shapes.NodeChange)
-    link = await who.manager.marking.change(node_id, said.labels, said.taints)
+    link = await who.manager.nodes.labels.change(node_id, said.labels, said.taints)
     who.note("node.change", node_id, labels=said.labels, taints=said.taints)
     return _shown(who, link)
 
@@ -53,8 +52,8 @@ async def _hold(
     node_id: str, request: Request, who: Caller, *, drain: bool
 ) -> Response:
     said = await read(request, shapes.HoldIn)
-    now, until = who.manager.clock.now(), said.until
-    link = await who.manager.holding.hold(
+    now, until = who.manager.ctx.clock.now(), said.until
+    link = await who.manager.nodes.holds.hold(
         node_id,
         plain(said.reason, "reason") or "",
         None if until is None else read_moment(until, now, "until"),
@@ -99,7 +98,7 @@ async def drain(node_id: str, request: Request, who: Operator) -> Response:
     **described(shapes.NodeOut, errors=(404,)),
 )
 async def uncordon(node_id: str, who: Operator) -> Response:
-    link = await who.manager.holding.uncordon(node_id)
+    link = await who.manager.nodes.holds.uncordon(node_id)
     who.note("node.uncordon", node_id)
     return _shown(who, link)
 
@@ -112,7 +111,7 @@ async def uncordon(node_id: str, who: Operator) -> Response:
 async def leave(node_id: str, who: Leaver, force: bool = False) -> Response:
     if who.key.scope is Scope.NODE and who.key.node_id != node_id:
         raise Forbidden("this credential belongs to another node")
-    link = await who.manager.leaving.leave(node_id, force=force)
+    link = await who.manager.nodes.leave.leave(node_id, force=force)
     who.note("node.leave", node_id, force=force)
     has_left = link.node.state is NodeState.LEFT
     words = "the node has left" if has_left else "the node's agent stops"
@@ -126,12 +125,12 @@ async def leave(node_id: str, who: Leaver, force: bool = False) -> Response:
     **described(shapes.WindowListOut, errors=(404,)),
 )
 async def list_windows(node_id: str, who: Reader) -> Response:
-    link = who.manager.registry.node(node_id)
+    link = who.manager.nodes.get(node_id)
     return answer(_windows(who, link))
 
 
 def _windows(who: Caller, link: NodeLink) -> shapes.WindowListOut:
-    now = who.manager.clock.now()
+    now = who.manager.ctx.clock.now()
     return shapes.WindowListOut([render.window(w, now) for w in link.node.windows])
 
 
@@ -148,7 +147,11 @@ def _windows(who: Caller, link: NodeLink) -> shapes.WindowListOut:
 )
 async def add_window(node_id: str, request: Request, who: Operator) -> Response:
     said = await read(request, shapes.WindowIn)
-    zone, now, starts = zone_of(said.timezone), who.manager.clock.now(), said.starts_at
+    zone, now, starts = (
+        zone_of(said.timezone),
+        who.manager.ctx.clock.now(),
+        said.starts_at,
+    )
     window = Window(
         said.name,
         said.duration,
@@ -158,7 +161,7 @@ async def add_window(node_id: str, request: Request, who: Operator) -> Response:
         plain(said.reason, "reason") or "",
         said.drain,
     )
-    link = await who.manager.marking.add_window(node_id, window)
+    link = await who.manager.nodes.labels.add_window(node_id, window)
     who.note("node.window.add", node_id, name=said.name)
     return answer(_windows(who, link), 201)
 
@@ -169,18 +172,15 @@ async def add_window(node_id: str, request: Request, who: Operator) -> Response:
     **described(shapes.WindowListOut, errors=(404,)),
 )
 async def remove_window(node_id: str, name: str, who: Operator) -> Response:
-    link = await who.manager.marking.remove_window(node_id, name)
+    link = await who.manager.nodes.labels.remove_window(node_id, name)
     who.note("node.window.remove", node_id, name=name)
     return answer(_windows(who, link))
 
 
 @router.get("", summary="All nodes", **described(shapes.NodeListOut))
 async def list_nodes(who: Reader) -> Response:
-    registry, now = who.manager.registry, who.manager.clock.now()
-    rows = [
-        render.node(link, registry.of_node(link.node.id), now)
-        for link in who.manager.cluster.nodes.values()
-    ]
+    nodes, now = who.manager.nodes, who.manager.now()
+    rows = [render.node(n, nodes.workers_of(n), now) for n in nodes.all()]
     return answer(shapes.NodeListOut(rows, len(rows)))
 
 
@@ -188,10 +188,9 @@ async def list_nodes(who: Reader) -> Response:
     "/{node_id}", summary="One node", **described(shapes.NodeOut, errors=(404,))
 )
 async def get_node(node_id: str, who: Reader) -> Response:
-    registry = who.manager.registry
-    link = registry.node(node_id)
-    now = who.manager.clock.now()
-    return answer(render.node(link, registry.of_node(node_id), now))
+    nodes = who.manager.nodes
+    link = nodes.get(node_id)
+    return answer(render.node(link, nodes.workers_of(link), who.manager.now()))
 
 
 # /nodes/{id}/breakers: try again at once what a node has stopped starting.
@@ -209,10 +208,7 @@ async def get_node(node_id: str, who: Reader) -> Response:
 )
 async def reset(node_id: str, request: Request, who: Operator) -> Response:
     wanted = await read(request, shapes.BreakerResetIn)
-    manager = who.manager
-    done = await reset_breakers(
-        manager.registry, manager.restarting, node_id, wanted.key
-    )
+    done = await who.manager.nodes.reset_breakers(node_id, wanted.key)
     who.note("breaker.reset", node_id, keys=sorted(done))
     workers = sorted(worker for some in done.values() for worker in some)
     return answer(shapes.BreakersReset(node_id, sorted(done), workers))
@@ -227,6 +223,6 @@ async def reset(node_id: str, request: Request, who: Operator) -> Response:
     **described(Gpu, errors=(404, 409)),
 )
 async def release(node_id: str, gpu_id: str, who: Operator) -> Response:
-    card = release_gpu(who.manager.registry.node(node_id), gpu_id)
+    card = who.manager.nodes.release_gpu(node_id, gpu_id)
     who.note("gpu.release", node_id, gpu_id=card.id)
     return answer(card)

@@ -28,14 +28,14 @@ async def tunnel(socket: WebSocket) -> None:
     key: Key | None = None
     try:
         text = bearer(socket.headers.get("authorization"))
-        key = manager.access.authenticate(text, ip)
-        manager.access.require(key, Scope.NODE)
+        key = manager.access.keys.authenticate(text, ip)
+        manager.access.keys.require(key, Scope.NODE)
     except AuthError as e:
         note_denial(manager, key, "WS /engine", e, ip)
         await socket.close(_DENIED)
         return
     try:
-        reader, writer = await connect(manager.engine.address)
+        reader, writer = await connect(manager.ctx.engine.address)
     except OSError:
         await socket.close(_NO_ENGINE)
         return

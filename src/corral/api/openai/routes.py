@@ -26,7 +26,6 @@ from corral.core.access.key import Scope
 from corral.core.tasks.task import Task
 from corral.errors import CorralError, NotFound, Unavailable
 from corral.manager.app import Manager
-from corral.manager.models.catalogue import known_models
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]
@@ -42,7 +41,7 @@ T = TypeVar("T")
     **described(shapes.OpenAIModelListOut, is_openai=True),
 )
 async def models(who: Reader) -> Response:
-    found = known_models(who.manager)
+    found = who.manager.models.known()
     rows = [
         shapes.OpenAIModelOut(name, int(at.timestamp())) for name, at in found.items()
     ]
@@ -123,15 +122,14 @@ async def _answered(request: Request, who: Caller, ask: ModelRequest) -> Sequenc
     """The tasks once they have all ended."""
     ids = await _submit(request, who, ask)
     await _while_here(request, who.manager, ids, _ended(who.manager, ids))
-    return [await who.manager.stored(task_id) for task_id in ids]
+    return [await who.manager.tasks.get(task_id) for task_id in ids]
 
 
 async def _streamed(
     request: Request, who: Caller, ask: ModelRequest, *, is_chat: bool
 ) -> Response:
     (task_id,) = await _submit(request, who, ask)
-    of_tasks = who.manager.streaming
-    reader = of_tasks.reader(task_id)
+    reader = who.manager.output.stream.reader(task_id)
     # What fails before the first word gets a status of its own.
     first = reader.next(HEARTBEAT_S)
     page = await _while_here(request, who.manager, [task_id], first)
@@ -141,7 +139,7 @@ async def _streamed(
         task_id, _now(who), ask.model, is_chat=is_chat, wants_usage=ask.wants_usage
     )
     return StreamingResponse(
-        events(of_tasks, reader, task_id, telling, page),
+        events(who.manager.tasks, reader, task_id, telling, page),
         media_type="text/event-stream",
         headers=EVENTS,
     )
@@ -157,7 +155,7 @@ async def _submit(request: Request, who: Caller, ask: ModelRequest) -> list[str]
     ]
     ids: list[str] = []
     refused: CorralError | None = None
-    for result in await who.manager.submitting.submit(specs):
+    for result in await who.manager.tasks.submit(specs):
         if isinstance(result, CorralError):
             refused = refused or result
         else:
@@ -194,21 +192,21 @@ async def _left(request: Request) -> None:
 
 
 async def _ended(manager: Manager, ids: list[str]) -> None:
-    while any(map(manager.cluster.is_live, ids)):
-        if manager.following.is_closing:
+    while any(map(manager.ctx.cluster.is_live, ids)):
+        if manager.output.logs.is_closing:
             raise Unavailable("the manager stops; ask again")
-        await manager.wait(ids, _WAIT_S)
+        await manager.tasks.wait(ids, _WAIT_S)
 
 
 def _give_up(manager: Manager, ids: Sequence[str]) -> None:
-    if not manager.following.is_closing:
+    if not manager.output.logs.is_closing:
         for task_id in ids:
-            manager.streaming.give_up(task_id)
+            manager.tasks.give_up(task_id)
 
 
 def _known(manager: Manager, name: str) -> int:
     """Since when a model is known; raises NotFound."""
-    at = known_models(manager).get(name)
+    at = manager.models.known().get(name)
     if at is None:
         raise NotFound(
             f"the model {name[:200]!r} does not exist; GET /v1/models lists those "
@@ -219,4 +217,4 @@ def _known(manager: Manager, name: str) -> int:
 
 
 def _now(who: Caller) -> int:
-    return int(who.manager.clock.now().timestamp())
+    return int(who.manager.ctx.clock.now().timestamp())

@@ -11,7 +11,8 @@ import msgspec
 from corral.api.errors import fault, status_of
 from corral.api.openai.answer import GeneratedText, Transcript, said_by, usage
 from corral.errors import CorralError, Unavailable
-from corral.manager.output.stream import OutputPage, OutputReader, TaskOutput
+from corral.manager.output.stream import OutputPage, OutputReader
+from corral.manager.tasks import Tasks
 
 HEARTBEAT_S = 15.0
 _encode = msgspec.json.Encoder().encode
@@ -69,7 +70,7 @@ class CompletionEvents:
 
 
 async def events(
-    of_tasks: TaskOutput,
+    tasks: Tasks,
     reader: OutputReader,
     task_id: str,
     telling: CompletionEvents,
@@ -91,7 +92,7 @@ async def events(
             yield _fault(error)
     except (asyncio.CancelledError, GeneratorExit):
         if not reader.is_closing:
-            of_tasks.give_up(task_id)
+            tasks.give_up(task_id)
         raise
 
 

@@ -74,7 +74,7 @@ def _id(task_id: str) -> str:
     **described(ArtifactsOut, errors=(404, 422)),
 )
 async def artifacts(task_id: str, who: Reader, attempt: Attempt = None) -> Response:
-    found = await who.manager.keeping.artifacts(_id(task_id), attempt)
+    found = await who.manager.output.artifacts.artifacts(_id(task_id), attempt)
     if found is None:
         return answer(ArtifactsOut(task_id, None, []))
     row, tree = found
@@ -99,7 +99,7 @@ def _described() -> dict[str, Any]:
 async def artifact(
     request: Request, task_id: str, name: str, who: Reader, attempt: Attempt = None
 ) -> Response:
-    file = await who.manager.keeping.artifact(_id(task_id), name, attempt)
+    file = await who.manager.output.artifacts.artifact(_id(task_id), name, attempt)
     status, start, end = _span(request.headers.get("range"), file.size)
     headers = {
         "Accept-Ranges": "bytes",
@@ -110,7 +110,7 @@ async def artifact(
     if status != 200:
         span = f"{start}-{end - 1}" if status == 206 else "*"
         headers["Content-Range"] = f"bytes {span}/{file.size}"
-    parts = who.manager.keeping.read(file, start, end)
+    parts = who.manager.output.artifacts.read(file, start, end)
     # The first one before the answer begins: it can still be an error.
     first = await anext(parts, b"")
     return StreamingResponse(
@@ -141,7 +141,7 @@ def _span(asked: str | None, size: int) -> tuple[int, int, int]:
 
 
 def _own(who: Caller, worker_id: str) -> WorkerLink:
-    link = who.manager.registry.worker(worker_id)
+    link = who.manager.workers.get(worker_id)
     if link.worker.node_id != who.key.node_id:
         raise Forbidden("this worker belongs to another node")
     return link
@@ -154,7 +154,7 @@ async def keep(worker_id: str, request: Request, who: OwnNode) -> Response:
     wanted = KeepRequest(
         _id(said.task_id), said.attempt, said.kind, said.digest, said.left_out
     )
-    row = await who.manager.keeping.save(link, wanted)
+    row = await who.manager.output.artifacts.save(link, wanted)
     return answer(TreeOut(row.digest, row.files, row.size), 201)
 
 
@@ -163,6 +163,8 @@ async def checkpoint(
     worker_id: str, task_id: str, who: OwnNode, attempt: Attempt = None
 ) -> Response:
     link = _own(who, worker_id)
-    row = await who.manager.keeping.checkpoint(link, _id(task_id), attempt or 0)
+    row = await who.manager.output.artifacts.checkpoint(
+        link, _id(task_id), attempt or 0
+    )
     told = TreeOut(row.digest, row.files, row.size) if row else TreeOut(None)
     return answer(told)

@@ -89,7 +89,7 @@ async def start(task_id: str, request: Request, who: Operator) -> Response:
     shown = " ".join(command)[:_NOTED_BYTES]
     # Before it runs: also what never comes back is in the trail.
     who.note("task.exec", task_id, command=shown)
-    run = await who.manager.execs.start(task_id, command)
+    run = await who.manager.output.execs.start(task_id, command)
     return answer(ExecOut(run.id, run.task_id, run.attempt), 201)
 
 
@@ -117,7 +117,7 @@ async def output(
     after: Annotated[int, Query(ge=0, le=1 << 53)] = 0,
     wait: Annotated[float, Query(ge=0, le=60)] = 0.0,
 ) -> Response:
-    run, chunks = await who.manager.execs.read(task_id, exec_id, after, wait)
+    run, chunks = await who.manager.output.execs.read(task_id, exec_id, after, wait)
     return answer(
         ExecPage(
             [ExecChunk(stream, data) for stream, data in chunks],
@@ -135,7 +135,7 @@ async def output(
     **described(ExecStopped, errors=(404,)),
 )
 async def stop(task_id: str, exec_id: str, who: Operator) -> Response:
-    who.manager.execs.stop(task_id, exec_id)
+    who.manager.output.execs.stop(task_id, exec_id)
     who.note("task.exec.stop", task_id, exec_id=exec_id)
     return answer(ExecStopped("the command is being ended", exec_id))
 
@@ -147,4 +147,6 @@ async def hear(
     link = own_worker(who, worker_id)
     said = await read(request, ExecUpdateIn)
     word = ExecUpdate(said.number, said.chunks, said.exit_code, said.error)
-    return answer(ExecUpdateOut(await who.manager.execs.hear(link, exec_id, word)))
+    return answer(
+        ExecUpdateOut(await who.manager.output.execs.hear(link, exec_id, word))
+    )

@@ -73,7 +73,7 @@ async def logs(
     tail: Tail = None,
     progress: Known = None,
 ) -> Response:
-    following = who.manager.following
+    following = who.manager.output.logs
     place = await _start(following, id_of(task_id), after, attempt, tail)
     page = await following.wait(task_id, place, attempt, wait, progress)
     return answer(
@@ -100,7 +100,7 @@ async def stream(
     tail: Tail = None,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
-    following = who.manager.following
+    following = who.manager.output.logs
     after = last_event_id or after
     place = await _start(following, id_of(task_id), after, attempt, tail)
     first = await following.page(task_id, place, attempt)

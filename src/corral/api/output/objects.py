@@ -72,8 +72,8 @@ def _described(is_sent: bool = False, **more: Any) -> dict[str, Any]:
 async def put(request: Request, digest: str, who: Operator) -> Response:
     # Before the body is read: a wrong address should not cost the transfer.
     check_digest(digest)
-    await who.manager.garbage.spare([digest])
-    objects = who.manager.objects
+    await who.manager.upkeep.objects.spare([digest])
+    objects = who.manager.ctx.objects
     was_known = await objects.exists(digest)
     data = await request.body()
     await objects.put(data, digest)
@@ -99,8 +99,8 @@ async def missing(request: Request, who: Sender) -> Response:
         check_digest(digest)
     if said.sizes and len(said.sizes) != len(said.digests):
         raise InvalidField("as many sizes as digests, or none", field="sizes")
-    await who.manager.garbage.spare(said.digests)
-    found = await who.manager.objects.missing(said.digests, said.sizes)
+    await who.manager.upkeep.objects.spare(said.digests)
+    found = await who.manager.ctx.objects.missing(said.digests, said.sizes)
     return answer(MissingOut(found))
 
 
@@ -112,7 +112,7 @@ async def missing(request: Request, who: Sender) -> Response:
 )
 async def put_all(request: Request, who: Sender) -> Response:
     blobs = _split(await request.body())
-    digests = await who.manager.objects.put_all(blobs)
+    digests = await who.manager.ctx.objects.put_all(blobs)
     size = sum(map(len, blobs))
     who.note("object.put_all", f"{len(blobs)} objects", size=size)
     return answer(ObjectsOut(digests, size), 201)
@@ -136,7 +136,7 @@ def _split(body: bytes) -> list[bytes]:
     **_described(),
 )
 async def get(digest: str, who: Fetcher) -> Response:
-    return Response(await who.manager.objects.get(digest), media_type=BINARY)
+    return Response(await who.manager.ctx.objects.get(digest), media_type=BINARY)
 
 
 @router.head(
@@ -146,8 +146,8 @@ async def get(digest: str, who: Fetcher) -> Response:
     **_described(),
 )
 async def head(digest: str, who: Fetcher) -> Response:
-    await who.manager.garbage.spare([check_digest(digest)])
-    size = await who.manager.objects.size(digest)
+    await who.manager.upkeep.objects.spare([check_digest(digest)])
+    size = await who.manager.ctx.objects.size(digest)
     if size is None:
         raise NotFound(f"no object {digest}", digest=digest)
     return Response(media_type=BINARY, headers={"Content-Length": str(size)})

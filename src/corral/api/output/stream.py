@@ -19,8 +19,9 @@ from corral.api.tasks.routes import Reader, Wait, id_of
 from corral.api.tasks.shapes import TaskBrief
 from corral.core.access.key import Scope
 from corral.errors import InvalidField
-from corral.manager.output import stream as streaming
-from corral.manager.output.stream import OutputPage, Place, TaskOutput
+from corral.manager.cluster.streams import Place
+from corral.manager.output.stream import OutputPage, OutputReader
+from corral.manager.tasks import Tasks
 
 # Shapes of the output that tasks emit while they run.
 
@@ -87,8 +88,7 @@ def _as_events() -> dict[str, Any]:
 async def output(
     task_id: str, who: Reader, after: After = None, wait: Wait = 0.0
 ) -> Response:
-    of_tasks = who.manager.streaming
-    reader = of_tasks.reader(id_of(task_id), place_of(after))
+    reader = who.manager.output.stream.reader(id_of(task_id), place_of(after))
     await reader.check()
     page = await reader.next(wait)
     return answer(_page(page))
@@ -107,19 +107,20 @@ async def stream(
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
     if cancel_on_disconnect:
-        who.manager.access.require(who.key, Scope.SUBMIT, None)
-    of_tasks = who.manager.streaming
-    reader = of_tasks.reader(id_of(task_id), place_of(last_event_id or after))
+        who.manager.access.keys.require(who.key, Scope.SUBMIT, None)
+    reader = who.manager.output.stream.reader(
+        id_of(task_id), place_of(last_event_id or after)
+    )
     await reader.check()
     return StreamingResponse(
-        _events(of_tasks, reader, task_id, cancel_on_disconnect),
+        _events(who.manager.tasks, reader, task_id, cancel_on_disconnect),
         media_type="text/event-stream",
         headers=EVENTS,
     )
 
 
 async def _events(
-    of_tasks: TaskOutput, reader: streaming.OutputReader, task_id: str, cancels: bool
+    tasks: Tasks, reader: OutputReader, task_id: str, cancels: bool
 ) -> AsyncIterator[bytes]:
     try:
         # At once, so that who follows knows that there is something to follow.
@@ -132,7 +133,7 @@ async def _events(
         yield b"event: end\ndata: %b\n\n" % _encode(render.brief(page.ended))
     except (asyncio.CancelledError, GeneratorExit):
         if cancels and not reader.is_closing:
-            of_tasks.give_up(task_id)
+            tasks.give_up(task_id)
         raise
 
 

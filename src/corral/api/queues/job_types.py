@@ -26,7 +26,7 @@ Counts: TypeAlias = tuple[Counter[str], Counter[str]]
 
 @router.get("", summary="Kinds of work", **described(shapes.JobTypeListOut))
 async def job_types(who: Reader) -> Response:
-    cluster = who.manager.cluster
+    cluster = who.manager.ctx.cluster
     counts = _counts(cluster)
     rows = sorted(cluster.job_types.values(), key=lambda j: j.name)
     return answer(shapes.JobTypeListOut([_shown(who, j, counts) for j in rows]))
@@ -44,10 +44,10 @@ def _counts(cluster: Cluster) -> Counts:
 def _shown(
     who: Caller, row: JobType, counts: Counts | None = None
 ) -> shapes.JobTypeOut:
-    waiting, running = counts or _counts(who.manager.cluster)
+    waiting, running = counts or _counts(who.manager.ctx.cluster)
     kept = None
     if row.cache_ttl_s is not None:
-        kept = cache_out(who.manager.caching.figures(row.name))
+        kept = cache_out(who.manager.tasks.results.figures(row.name))
     return shapes.JobTypeOut(
         row.name,
         row.target,
@@ -87,12 +87,12 @@ async def add_job_type(request: Request, who: Operator) -> Response:
         ORCHESTRATOR if said.target is None else said.target,
         input_schema=_schema(said.input_schema, "input_schema"),
         output_schema=_schema(said.output_schema, "output_schema"),
-        created_at=who.manager.clock.now(),
+        created_at=who.manager.ctx.clock.now(),
         queue_order=_order(said.queue_order),
         batch_limit=said.batch_limit,
         cache_ttl_s=said.cache_ttl_s,
     )
-    row = await who.manager.job_types.save(row)
+    row = await who.manager.queues.job_types.save(row)
     who.note("job_type.save", row.name)
     return answer(_shown(who, row), 201)
 
@@ -125,7 +125,7 @@ def _schema(raw: Raw | UnsetType, field: str) -> str | None:
     **described(shapes.JobTypeOut, errors=(404,)),
 )
 async def job_type(name: str, who: Reader) -> Response:
-    row = who.manager.job_types.get(name)
+    row = who.manager.queues.job_types.get(name)
     return answer(_shown(who, row))
 
 
@@ -147,7 +147,7 @@ async def change(name: str, request: Request, who: Operator) -> Response:
         raise InvalidField(
             "nothing to change: give batch_limit or cache_ttl_s", field="batch_limit"
         )
-    row = await who.manager.job_types.change(name, **changes)
+    row = await who.manager.queues.job_types.change(name, **changes)
     who.note("job_type.change", name, **changes)
     return answer(_shown(who, row))
 
@@ -158,7 +158,7 @@ async def change(name: str, request: Request, who: Operator) -> Response:
     **described(shapes.JobTypeGone, errors=(404, 409)),
 )
 async def delete_job_type(name: str, who: Operator) -> Response:
-    await who.manager.job_types.delete(name)
+    await who.manager.queues.job_types.delete(name)
     who.note("job_type.delete", name)
     return answer(shapes.JobTypeGone("the job type is gone", name))
 
@@ -182,7 +182,7 @@ async def resume(name: str, who: Operator) -> Response:
 
 
 async def _pause(name: str, who: Caller, *, is_paused: bool) -> Response:
-    row = await who.manager.job_types.pause(name, is_paused)
+    row = await who.manager.queues.job_types.pause(name, is_paused)
     who.note("job_type.pause" if is_paused else "job_type.resume", name)
     return answer(_shown(who, row))
 
@@ -193,7 +193,7 @@ async def _pause(name: str, who: Caller, *, is_paused: bool) -> Response:
     **described(shapes.QueueCleared, errors=(404,)),
 )
 async def clear_queue(name: str, who: Operator) -> Response:
-    count = await who.manager.job_types.clear(name)
+    count = await who.manager.queues.job_types.clear(name)
     who.note("job_type.clear", name, cancelled=count)
     return answer(shapes.QueueCleared("the queue is empty", name, count))
 
@@ -204,7 +204,7 @@ async def clear_queue(name: str, who: Operator) -> Response:
     **described(shapes.CacheCleared, errors=(404,)),
 )
 async def clear_cache(name: str, who: Operator) -> Response:
-    who.manager.job_types.get(name)
-    count = await who.manager.caching.clear(name)
+    who.manager.queues.job_types.get(name)
+    count = await who.manager.tasks.results.clear(name)
     who.note("job_type.clear_cache", name, forgotten=count)
     return answer(shapes.CacheCleared("no result is kept", name, count))

@@ -50,7 +50,7 @@ _EXAMPLE = {
 
 @router.get("", summary="List schedules", **described(shapes.ScheduleListOut))
 async def list_schedules(who: Reader) -> Response:
-    rows = who.manager.schedules.all()
+    rows = who.manager.queues.schedules.all()
     return answer(shapes.ScheduleListOut([_shown(row) for row in rows]))
 
 
@@ -76,7 +76,7 @@ async def add(request: Request, who: Operator) -> Response:
     spec = replace(intake_of(who, request), own={}).one(bytes(said.task))
     if LABEL in spec.labels or AT_LABEL in spec.labels:
         raise InvalidField(f"the label {LABEL!r} is set by schedules", field="labels")
-    await who.manager.notifying.check(spec)
+    await who.manager.outbound.webhooks.check(spec)
     schedule = Schedule(
         name=check_name(said.name, "name") if said.name is not None else "",
         cron=" ".join(said.cron.split()),
@@ -87,7 +87,7 @@ async def add(request: Request, who: Operator) -> Response:
         deadline_s=deadline_s,
     )
     Cron(schedule.cron, schedule.timezone)
-    made = await who.manager.schedules.add(schedule)
+    made = await who.manager.queues.schedules.add(schedule)
     who.note("schedule.add", made.name)
     return answer(_shown(made), 201)
 
@@ -154,8 +154,8 @@ def _shown(row: Schedule) -> shapes.ScheduleOut:
     **described(shapes.ScheduleShown, errors=(404,)),
 )
 async def get(name: str, who: Reader) -> Response:
-    found = who.manager.schedules.get(name)
-    upcoming = who.manager.schedules.upcoming(found, UPCOMING)
+    found = who.manager.queues.schedules.get(name)
+    upcoming = who.manager.queues.schedules.upcoming(found, UPCOMING)
     return answer(shapes.ScheduleShown(**asdict(_shown(found)), upcoming=upcoming))
 
 
@@ -165,7 +165,7 @@ async def get(name: str, who: Reader) -> Response:
     **described(shapes.ScheduleGone, errors=(404,)),
 )
 async def remove(name: str, who: Operator) -> Response:
-    await who.manager.schedules.remove(name)
+    await who.manager.queues.schedules.remove(name)
     who.note("schedule.remove", name)
     return answer(shapes.ScheduleGone("the schedule is gone", name))
 
@@ -176,7 +176,7 @@ async def remove(name: str, who: Operator) -> Response:
     **described(shapes.ScheduleOut, errors=(404,)),
 )
 async def pause(name: str, who: Operator) -> Response:
-    row = await who.manager.schedules.pause(name)
+    row = await who.manager.queues.schedules.pause(name)
     who.note("schedule.pause", name)
     return answer(_shown(row))
 
@@ -187,7 +187,7 @@ async def pause(name: str, who: Operator) -> Response:
     **described(shapes.ScheduleOut, errors=(404,)),
 )
 async def resume(name: str, who: Operator) -> Response:
-    row = await who.manager.schedules.resume(name)
+    row = await who.manager.queues.schedules.resume(name)
     who.note("schedule.resume", name)
     return answer(_shown(row))
 
@@ -202,6 +202,6 @@ async def run_now(name: str, request: Request, who: Operator) -> Response:
     if key is not None:
         check_name(key, "idempotency_key")
     trace = request.scope["corral_trace"]
-    task = await who.manager.schedules.run_now(name, trace, key)
+    task = await who.manager.queues.schedules.run_now(name, trace, key)
     who.note("schedule.run", name, task_id=task.id)
     return answer(shapes.ScheduleRun(task.id, status_of(task.state)), 201)

@@ -64,7 +64,9 @@ def _shown(now: ShareStatus) -> ShareOut:
 
 @router.get("", summary="Shares, and how each stands", **described(ShareListOut))
 async def list_shares(who: Reader) -> Response:
-    return answer(ShareListOut([_shown(now) for now in who.manager.sharing.all()]))
+    return answer(
+        ShareListOut([_shown(now) for now in who.manager.queues.shares.all()])
+    )
 
 
 @router.put(
@@ -78,18 +80,18 @@ async def list_shares(who: Reader) -> Response:
 )
 async def set_share(request: Request, who: Admin) -> Response:
     said = await read(request, ShareIn)
-    name = share_name(who.manager.access, said.name)
+    name = share_name(who.manager.access.keys, said.name)
     share = Share(name, said.weight, said.max_running, said.gpu_seconds_per_day)
-    await who.manager.sharing.save(share)
+    await who.manager.queues.shares.save(share)
     who.note("share.set", share.name)
-    return answer(_shown(who.manager.sharing.get(share.name)))
+    return answer(_shown(who.manager.queues.shares.get(share.name)))
 
 
 @router.delete(
     "/{name}", summary="Remove a share", **described(ShareRemoved, errors=(404,))
 )
 async def remove_share(name: str, who: Admin) -> Response:
-    name = share_name(who.manager.access, name)
-    await who.manager.sharing.remove(name)
+    name = share_name(who.manager.access.keys, name)
+    await who.manager.queues.shares.remove(name)
     who.note("share.remove", name)
     return answer(ShareRemoved("the share is removed", name))

@@ -61,7 +61,7 @@ async def cancel(
     who: Submitter, where: Where, limit: Limit = MOST, cursor: Word = None
 ) -> Response:
     chosen = _among(where, _LIVE, _LIVE)
-    out = await _each(who, chosen, limit, cursor, who.manager.cancel)
+    out = await _each(who, chosen, limit, cursor, who.manager.tasks.cancel)
     who.note("task.cancel_many", f"{out.done} tasks", refused=out.refused)
     return answer(out)
 
@@ -76,7 +76,7 @@ async def requeue(
     who: Submitter, where: Where, limit: Limit = MOST, cursor: Word = None
 ) -> Response:
     chosen = _among(where, _ENDED, _FAILED)
-    out = await _each(who, chosen, limit, cursor, who.manager.requeue)
+    out = await _each(who, chosen, limit, cursor, who.manager.tasks.requeue)
     who.note("task.requeue_many", f"{out.done} tasks", refused=out.refused)
     return answer(out)
 
@@ -104,7 +104,7 @@ async def _each(
 ) -> BulkOut:
     if where is None:
         return BulkOut(0, 0, [], None)
-    page = await who.manager.store.list_tasks(where, limit, 0, cursor)
+    page = await who.manager.ctx.store.list_tasks(where, limit, 0, cursor)
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def one(task: Task) -> CorralError | None:

@@ -17,7 +17,7 @@ from corral.api.tasks.routes import Reader, find
 from corral.api.tasks.shapes import AttemptOut, EstimateOut, StartOut, WaitingOut
 from corral.core.tasks.task import Attempt
 from corral.manager.cluster.state import Cluster
-from corral.manager.tasks.explain import Explained, explain_task
+from corral.manager.tasks.explain import Explained
 from corral.scheduler.explain.values import (
     PastPlacement,
     Remedy,
@@ -171,6 +171,6 @@ Most = Annotated[
 async def explain(task_id: str, who: Reader, limit: Most = 20) -> Response:
     manager = who.manager
     task = await find(who, task_id)
-    attempts = await manager.store.attempts(task.id)
-    told = explain_task(manager, task, is_all=not limit)
-    return answer(explained(manager.cluster, told, attempts, limit))
+    attempts = await manager.ctx.store.attempts(task.id)
+    told = manager.explain.explain(task, is_all=not limit)
+    return answer(explained(manager.ctx.cluster, told, attempts, limit))

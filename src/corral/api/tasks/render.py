@@ -51,8 +51,8 @@ def _duration(task: Task) -> float | None:
 
 
 def accepted(manager: Manager, answer: Accepted) -> TaskAccepted:
-    task, cluster = answer.task, manager.cluster
-    now = manager.clock.now().timestamp()
+    task, cluster = answer.task, manager.ctx.cluster
+    now = manager.ctx.clock.now().timestamp()
     start = expected_start(cluster, task, now)
     return TaskAccepted(
         task.id,
@@ -101,12 +101,12 @@ def brief(task: Task, *, with_result: bool = True) -> TaskBrief:
 
 def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
     spec = task.spec
-    reason = manager.why(task)
-    progress = manager.cluster.progress.get(task.id)
+    reason = manager.explain.why(task)
+    progress = manager.ctx.cluster.progress.get(task.id)
     constraint = constraint_of(spec.labels) or ANYWHERE
     group, group_limit = group_of(spec.labels)
-    now = manager.clock.now().timestamp()
-    start = None if task.is_terminal else expected_start(manager.cluster, task, now)
+    now = manager.ctx.clock.now().timestamp()
+    start = None if task.is_terminal else expected_start(manager.ctx.cluster, task, now)
     short = brief(task)
     gang = gang_of(spec.labels)
     return TaskOut(
@@ -144,9 +144,9 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
         ),
         owner=spec.owner,
         estimated_duration=(
-            None if task.is_terminal else expected_s(manager.cluster, task)
+            None if task.is_terminal else expected_s(manager.ctx.cluster, task)
         ),
-        estimate=None if task.is_terminal else estimate(manager.cluster, task),
+        estimate=None if task.is_terminal else estimate(manager.ctx.cluster, task),
         estimated_start=start_out(start, now),
         dead_letter=task.dead_letter,
         cached_from=cached_from(task),

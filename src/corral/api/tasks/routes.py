@@ -31,7 +31,7 @@ _EXAMPLE = {"task_type": "echo", "parameters": {"message": "hi"}, "priority": "h
 def intake_of(who: Caller, request: Request) -> Intake:
     manager = who.manager
     return Intake(
-        now=manager.clock.now(),
+        now=manager.ctx.clock.now(),
         owner=who.key.owner,
         task_limit=request.app.state.task_body_limit,
         default_timeout_s=manager.config.default_timeout_s,
@@ -54,15 +54,15 @@ def intake_of(who: Caller, request: Request) -> Intake:
 async def submit(request: Request, who: Submitter, wait: Wait = 0.0) -> Response:
     key = request.headers.get("idempotency-key")
     spec = intake_of(who, request).one(await request.body(), key)
-    await who.manager.notifying.check(spec)
-    result = (await who.manager.submitting.submit([spec]))[0]
+    await who.manager.outbound.webhooks.check(spec)
+    result = (await who.manager.tasks.submit([spec]))[0]
     if isinstance(result, CorralError):
         raise result
     who.note("task.submit", result.task.id)
     status = 201 if result.is_new else 200
     if not wait:
         return answer(render.accepted(who.manager, result), status)
-    await who.manager.wait([result.task.id], wait)
+    await who.manager.tasks.wait([result.task.id], wait)
     return await _show(who, await find(who, result.task.id), status)
 
 
@@ -79,9 +79,9 @@ async def submit(request: Request, who: Submitter, wait: Wait = 0.0) -> Response
 )
 async def submit_many(request: Request, who: Submitter) -> Response:
     rows = intake_of(who, request).many(await request.body())
-    rows = await who.manager.notifying.judge(rows)
+    rows = await who.manager.outbound.webhooks.judge(rows)
     specs = [row for row in rows if isinstance(row, TaskSpec)]
-    results = iter(await who.manager.submitting.submit(specs))
+    results = iter(await who.manager.tasks.submit(specs))
     out = shapes.BatchOut([], [], 0, 0)
     for index, row in enumerate(rows):
         result = next(results) if isinstance(row, TaskSpec) else row
@@ -113,12 +113,12 @@ async def collect(request: Request, who: Reader) -> Response:
             f"at most {MAX_COLLECT} task_ids in one request", field="task_ids"
         )
     manager = who.manager
-    await manager.wait(wanted.task_ids, min(max(wanted.wait, 0.0), MAX_WAIT_S))
-    pending = [t for t in wanted.task_ids if manager.cluster.is_live(t)]
+    await manager.tasks.wait(wanted.task_ids, min(max(wanted.wait, 0.0), MAX_WAIT_S))
+    pending = [t for t in wanted.task_ids if manager.ctx.cluster.is_live(t)]
     live = set(pending)
     ended = [t for t in wanted.task_ids if t not in live]
     sought = [t for t in ended if NAME.fullmatch(t)]
-    found = {t.id: t for t in await manager.store.get_tasks(sought)}
+    found = {t.id: t for t in await manager.ctx.store.get_tasks(sought)}
     return answer(
         shapes.CollectOut(
             [render.brief(found[t]) for t in ended if t in found],
@@ -167,7 +167,7 @@ async def list_tasks(
     offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
     cursor: Word = None,
 ) -> Response:
-    page = await who.manager.store.list_tasks(where, limit, offset, cursor)
+    page = await who.manager.ctx.store.list_tasks(where, limit, offset, cursor)
     return answer(
         shapes.TaskListOut(
             [render.brief(t, with_result=results) for t in page.tasks],
@@ -207,7 +207,7 @@ def id_of(task_id: str) -> str:
 
 
 async def find(who: Caller, task_id: str) -> Task:
-    task = await who.manager.store.get_task(id_of(task_id))
+    task = await who.manager.ctx.store.get_task(id_of(task_id))
     if task is None:
         raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
     return task
@@ -215,7 +215,7 @@ async def find(who: Caller, task_id: str) -> Task:
 
 async def _show(who: Caller, task: Task, status: int = 200) -> Response:
     attempts = (
-        await who.manager.store.attempts(task.id)
+        await who.manager.ctx.store.attempts(task.id)
         if task.attempt > 1 or (task.is_terminal and task.state is not State.COMPLETED)
         else ()
     )
@@ -229,7 +229,7 @@ async def _show(who: Caller, task: Task, status: int = 200) -> Response:
 )
 async def get_task(task_id: str, who: Reader, wait: Wait = 0.0) -> Response:
     if wait:
-        await who.manager.wait([task_id], wait)
+        await who.manager.tasks.wait([task_id], wait)
     return await _show(who, await find(who, task_id))
 
 
@@ -239,7 +239,7 @@ async def get_task(task_id: str, who: Reader, wait: Wait = 0.0) -> Response:
     **described(shapes.TaskEnded, errors=(404, 409)),
 )
 async def delete(task_id: str, who: Submitter) -> Response:
-    await who.manager.cancel(id_of(task_id))
+    await who.manager.tasks.cancel(id_of(task_id))
     who.note("task.cancel", task_id)
     return answer(shapes.TaskEnded("the task is cancelled", task_id, "cancelled"))
 
@@ -259,6 +259,6 @@ async def cancel(task_id: str, who: Submitter) -> Response:
     **described(shapes.TaskOut, errors=(404, 409)),
 )
 async def requeue(task_id: str, who: Submitter) -> Response:
-    task = await who.manager.requeue(id_of(task_id))
+    task = await who.manager.tasks.requeue(id_of(task_id))
     who.note("task.requeue", task_id)
     return await _show(who, task)

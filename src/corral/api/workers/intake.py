@@ -104,7 +104,7 @@ def worker_state(word: str) -> WorkerState:
 log = logging.getLogger(__name__)
 
 
-def models_word(said: ModelsIn, lead_s: float) -> ReportedModels:
+def models_word(said: ModelsIn, lead_s: float = 0.0) -> ReportedModels:
     """Times are the worker's, whose clock is `lead_s` ahead of ours."""
     return ReportedModels(
         said.number,
@@ -116,8 +116,8 @@ def models_word(said: ModelsIn, lead_s: float) -> ReportedModels:
     )
 
 
-def models_in(facts: Mapping[str, Any]) -> ModelsIn | None:
-    """The same word in a beat, which repeats it.
+def models_in(facts: Mapping[str, Any]) -> ReportedModels | None:
+    """The same word in a beat, which repeats it, by the node's own clock.
 
     One that cannot be read is none: a node must not be lost for what a worker says.
     """
@@ -125,8 +125,8 @@ def models_in(facts: Mapping[str, Any]) -> ModelsIn | None:
     if told is None:
         return None
     try:
-        return msgspec.convert(told, ModelsIn, str_keys=True)
-    except msgspec.ValidationError as e:
+        return models_word(msgspec.convert(told, ModelsIn, str_keys=True))
+    except (msgspec.ValidationError, InvalidField) as e:
         log.warning("a worker's word on its models cannot be read: %s", e)
         return None
 

@@ -92,8 +92,8 @@ def gpu_info(card: Gpu) -> dict[str, Any]:
 
 
 def worker_detail(manager: Manager, link: WorkerLink) -> WorkerDetail:
-    short = worker(manager.cluster, link)
-    now = manager.clock.now()
+    short = worker(manager.ctx.cluster, link)
+    now = manager.ctx.clock.now()
     hours = (now - manager.started_at).total_seconds() / 3600
     done = link.ran + link.failed
     errors = link.failed / done if done else 0.0
@@ -102,7 +102,7 @@ def worker_detail(manager: Manager, link: WorkerLink) -> WorkerDetail:
     shown["loaded_models"] = _loaded(link)
     return WorkerDetail(
         **shown,
-        system_info=_system(manager.cluster.nodes.get(link.worker.node_id)),
+        system_info=_system(manager.ctx.cluster.nodes.get(link.worker.node_id)),
         task_history=TaskHistory(
             link.ran_on(now.date()), link.ran, link.failed, average_s, 1.0 - errors
         ),

@@ -15,7 +15,6 @@ from corral.api.describe import described
 from corral.api.workers import render, shapes
 from corral.api.workers.intake import MAX_COUNT, models_word, worker_spec, worker_state
 from corral.core.access.key import Scope
-from corral.core.nodes.node import NodeState
 from corral.core.nodes.worker import (
     LAUNCHED,
     MOVABLE,
@@ -30,9 +29,8 @@ from corral.errors import Conflict, Forbidden, InvalidField
 from corral.manager.access.derived_keys import worker_secret, worker_token
 from corral.manager.clock import new_id
 from corral.manager.cluster.state import WorkerLink
-from corral.manager.output.stream import AttemptPieces
+from corral.manager.cluster.streams import AttemptPieces
 from corral.manager.tasks.report import Report
-from corral.manager.workers.lifecycle import can_take, emptiest
 from corral.store.base import LogChunk
 
 router = APIRouter(prefix="/workers", tags=["workers"])
@@ -54,7 +52,7 @@ async def list_workers(
     if status is not None and status not in _STATUSES:
         words = ", ".join(sorted(_STATUSES))
         raise InvalidField(f"status must be one of {words}", field="status")
-    cluster = who.manager.cluster
+    cluster = who.manager.ctx.cluster
     links = [*cluster.workers.values()] if node_id is None else cluster.of_node(node_id)
     rows = [render.worker(cluster, link) for link in links if _is_asked(link, status)]
     if gpu_type is not None:
@@ -77,7 +75,7 @@ def _is_asked(link: WorkerLink, status: str | None) -> bool:
     **described(shapes.WorkerDetail, errors=(404,)),
 )
 async def get_worker(worker_id: str, who: Reader) -> Response:
-    link = who.manager.registry.worker(worker_id)
+    link = who.manager.workers.get(worker_id)
     return answer(render.worker_detail(who.manager, link))
 
 
@@ -97,13 +95,13 @@ async def launch(request: Request, who: Operator) -> Response:
     if not 1 <= wanted.count <= MAX_COUNT:
         raise InvalidField(f"count must be 1 to {MAX_COUNT}", field="count")
     specs = [_spec(wanted, number) for number in range(wanted.count)]
-    node_id = wanted.node_id or _emptiest_node(who)
-    taken = {w.worker.spec.name for w in who.manager.registry.of_node(node_id)}
+    node_id = wanted.node_id or who.manager.workers.emptiest_node().node.id
+    taken = {w.worker.spec.name for w in who.manager.ctx.cluster.of_node(node_id)}
     if wanted.name and taken & {spec.name for spec in specs}:
         raise Conflict(f"node {node_id} has a worker of this name already")
-    links = [await who.manager.registry.launch(node_id, spec) for spec in specs]
+    links = [await who.manager.workers.registry.launch(node_id, spec) for spec in specs]
     who.note("worker.launch", node_id, worker_class=wanted.worker_class)
-    rows = [render.worker(who.manager.cluster, link) for link in links]
+    rows = [render.worker(who.manager.ctx.cluster, link) for link in links]
     return answer(shapes.WorkersLaunched(rows), 201)
 
 
@@ -122,23 +120,13 @@ def _spec(wanted: shapes.WorkerIn, number: int) -> WorkerSpec:
     return replace(spec, name=f"{prefix}{name}")
 
 
-def _emptiest_node(who: Caller) -> str:
-    nodes = who.manager.cluster.nodes.values()
-    best = emptiest(who.manager.registry, [n for n in nodes if can_take(n)])
-    if best is not None:
-        return best.node.id
-    if held := [n for n in nodes if n.node.state is NodeState.ONLINE and n.holds]:
-        held[0].check_open()
-    raise Conflict("no node is online; join one with 'corral join'")
-
-
 @router.delete(
     "/{worker_id}",
     summary="Stop a worker; its tasks run elsewhere",
     **described(shapes.WorkerStopped, errors=(404,)),
 )
 async def stop(worker_id: str, who: Operator) -> Response:
-    await who.manager.registry.stop(worker_id)
+    await who.manager.workers.registry.stop(worker_id)
     who.note("worker.stop", worker_id)
     return answer(shapes.WorkerStopped("the worker is stopping", worker_id))
 
@@ -149,14 +137,14 @@ async def stop(worker_id: str, who: Operator) -> Response:
     **described(shapes.WorkerRestarted, errors=(404,)),
 )
 async def restart(worker_id: str, who: Operator) -> Response:
-    downtime_s = await who.manager.restarting.restart(worker_id)
+    downtime_s = await who.manager.workers.restart(worker_id)
     who.note("worker.restart", worker_id)
     told = shapes.WorkerRestarted("the worker is restarting", worker_id, downtime_s)
     return answer(told)
 
 
 def own_worker(who: Caller, worker_id: str) -> WorkerLink:
-    link = who.manager.registry.worker(worker_id)
+    link = who.manager.workers.get(worker_id)
     if link.worker.node_id != who.key.node_id:
         raise Forbidden("this worker belongs to another node")
     return link
@@ -166,10 +154,10 @@ def own_worker(who: Caller, worker_id: str) -> WorkerLink:
 async def register(worker_id: str, request: Request, who: OwnNode) -> Response:
     link = own_worker(who, worker_id)
     said = await read(request, shapes.WorkerRegisterIn)
-    node = who.manager.registry.node(link.worker.node_id)
+    node = who.manager.nodes.get(link.worker.node_id)
     if said.epoch != node.node.epoch:
         raise Conflict("this agent's epoch is over", epoch=node.node.epoch)
-    worker = await who.manager.registry.register_worker(worker_id, said.pid)
+    worker = await who.manager.workers.registry.register_worker(worker_id, said.pid)
     who.note("worker.register", worker_id, pid=said.pid)
     incarnation = worker.incarnation or ""
     secret = worker_secret(who.manager.config.cluster_secret, worker_id, incarnation)
@@ -189,17 +177,9 @@ async def register(worker_id: str, request: Request, who: OwnNode) -> Response:
 async def report(worker_id: str, request: Request, who: OwnNode) -> Response:
     link = own_worker(who, worker_id)
     said = await read(request, shapes.ReportIn)
-    node = who.manager.registry.node(link.worker.node_id)
+    node = who.manager.nodes.get(link.worker.node_id)
     told = _report(said, node.clock.correction_s)
-    if said.incarnation == link.worker.incarnation:
-        if said.state is not None:
-            state = worker_state(said.state)
-            who.manager.registry.set_serving(link, state, said.error)
-        if said.models is not None:
-            # Before its outcomes: what an order left in memory is known when it closes.
-            word = models_word(said.models, node.clock.correction_s)
-            who.manager.models.note(link, word)
-    return answer(await who.manager.reporting.report(link, told))
+    return answer(await who.manager.workers.report(worker_id, told))
 
 
 def _report(said: shapes.ReportIn, lead_s: float) -> Report:
@@ -215,6 +195,9 @@ def _report(said: shapes.ReportIn, lead_s: float) -> Report:
             for x in said.logs
         ],
         wants_order=said.wants_order,
+        state=None if said.state is None else worker_state(said.state),
+        error=said.error,
+        models=None if said.models is None else models_word(said.models, lead_s),
         output=[
             AttemptPieces(
                 x.task_id, x.attempt, max(x.first, 1), list(map(_one_line, x.values))

@@ -98,13 +98,13 @@ def _last(last: ScalingStep) -> ScaledOut:
     **described(ScalingOut),
 )
 async def scaling(who: Reader) -> Response:
-    autoscaling = who.manager.autoscaling
+    autoscaling = who.manager.workers.scaling
     config, policy = autoscaling.config, autoscaling.config.policy
     return answer(
         ScalingOut(
             config.is_enabled,
             policy.most,
-            len(who.manager.cluster.workers),
+            len(who.manager.ctx.cluster.workers),
             policy.wait_s,
             policy.idle_s,
             policy.cooldown_s,
@@ -125,7 +125,7 @@ async def scaling(who: Reader) -> Response:
 )
 async def set_limits(name: str, request: Request, who: Operator) -> Response:
     said = await read(request, LimitsIn)
-    kind = await who.manager.worker_types.scale(
+    kind = await who.manager.workers.types.scale(
         name, said.min_workers, said.max_workers
     )
     who.note("worker_type.scale", name)

@@ -147,7 +147,7 @@ async def _open(config: Settings, files: Files) -> Manager:
     """Connect to the stores, waiting for them a while, and start the manager."""
     from corral.core.access.key import Scope
     from corral.engine.dispatch import Dispatcher
-    from corral.manager.app import Manager
+    from corral.manager.app import Manager, make_context
     from corral.store.postgres.store import PostgresStore
 
     store = PostgresStore(
@@ -156,19 +156,16 @@ async def _open(config: Settings, files: Files) -> Manager:
     engine = Dispatcher(files.redis_url)
     await _wait_for("the database", store.open, config.wait_for_stores_s)
     await _wait_for("Redis", engine.server_id, config.wait_for_stores_s)
-    boss = Manager(
-        store,
-        engine,
-        manager_config(config, files.cluster_secret),
-        objects=files.objects,
-    )
-    meter = boss.cluster.meters.store
+    told = manager_config(config, files.cluster_secret)
+    ctx = make_context(store, engine, told, objects=files.objects)
+    boss = Manager(ctx, told)
+    meter = ctx.counters.store
     store.measure(lambda name, seconds: meter.add(seconds, name))
     await boss.start()
-    await boss.access.ensure(files.admin_key, Scope.ADMIN, "admin")
+    await boss.access.keys.ensure(files.admin_key, Scope.ADMIN, "admin")
     if config.bootstrap_api_key is not None:
         text = config.bootstrap_api_key.get_secret_value()
-        await boss.access.ensure(text, Scope.ADMIN, "API_KEY")
+        await boss.access.keys.ensure(text, Scope.ADMIN, "API_KEY")
     return boss
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
 
 from corral.core.access.key import (
     PEOPLE,
@@ -28,27 +27,26 @@ from corral.errors import (
 )
 from corral.manager.access.rate_limit import RateLimits, TokenBucket, TokenBuckets
 from corral.manager.clock import Clock
-from corral.store.base import AuditRow, Store
+from corral.manager.context import ManagerContext
 
 # Same path for unknown ids, so that timing tells nothing about which ids exist.
 _NOBODY = Key(id="nobody", digest=digest_secret("nobody"), scope=Scope.READ)
 _STAMP_S = 30.0
 
 
-class Access:
+class Keys:
     """Keys live in memory; every change is written through to the store."""
 
     def __init__(
-        self, store: Store, clock: Clock, limits: RateLimits, is_open: bool = False
+        self, ctx: ManagerContext, limits: RateLimits, is_open: bool = False
     ) -> None:
-        self._store = store
-        self._clock = clock
+        self._store = ctx.store
+        self._clock = ctx.clock
         self._keys: dict[str, Key] = {}
         self._buckets = TokenBuckets(limits.per_s, limits.burst)
         self._failures = TokenBuckets(
             limits.failures_per_min / 60.0, limits.failures_per_min
         )
-        self._audit: list[AuditRow] = []
         self._used: dict[str, datetime] = {}
         self._stamped_at = 0.0
         self._is_open = is_open
@@ -194,33 +192,6 @@ class Access:
         if node_id is not None and key.node_id != node_id:
             raise Forbidden("this credential belongs to another node")
 
-    # audit -------------------------------------------------------------------
-    def note(
-        self,
-        actor: str,
-        action: str,
-        target: str,
-        *,
-        is_allowed: bool,
-        ip: str = "",
-        request_id: str = "",
-        data: dict[str, Any] | None = None,
-        at: datetime | None = None,
-    ) -> None:
-        """Remember an audit row; the monitor loop writes it within a second."""
-        self._audit.append(
-            AuditRow(
-                at or self._clock.now(),
-                actor,
-                action,
-                target,
-                is_allowed,
-                ip,
-                request_id,
-                data or {},
-            )
-        )
-
     async def stamp_uses(self, now: float) -> None:
         """Write when keys were last used, now and then (monotonic `now`)."""
         if not self._used or now - self._stamped_at < _STAMP_S:
@@ -233,30 +204,20 @@ class Access:
             if self._used.get(key_id) == at:
                 del self._used[key_id]
 
-    async def flush_audit(self) -> None:
-        rows, self._audit = self._audit, []
-        if not rows:
-            return
-        try:
-            await self._store.add_audit(rows)
-        except BaseException:
-            self._audit = rows + self._audit
-            raise
-
 
 # The keys of people: made, listed and revoked; those of nodes are none of them.
 
 LONGEST_S = 10 * 366 * 86_400.0
 
 
-def personal_keys(access: Access) -> list[Key]:
+def personal_keys(keys: Keys) -> list[Key]:
     """Every key a person could use, by name, with when it was last used."""
-    keys = [key for key in access.known() if key.scope in PEOPLE]
-    return sorted(keys, key=lambda key: (key.name, key.id))
+    found = [key for key in keys.known() if key.scope in PEOPLE]
+    return sorted(found, key=lambda key: (key.name, key.id))
 
 
 async def create_key(
-    access: Access, clock: Clock, name: str, role: str, ttl_s: float | None
+    keys: Keys, clock: Clock, name: str, role: str, ttl_s: float | None
 ) -> tuple[Key, str]:
     """A new key and its text, which is not kept.
 
@@ -271,17 +232,17 @@ async def create_key(
     if ttl_s is not None and not 0 < ttl_s <= LONGEST_S:
         raise InvalidField("ttl_s must be over 0, at most ten years", field="ttl_s")
     now = clock.now()
-    for key in access.known():
+    for key in keys.known():
         if key.id == name or (key.name == name and key.is_valid(now)):
             raise Conflict(
                 f"there is a key named {name} already; 'corral key revoke {name}' "
                 "ends it, then the name is free",
                 name=name,
             )
-    return await access.create(Scope(role), name, ttl_s=ttl_s)
+    return await keys.create(Scope(role), name, ttl_s=ttl_s)
 
 
-async def revoke_key(access: Access, clock: Clock, name: str, own: Key) -> Key:
+async def revoke_key(keys: Keys, clock: Clock, name: str, own: Key) -> Key:
     """End a key, by its name or its id; whoever has it is refused from now on.
 
     Raises:
@@ -289,7 +250,7 @@ async def revoke_key(access: Access, clock: Clock, name: str, own: Key) -> Key:
         Conflict: it is the key that asks, or several go by that name.
     """
     now = clock.now()
-    valid = [key for key in personal_keys(access) if key.is_valid(now)]
+    valid = [key for key in personal_keys(keys) if key.is_valid(now)]
     found = [k for k in valid if k.id == name] or [k for k in valid if k.name == name]
     if not found:
         raise NotFound(f"no key {name[:200]!r} that is still good", key=name[:200])
@@ -305,14 +266,14 @@ async def revoke_key(access: Access, clock: Clock, name: str, own: Key) -> Key:
         raise Conflict(
             "this is the key you are using: revoke it with another", key=key.id
         )
-    await access.revoke(key.id)
+    await keys.revoke(key.id)
     return key
 
 
-def share_name(access: Access, name: str) -> str:
+def share_name(keys: Keys, name: str) -> str:
     """The name of a share, where `owner=ID` of a key means whoever that key is of."""
     key, _, value = name.partition("=")
     if key != OWNER:
         return name
-    owners = {known.id: known.owner for known in personal_keys(access)}
+    owners = {known.id: known.owner for known in personal_keys(keys)}
     return f"{OWNER}={owners.get(value, value)}"

@@ -21,9 +21,8 @@ from corral.core.access.secret import Secret, check_secret
 from corral.core.tasks.script import JOB_TYPE, read_script
 from corral.core.tasks.task import Task, TaskSpec
 from corral.errors import Conflict, InvalidField, NotFound
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster, WorkerLink
-from corral.store.base import Store
+from corral.manager.cluster.state import WorkerLink
+from corral.manager.context import ManagerContext
 
 # Seals values for the store and opens them again; knows neither store nor callers.
 
@@ -74,13 +73,11 @@ log = logging.getLogger(__name__)
 class NamedSecrets:
     """Every secret, sealed, in memory; every change is written through."""
 
-    def __init__(
-        self, cluster: Cluster, store: Store, clock: Clock, cluster_secret: bytes
-    ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._clock = clock
-        self._seal = Seal(cluster_secret)
+    def __init__(self, ctx: ManagerContext) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._clock = ctx.clock
+        self._seal = Seal(ctx.secret)
         self._secrets: dict[str, Secret] = {}
 
     async def load(self) -> None:

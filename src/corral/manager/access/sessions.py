@@ -13,8 +13,9 @@ from datetime import UTC, datetime, timedelta
 
 from corral.core.access.key import Key
 from corral.errors import RateLimited, Unauthenticated
-from corral.manager.access.keys import Access
+from corral.manager.access.keys import Keys
 from corral.manager.clock import Clock
+from corral.manager.context import ManagerContext
 
 # Tickets: browsers cannot send a key with a WebSocket or an EventSource, and a key
 # must not stand in a URL. A ticket may: it is good once, and for a moment.
@@ -75,12 +76,12 @@ LINK_S = 120.0
 class Sessions:
     """`links` are tickets that begin a session, each once."""
 
-    def __init__(self, access: Access, clock: Clock, cluster_secret: bytes) -> None:
-        self._access = access
-        self._clock = clock
-        self._secret = hmac.digest(cluster_secret, b"session", "sha256")
+    def __init__(self, ctx: ManagerContext, keys: Keys) -> None:
+        self._keys = keys
+        self._clock = ctx.clock
+        self._secret = hmac.digest(ctx.secret, b"session", "sha256")
         self._ended: dict[str, int] = {}
-        self.links = Tickets(clock, LINK_S, "corral dashboard")
+        self.links = Tickets(ctx.clock, LINK_S, "corral dashboard")
         # Cookies know no ports: two clusters on one machine must not share one.
         self.cookie = f"corral_{hashlib.sha256(self._secret).hexdigest()[:8]}"
 
@@ -99,7 +100,7 @@ class Sessions:
             Unauthenticated: it is over, or none of ours.
         """
         body, until = self._opened(text)
-        key = self._access.of_id(body.partition(".")[0])
+        key = self._keys.of_id(body.partition(".")[0])
         is_over = until <= self._clock.now().timestamp() or body in self._ended
         if key is None or is_over:
             raise Unauthenticated("your session is over: sign in again")

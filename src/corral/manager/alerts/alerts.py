@@ -18,8 +18,8 @@ from corral.core.insight.health import Finding, Health, Severity, Thresholds, he
 from corral.core.insight.health_rule import STORE_DOWN, judge
 from corral.errors import Conflict, NotFound, StoreUnavailable
 from corral.manager.alerts.snapshot import HealthSnapshot
-from corral.manager.clock import Clock
-from corral.store.base import Event, Store
+from corral.manager.context import ManagerContext
+from corral.store.base import Event
 from corral.store.events import ALERT, EventQuery
 
 log = logging.getLogger(__name__)
@@ -65,14 +65,14 @@ class AlertWatch:
 
     def __init__(
         self,
-        store: Store,
-        clock: Clock,
+        ctx: ManagerContext,
         picture: HealthSnapshot,
         config: AlertConfig,
         on_news: Callable[[], None] = lambda: None,
     ) -> None:
-        self._store = store
-        self._clock = clock
+        self._store = ctx.store
+        self._clock = ctx.clock
+        self._record = ctx.record
         self._picture = picture
         self._config = config
         self._on_news = on_news
@@ -81,7 +81,7 @@ class AlertWatch:
         self._looking = asyncio.Lock()
         self._is_unsure = True
         self._is_store_down = False
-        self._checked_at = clock.now()
+        self._checked_at = ctx.clock.now()
 
     @property
     def limits(self) -> Thresholds:
@@ -117,7 +117,7 @@ class AlertWatch:
         if known is not None and known.seq == seq:
             self._rows[_key(row)] = row
         if known is None or known.acknowledged_at is None:
-            await self._store.add_events([_acknowledged(row, now)])
+            await self._record([_acknowledged(row, now)])
         return row
 
     # the loop ------------------------------------------------------------------
@@ -201,7 +201,7 @@ class AlertWatch:
         events += [_resolved(row, now) for row in over]
         for event in events:
             log.log(_LEVELS[Severity(event.severity)], "alert: %s", event.title)
-        await self._store.add_events(events)
+        await self._record(events)
         for row, finding in worse:
             await self._store.worsen_alert(
                 row.seq, finding.severity, finding.title, _data(finding)

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from corral.manager.alerts.alerts import RESOLVED, WORSENED
-from corral.manager.clock import Clock
+from corral.manager.context import ManagerContext
 from corral.manager.outbound.webhook import (
     GONE,
     NotifyConfig,
@@ -27,7 +27,7 @@ from corral.manager.outbound.webhook import (
     WebhookSender,
     root_of,
 )
-from corral.store.base import Event, Store
+from corral.store.base import Event
 from corral.store.events import ALERT, EventQuery
 
 log = logging.getLogger(__name__)
@@ -56,10 +56,11 @@ class AlertNotices:
     """`open` once, then `step` again and again; `close` in the end."""
 
     def __init__(
-        self, store: Store, clock: Clock, config: NotifyConfig, urls: Sequence[str]
+        self, ctx: ManagerContext, config: NotifyConfig, urls: Sequence[str]
     ) -> None:
-        self._store = store
-        self._clock = clock
+        self._store = ctx.store
+        self._clock = ctx.clock
+        self._record = ctx.record
         self._config = config
         self._receivers = [_AlertReceiver(url) for url in dict.fromkeys(urls)]
         self._courier = WebhookSender(config, most_calls=max(1, len(self._receivers)))
@@ -148,7 +149,7 @@ class AlertNotices:
         data = {"receiver": root, "tries": receiver.tries, "reason": trouble}
         now = self._clock.now()
         failed = Event("webhook_failed", title, "warning", data=data, at=now)
-        await self._store.add_events([failed])
+        await self._record([failed])
 
 
 def _delivery(event: Event) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 
 from corral.core.insight.health import (
     ClusterSnapshot,
@@ -13,8 +12,8 @@ from corral.core.insight.health import (
 )
 from corral.core.nodes.worker import WorkerState
 from corral.core.tasks.job_type import OWN_TYPES
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster, NodeLink
+from corral.manager.cluster.state import NodeLink
+from corral.manager.context import ManagerContext
 
 WINDOW_S = 300.0
 """How far back ended attempts count."""
@@ -23,18 +22,10 @@ WINDOW_S = 300.0
 class HealthSnapshot:
     """`take` it again and again; it looks at nodes and workers, never at tasks."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        clock: Clock,
-        is_mass_loss: Callable[[], bool],
-        is_engine_up: Callable[[], bool],
-    ) -> None:
-        self._cluster = cluster
-        self._clock = clock
-        self._is_mass_loss = is_mass_loss
-        self._is_engine_up = is_engine_up
-        self._began = clock.monotonic()
+    def __init__(self, ctx: ManagerContext) -> None:
+        self._cluster = ctx.cluster
+        self._clock = ctx.clock
+        self._began = ctx.clock.monotonic()
         self._counted: dict[str, tuple[int, int]] = {}
         self._ended: deque[tuple[float, int, int]] = deque()
 
@@ -53,8 +44,8 @@ class HealthSnapshot:
             waiting=waiting,
             unserved=self._unserved() if waiting else {},
             ended=self._count(),
-            is_mass_loss=self._is_mass_loss(),
-            is_engine_up=self._is_engine_up(),
+            is_mass_loss=cluster.is_mass_loss,
+            is_engine_up=cluster.is_engine_up,
         )
 
     def _unserved(self) -> dict[str, int]:

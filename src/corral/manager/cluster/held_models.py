@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from corral.core.models.model import HeldModel, MemoryLeak
 from corral.core.nodes.gpu import Gpu
@@ -28,6 +28,19 @@ class ReportedModels:
     sizes: Mapping[str, float] = field(default_factory=dict)
     restarts: int = 0
     worn: MemoryLeak | None = None
+
+    def corrected(self, lead_s: float) -> ReportedModels:
+        """As our clock has it; its own is so far ahead."""
+        if not lead_s:
+            return self
+        lead = timedelta(seconds=lead_s)
+        return replace(
+            self,
+            held=[
+                replace(model, loaded_at=model.loaded_at and model.loaded_at - lead)
+                for model in self.held
+            ],
+        )
 
 
 @dataclass(slots=True)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from corral.core.nodes.breaker import BreakerReport
 from corral.core.nodes.clock_skew import ClockSkew
@@ -34,6 +34,16 @@ class OpenOrder:
     sent_at: float
     left: set[str]
     misses: int = 0
+
+
+class InsideWorker(Protocol):
+    """What stands for a worker inside the manager: the calls of an app."""
+
+    def take(self, order: Order) -> None:
+        """Begin with all of it, without waiting for that."""
+
+    def drop(self, task_id: str, attempt: int) -> None:
+        """Break this attempt off; its task has ended otherwise."""
 
 
 @dataclass(slots=True)
@@ -75,7 +85,7 @@ class WorkerLink:
     load_s: float = 0.0
     """How often it loaded a model, and what that took, since the manager started."""
     shelf: HeldModels = field(default_factory=HeldModels)
-    deliver: Callable[[Order], None] | None = None
+    inside: InsideWorker | None = None
     """Takes its orders inside this process; without it they travel by the engine."""
 
     ran_at: tuple[date, int] = (date.min, 0)

@@ -5,11 +5,13 @@ All of it can be derived again from the store and the next heartbeats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from corral.core.models.catalogue import CatalogueModel
+from corral.core.nodes.app import App
 from corral.core.nodes.gpu_bind import read_wish
 from corral.core.nodes.node import NodeRecord
 from corral.core.nodes.worker import WorkerRecord, WorkerState
@@ -20,14 +22,13 @@ from corral.core.tasks.needs import need_of
 from corral.core.tasks.options import constraint_of, gang_of
 from corral.core.tasks.share import PREEMPTIBLE, group_of
 from corral.core.tasks.task import Overlap, Task, TaskSpec
-from corral.core.tasks.webhook import NOTIFY, public
+from corral.core.tasks.webhook import public
+from corral.errors import NodeNotFound, WorkerNotFound
 from corral.manager.cluster.links import NodeLink as NodeLink
 from corral.manager.cluster.links import OpenOrder as OpenOrder
 from corral.manager.cluster.links import WorkerLink as WorkerLink
+from corral.manager.cluster.streams import OutputStreams
 from corral.manager.cluster.waiters import TaskFollowers, Waiters
-from corral.manager.counters import Counters
-from corral.manager.output.stream import OutputStreams
-from corral.manager.tracing import Tracing
 from corral.scheduler.events import (
     AttemptEnded,
     NodeMarked,
@@ -54,11 +55,8 @@ class Cluster:
 
     scheduler: Scheduler
     waiters: Waiters = field(default_factory=Waiters)
-    bells: TaskFollowers = field(default_factory=TaskFollowers)
+    followers: TaskFollowers = field(default_factory=TaskFollowers)
     streams: OutputStreams = field(default_factory=OutputStreams)
-    meters: Counters = field(default_factory=Counters)
-    tracing: Tracing | None = None
-    """None where no collector of traces is named."""
     tasks: dict[str, Task] = field(default_factory=dict)
     nodes: dict[str, NodeLink] = field(default_factory=dict)
     workers: dict[str, WorkerLink] = field(default_factory=dict)
@@ -66,8 +64,11 @@ class Cluster:
     _by_node: dict[str, dict[str, WorkerLink]] = field(default_factory=dict)
     inside: dict[str, WorkerLink] = field(default_factory=dict)
     """Apps that take tasks as workers do, but are none: nobody lists or stops them."""
+    apps: dict[str, App] = field(default_factory=dict)
     job_types: dict[str, JobType] = field(default_factory=dict)
     worker_types: dict[str, WorkerType] = field(default_factory=dict)
+    catalogue: dict[str, CatalogueModel] = field(default_factory=dict)
+    """Models by name, whether they can be used yet or not."""
     sizes: dict[str, int] = field(default_factory=dict)
     """How long payloads are that are not kept here."""
     progress: dict[str, tuple[float, str]] = field(default_factory=dict)
@@ -82,13 +83,36 @@ class Cluster:
     term: int = 0
     is_dirty: bool = False
     """A write's outcome is unknown: memory must be compared with the store."""
+    is_engine_up: bool = True
+    """Does Redis answer? While it does not, nothing is sent."""
+    is_mass_loss: bool = False
+    """So many nodes fell silent together that none of them is given up."""
 
-    on_noted_end: Callable[[str], None] = lambda task_id: None
-    """Rung when a task has ended that somebody is to be told of."""
+    def lead(self, term: int) -> None:
+        """From now on writes are ours; those of an earlier term are refused."""
+        self.term = term
+
+    def doubt(self, is_doubtful: bool = True) -> None:
+        """A write may or may not be through: the rescue loop compares."""
+        self.is_dirty |= is_doubtful
+
+    def trust(self) -> None:
+        """Memory is compared with the store from here on."""
+        self.is_dirty = False
+
+    def set_engine(self, is_up: bool) -> None:
+        self.is_engine_up = is_up
+
+    def hold_losses(self, is_held: bool) -> None:
+        self.is_mass_loss = is_held
 
     def next_sequence(self) -> int:
         self.sequence += 1
         return self.sequence
+
+    def count_from(self, sequence: int) -> None:
+        """So many were accepted before we began."""
+        self.sequence = max(self.sequence, sequence)
 
     def is_live(self, task_id: str) -> bool:
         return task_id in self.tasks
@@ -98,6 +122,20 @@ class Cluster:
 
     def link(self, worker_id: str) -> WorkerLink | None:
         return self.workers.get(worker_id) or self.inside.get(worker_id)
+
+    def node(self, node_id: str) -> NodeLink:
+        """Raises NodeNotFound."""
+        link = self.nodes.get(node_id)
+        if link is None:
+            raise NodeNotFound(f"no node {node_id!r}", node_id=node_id)
+        return link
+
+    def worker(self, worker_id: str) -> WorkerLink:
+        """Raises WorkerNotFound."""
+        link = self.workers.get(worker_id)
+        if link is None:
+            raise WorkerNotFound(f"no worker {worker_id!r}", worker_id=worker_id)
+        return link
 
     def add_worker(self, worker: WorkerRecord) -> WorkerLink:
         """The link of this worker, new or known, with this row."""
@@ -122,6 +160,11 @@ class Cluster:
     def of_node(self, node_id: str) -> list[WorkerLink]:
         """The workers of one node; each beat asks, so it must not look at all."""
         return list(self._by_node.get(node_id, {}).values())
+
+    def edition(self, model: str) -> str:
+        """What workers must have loaded of a model; empty where nobody says."""
+        entry = self.catalogue.get(model)
+        return entry.edition if entry is not None else ""
 
     def set_job_type(self, job_type: JobType) -> None:
         """Tasks of this type are accepted, and go where and as it says."""
@@ -210,13 +253,11 @@ class Cluster:
     def end(self, task_id: str) -> None:
         """The task is terminal: forget it and wake who waits."""
         self.sizes.pop(task_id, None)
-        task = self.tasks.pop(task_id, None)
-        if task is not None and NOTIFY in task.spec.labels:
-            self.on_noted_end(task_id)
+        self.tasks.pop(task_id, None)
         self.progress.pop(task_id, None)
         self.streams.end(task_id)
         self.waiters.ended(task_id)
-        self.bells.ring(task_id)
+        self.followers.ring(task_id)
 
     def learn(
         self,

@@ -22,9 +22,9 @@ class TaskFollowers:
         try:
             yield bell
         finally:
-            bells = self._by_task[task_id]
-            bells.discard(bell)
-            if not bells:
+            followers = self._by_task[task_id]
+            followers.discard(bell)
+            if not followers:
                 del self._by_task[task_id]
 
     def ring(self, task_id: str) -> None:

@@ -21,6 +21,7 @@ from corral.manager.clock import Clock
 from corral.manager.events.filter import EventFilter, EventFormat, frame
 from corral.manager.events.listener import CloseReason, Listener, ListenerGroup, Parts
 from corral.manager.events.ring import ClusterFact, EventRing, TaskChange, told
+from corral.manager.signals import Signal
 from corral.settings import is_loopback
 
 FRAME_S = 0.1
@@ -70,7 +71,7 @@ class Broadcast:
         self._awake_until = 0.0
         self.is_awake = False
         self.is_closing = False
-        self.on_wake: Callable[[], None] = lambda: None
+        self.woken: Signal[()] = Signal()
 
     # those who tell ------------------------------------------------------------
     def tell(self, fact: ClusterFact) -> None:
@@ -254,7 +255,7 @@ class Broadcast:
         self._awake_until = self._clock.monotonic() + _LINGER_S
         if not self.is_awake:
             self.is_awake = True
-            self.on_wake()
+            self.woken.tell()
 
     def now(self) -> datetime:
         return self._clock.now()

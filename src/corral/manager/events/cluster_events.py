@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from corral.core.nodes.worker import REST_STATE, WorkerState
 from corral.core.tasks.webhook import public
-from corral.manager.access.keys import Access
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
+from corral.manager.access.keys import Keys
+from corral.manager.cluster.state import NodeLink, WorkerLink
+from corral.manager.context import ManagerContext
 from corral.manager.events.broadcast import Broadcast
 from corral.manager.events.ring import ClusterFact, TaskChange
 from corral.manager.events.task_events import TaskEvents
@@ -53,31 +53,30 @@ class ClusterEvents:
 
     def __init__(
         self,
+        ctx: ManagerContext,
         broadcast: Broadcast,
-        tap: TaskEvents,
-        cluster: Cluster,
-        access: Access,
-        clock: Clock,
+        task_events: TaskEvents,
+        keys: Keys,
     ) -> None:
         self._broadcast = broadcast
-        self._tap = tap
-        self._cluster = cluster
-        self._access = access
-        self._clock = clock
+        self._task_events = task_events
+        self._cluster = ctx.cluster
+        self._keys = keys
+        self._clock = ctx.clock
         self._seen = _SeenCluster()
         self._figures: dict[str, Any] = {}
         self._counted: tuple[float, Counter[str]] = (0.0, Counter())
-        broadcast.on_wake = self.begin
+        broadcast.woken.listen(self.begin)
 
     def begin(self) -> None:
         """From here on what changes is told."""
         self._seen = self._take()
         self._figures = {}
-        self._counted = (self._clock.monotonic(), Counter(self._tap.ended))
+        self._counted = (self._clock.monotonic(), Counter(self._task_events.ended))
 
     async def step(self) -> None:
         broadcast = self._broadcast
-        broadcast.look_after(self._access.is_good)
+        broadcast.look_after(self._keys.is_good)
         if not broadcast.is_awake:
             return
         now, before, seen = self._clock.now(), self._seen, self._take()
@@ -125,7 +124,7 @@ class ClusterEvents:
     # figures -------------------------------------------------------------------
     def _tell_figures(self, now: datetime) -> None:
         """How the whole is doing, when that is not as it was."""
-        ended, at = Counter(self._tap.ended), self._clock.monotonic()
+        ended, at = Counter(self._task_events.ended), self._clock.monotonic()
         since, before = self._counted
         took_s = at - since
         self._counted = (at, ended)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from corral.manager.cluster.waiters import TaskFollowers
-from corral.store.base import Store
+from corral.manager.context import ManagerContext
 from corral.store.events import EventPage, EventQuery
 
 EVENTS = "@events"
@@ -18,9 +17,9 @@ _PACE_S = 0.05
 class EventHistory:
     """Pages of events, waited for."""
 
-    def __init__(self, store: Store, bells: TaskFollowers) -> None:
-        self._store = store
-        self._bells = bells
+    def __init__(self, ctx: ManagerContext) -> None:
+        self._store = ctx.store
+        self._followers = ctx.cluster.followers
 
     async def page(
         self, where: EventQuery, after: int, limit: int, wait_s: float
@@ -28,13 +27,13 @@ class EventHistory:
         """A page once it has something, or as it is after `wait_s`."""
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s
-        with self._bells.watch(EVENTS) as bell:
+        with self._followers.watch(EVENTS) as bell:
             while True:
                 # Before the look: what comes after it rings again.
                 bell.clear()
                 page = await self._store.event_page(where, after, limit)
                 left_s = ends - loop.time()
-                if page.events or left_s <= 0 or self._bells.is_closing:
+                if page.events or left_s <= 0 or self._followers.is_closing:
                     return page
                 # What was looked through is not looked through again.
                 after = page.next

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task
 from corral.core.tasks.webhook import public
-from corral.manager.clock import Clock
+from corral.manager.context import ManagerContext
 from corral.manager.events.broadcast import Broadcast
 from corral.manager.events.ring import ClusterFact, TaskChange
+from corral.manager.signals import (
+    EventsAdded,
+    NameChanged,
+    TaskRequeued,
+    TasksInserted,
+    TasksPlaced,
+    TasksSettled,
+    TasksStarted,
+    Written,
+)
 from corral.store.base import Inserted, Placement
 from corral.store.events import ALERT, Event
 
@@ -27,67 +37,51 @@ _ENDS = {
 _GPU_TROUBLE = frozenset({"gpu_removed", "gpu_failed", "gpu_quarantined"})
 _GPU_RULE = "gpu_"
 _MESSAGE = 500
-# What a call saves or deletes, and the event that tells of it.
-_SAVED = {
-    "save_job_type": "job_type_changed",
-    "save_worker_type": "worker_type_changed",
-    "save_schedule": "schedule_changed",
-    "save_catalogue_model": "model_changed",
-}
-_DELETED = {
-    "delete_job_type": "job_type_changed",
-    "delete_worker_type": "worker_type_changed",
-    "delete_schedule": "schedule_changed",
-    "delete_catalogue_model": "model_changed",
-}
-Find = Callable[[str], Task | None]
 
 
 class TaskEvents:
-    """Hears every call of the store that people would want to know of.
+    """Hears of every write that people would want to know of.
 
     It is told after the write and before memory follows: tasks that have just ended
     are still found.
     """
 
-    def __init__(self, broadcast: Broadcast, clock: Clock) -> None:
+    def __init__(self, ctx: ManagerContext, broadcast: Broadcast) -> None:
         self._broadcast = broadcast
-        self._clock = clock
-        self.find: Find = lambda task_id: None
+        self._clock = ctx.clock
+        self._tasks = ctx.cluster.tasks
         self.ended: Counter[str] = Counter()
         """Tasks that ended while somebody listened, by what is told of them."""
-        self._ways: dict[str, Callable[..., None]] = {
-            "insert_tasks": self._inserted,
-            "place_tasks": self._placed,
-            "start_tasks": self._started,
-            "settle_tasks": self._settled,
-            "requeue_task": self._requeued,
-            "add_events": self._happened,
-        }
+        ctx.signals.written.listen(self.hear)
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The calls to be told of."""
-        return frozenset({*self._ways, *_SAVED, *_DELETED})
-
-    def hear(self, name: str, args: Sequence[Any], answer: Any) -> None:
-        """A call was carried out."""
+    def hear(self, written: Written) -> None:
+        """A write is through."""
         if not self._broadcast.is_awake:
             return
-        if (way := self._ways.get(name)) is not None:
-            way(*args, answer)
-        elif name in _SAVED:
-            self._changed(_SAVED[name], args[0].name, is_removed=False)
-        else:
-            self._changed(_DELETED[name], args[0], is_removed=True)
+        match written:
+            case TasksInserted(tasks, inserted):
+                self._inserted(tasks, inserted)
+            case TasksPlaced(placements, at, given):
+                self._placed(placements, at, given)
+            case TasksStarted(started, changed):
+                self._started(started, changed)
+            case TasksSettled(settlements, applied):
+                self._settled(settlements, applied)
+            case TaskRequeued(task):
+                changes = self._arrived("task_requeued", task)
+                self._broadcast.tell_changes(list(changes))
+            case EventsAdded(events):
+                self._happened(events)
+            case NameChanged():
+                self._changed(written)
 
     # tasks ---------------------------------------------------------------------
-    def _inserted(self, term: int, tasks: Sequence[Task], answer: Inserted) -> None:
+    def _inserted(self, tasks: Sequence[Task], inserted: Inserted) -> None:
         self._broadcast.tell_changes(
             [
                 change
                 for task in tasks
-                if task.id in answer.created
+                if task.id in inserted.created
                 for change in self._arrived("task_submitted", task)
             ]
         )
@@ -102,14 +96,13 @@ class TaskEvents:
 
     def _placed(
         self,
-        term: int,
         placements: Sequence[Placement],
         now: datetime,
-        answer: Mapping[str, str],
+        given: Mapping[str, str],
     ) -> None:
         changes = []
         for place in placements:
-            if place.task_id in answer and (task := self.find(place.task_id)):
+            if place.task_id in given and (task := self._tasks.get(place.task_id)):
                 change = _change(
                     "task_assigned", task, State.ASSIGNED, place.attempt, now
                 )
@@ -118,24 +111,22 @@ class TaskEvents:
         self._broadcast.tell_changes(changes)
 
     def _started(
-        self, term: int, started: Sequence[tuple[str, int, datetime]], answer: set[str]
+        self, started: Sequence[tuple[str, int, datetime]], changed: set[str]
     ) -> None:
         self._broadcast.tell_changes(
             [
                 _change("task_started", task, State.RUNNING, attempt, at)
                 for task_id, attempt, at in started
-                if task_id in answer and (task := self.find(task_id))
+                if task_id in changed and (task := self._tasks.get(task_id))
             ]
         )
 
-    def _settled(
-        self, term: int, settlements: Sequence[Settlement], answer: set[str]
-    ) -> None:
+    def _settled(self, settlements: Sequence[Settlement], applied: set[str]) -> None:
         self._broadcast.tell_changes(
             [
                 self._ended(task, row.state, row.finished_at, _outcome(row))
                 for row in settlements
-                if row.task_id in answer and (task := self.find(row.task_id))
+                if row.task_id in applied and (task := self._tasks.get(row.task_id))
             ]
         )
 
@@ -146,25 +137,20 @@ class TaskEvents:
         self.ended[event] += 1
         return _change(event, task, state, task.attempt, at, more)
 
-    def _requeued(
-        self, term: int, task_id: str, now: datetime, answer: Task | None
-    ) -> None:
-        if answer is not None:
-            self._broadcast.tell_changes(list(self._arrived("task_requeued", answer)))
-
     # the rest ------------------------------------------------------------------
-    def _happened(self, events: Sequence[Event], answer: None) -> None:
+    def _happened(self, events: Sequence[Event]) -> None:
         for event in events:
             fact = _fact(event, event.event_type, event.at or self._clock.now())
             self._broadcast.tell(fact)
             if _is_gpu_trouble(event):
                 self._broadcast.tell(_fact(event, "gpu_alert", fact.at))
 
-    def _changed(self, event: str, name: str, *, is_removed: bool) -> None:
-        data = {"name": name, "is_removed": is_removed}
-        task_type = name if event == "job_type_changed" else None
-        now = self._clock.now()
-        self._broadcast.tell(ClusterFact(event, now, data, task_type=task_type))
+    def _changed(self, change: NameChanged) -> None:
+        data = {"name": change.name, "is_removed": change.is_removed}
+        is_type = change.event == "job_type_changed"
+        task_type = change.name if is_type else None
+        fact = ClusterFact(change.event, self._clock.now(), data, task_type=task_type)
+        self._broadcast.tell(fact)
 
 
 def _change(

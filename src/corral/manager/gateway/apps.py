@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, Sequence
 from dataclasses import replace
 
 import httpx
 
 from corral.core.nodes.app import App
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
-from corral.core.tasks.order import Order
 from corral.errors import Conflict, InvalidField, NotFound
 from corral.manager.access.derived_keys import worker_token
-from corral.manager.clock import Clock
+from corral.manager.cluster.links import InsideWorker
 from corral.manager.cluster.state import Cluster, WorkerLink
+from corral.manager.context import ManagerContext
 from corral.manager.outbound.address import GatewayConfig, Pinned, pin
 from corral.scheduler.events import WorkerGone, WorkerReady
-from corral.store.base import Store
 from corral.trust import is_this_machine
 
 NODE = "manager"
@@ -39,112 +38,17 @@ _Way = tuple[Pinned, str | None]
 """Where an app is, and the token to show there when it is a worker of ours."""
 
 
-class Gateway:
-    """`deliver` gets the orders of tasks whose job type targets an app."""
+class AppRequests:
+    """Carries requests to apps over pinned addresses."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        clock: Clock,
-        config: GatewayConfig,
-        token_for: Callable[[httpx.URL], str | None] = lambda url: None,
-    ) -> None:
-        self._cluster = cluster
-        self._token_for = token_for
-        self._store = store
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext, config: GatewayConfig) -> None:
+        self._cluster = ctx.cluster
+        self._clock = ctx.clock
+        self._secret = ctx.secret
         self._config = config
         self._transport: httpx.AsyncHTTPTransport | None = None
         self._pins: dict[str, tuple[float, _Way]] = {}
-        self.apps: dict[str, App] = {}
-        self.deliver: Callable[[Order], None] = lambda order: None
 
-    # apps --------------------------------------------------------------------
-    async def load(self) -> None:
-        for app in await self._store.apps():
-            self._take(app)
-
-    def app(self, name: str) -> App:
-        found = self.apps.get(name)
-        if found is None:
-            raise NotFound(f"no app {name!r}", app=name)
-        return found
-
-    async def save(self, app: App) -> None:
-        """Register an app, or give the one of that name another URL.
-
-        Raises:
-            InvalidField: when its URL cannot be used or must not be reached.
-        """
-        _check_timeout(app.timeout_s)
-        if not 1 <= app.concurrency <= MAX_CONCURRENCY:
-            raise InvalidField(
-                f"concurrency must be 1 to {MAX_CONCURRENCY}", field="concurrency"
-            )
-        await pin(app.url, self._config)
-        await self._store.save_app(app)
-        self._take(app)
-
-    def _take(self, app: App) -> None:
-        """Tasks that target the app are placed on it as on a worker."""
-        self.apps[app.name] = app
-        link = self._cluster.inside.get(app.link_id)
-        if link is None:
-            worker = WorkerRecord(
-                app.link_id,
-                NODE,
-                WorkerSpec(app.name, "app", (), concurrency=app.concurrency),
-                state=WorkerState.READY,
-                # Another manager's calls died with it: its tasks go back.
-                incarnation=secrets.token_hex(8),
-            )
-            link = WorkerLink(worker, deliver=lambda order: self.deliver(order))
-            self._cluster.inside[link.id] = link
-        types = self._cluster.types_for(app.name)
-        slots, opened = app.concurrency, len(link.orders)
-        self._cluster.scheduler.apply(WorkerReady(link.id, NODE, types, slots, opened))
-
-    async def set_timeout(self, name: str, path: str, timeout_s: float) -> App:
-        """Give a path of an app, and all below it, a limit of its own."""
-        app, path = self.app(name), path.rstrip("/")
-        if not _PATH.fullmatch(path) or ".." in path or len(path) > MAX_PATH:
-            raise InvalidField(
-                "path must begin with / and be as it stands in a URL", field="path"
-            )
-        _check_timeout(timeout_s)
-        if path not in app.timeouts and len(app.timeouts) >= MAX_ROUTES:
-            raise InvalidField(f"an app has at most {MAX_ROUTES} routes", field="path")
-        return await self._set_timeouts(app, {**app.timeouts, path: timeout_s})
-
-    async def drop_timeout(self, name: str, path: str) -> App:
-        """Raises NotFound when that path has no limit of its own."""
-        app, path = self.app(name), path.rstrip("/")
-        if path not in app.timeouts:
-            raise NotFound(f"app {name!r} has no route {path[:200]!r}", app=name)
-        left = {p: limit for p, limit in app.timeouts.items() if p != path}
-        return await self._set_timeouts(app, left)
-
-    async def _set_timeouts(self, app: App, timeouts: dict[str, float]) -> App:
-        app = replace(app, timeouts=timeouts)
-        await self._store.save_app(app)
-        self._take(app)
-        return app
-
-    async def delete(self, name: str) -> None:
-        """Raises NotFound; Conflict while a job type targets it."""
-        app = self.app(name)
-        if types := self._cluster.types_for(name):
-            raise Conflict(
-                f"job type(s) {', '.join(sorted(types))} target app '{name}'",
-                job_types=sorted(types),
-            )
-        await self._store.delete_app(name)
-        self.apps.pop(name, None)
-        self._cluster.inside.pop(app.link_id, None)
-        self._cluster.scheduler.apply(WorkerGone(app.link_id))
-
-    # requests ----------------------------------------------------------------
     async def send(
         self,
         app: App,
@@ -207,7 +111,7 @@ class Gateway:
         now = self._clock.monotonic()
         if way is None or now >= until:
             pinned = await pin(app.url, self._config)
-            way = (pinned, self._token_for(pinned.url))
+            way = (pinned, token_for(self._cluster, self._secret, pinned.url))
             self._pins = {u: p for u, p in self._pins.items() if now < p[0]}
             self._pins[app.url] = (now + _PIN_S, way)
         return way
@@ -224,6 +128,101 @@ class Gateway:
             await self._transport.aclose()
 
 
+class Apps:
+    """Which apps there are. Tasks that target one are placed on it as on a worker."""
+
+    def __init__(
+        self, ctx: ManagerContext, config: GatewayConfig, calls: InsideWorker
+    ) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._config = config
+        self._calls = calls
+
+    async def load(self) -> None:
+        for app in await self._store.apps():
+            self._take(app)
+
+    def app(self, name: str) -> App:
+        found = self._cluster.apps.get(name)
+        if found is None:
+            raise NotFound(f"no app {name!r}", app=name)
+        return found
+
+    async def save(self, app: App) -> None:
+        """Register an app, or give the one of that name another URL.
+
+        Raises:
+            InvalidField: when its URL cannot be used or must not be reached.
+        """
+        _check_timeout(app.timeout_s)
+        if not 1 <= app.concurrency <= MAX_CONCURRENCY:
+            raise InvalidField(
+                f"concurrency must be 1 to {MAX_CONCURRENCY}", field="concurrency"
+            )
+        await pin(app.url, self._config)
+        await self._store.save_app(app)
+        self._take(app)
+
+    def _take(self, app: App) -> None:
+        """Tasks that target the app are placed on it as on a worker."""
+        self._cluster.apps[app.name] = app
+        link = self._cluster.inside.get(app.link_id)
+        if link is None:
+            worker = WorkerRecord(
+                app.link_id,
+                NODE,
+                WorkerSpec(app.name, "app", (), concurrency=app.concurrency),
+                state=WorkerState.READY,
+                # Another manager's calls died with it: its tasks go back.
+                incarnation=secrets.token_hex(8),
+            )
+            link = WorkerLink(worker, inside=self._calls)
+            self._cluster.inside[link.id] = link
+        types = self._cluster.types_for(app.name)
+        slots, opened = app.concurrency, len(link.orders)
+        self._cluster.scheduler.apply(WorkerReady(link.id, NODE, types, slots, opened))
+
+    async def set_timeout(self, name: str, path: str, timeout_s: float) -> App:
+        """Give a path of an app, and all below it, a limit of its own."""
+        app, path = self.app(name), path.rstrip("/")
+        if not _PATH.fullmatch(path) or ".." in path or len(path) > MAX_PATH:
+            raise InvalidField(
+                "path must begin with / and be as it stands in a URL", field="path"
+            )
+        _check_timeout(timeout_s)
+        if path not in app.timeouts and len(app.timeouts) >= MAX_ROUTES:
+            raise InvalidField(f"an app has at most {MAX_ROUTES} routes", field="path")
+        return await self._set_timeouts(app, {**app.timeouts, path: timeout_s})
+
+    async def drop_timeout(self, name: str, path: str) -> App:
+        """Raises NotFound when that path has no limit of its own."""
+        app, path = self.app(name), path.rstrip("/")
+        if path not in app.timeouts:
+            raise NotFound(f"app {name!r} has no route {path[:200]!r}", app=name)
+        left = {p: limit for p, limit in app.timeouts.items() if p != path}
+        return await self._set_timeouts(app, left)
+
+    async def _set_timeouts(self, app: App, timeouts: dict[str, float]) -> App:
+        app = replace(app, timeouts=timeouts)
+        await self._store.save_app(app)
+        self._take(app)
+        return app
+
+    async def delete(self, name: str) -> None:
+        """Raises NotFound; Conflict while a job type targets it."""
+        app = self.app(name)
+        if types := self._cluster.types_for(name):
+            raise Conflict(
+                f"job type(s) {', '.join(sorted(types))} target app '{name}'",
+                job_types=sorted(types),
+            )
+        await self._store.delete_app(name)
+        self._cluster.apps.pop(name, None)
+        self._cluster.inside.pop(app.link_id, None)
+        self._cluster.scheduler.apply(WorkerGone(app.link_id))
+
+
 def _check_timeout(seconds: float) -> None:
     if not 0 < seconds <= MAX_TIMEOUT_S:
         raise InvalidField(
@@ -237,32 +236,28 @@ def _check_timeout(seconds: float) -> None:
 _LIVING = (WorkerState.READY, WorkerState.BUSY)
 
 
-class OwnWorkers:
-    def __init__(self, cluster: Cluster, cluster_secret: bytes) -> None:
-        self._cluster = cluster
-        self._secret = cluster_secret
+def token_for(cluster: Cluster, secret: bytes, url: httpx.URL) -> str | None:
+    """The token of the worker that has this address; None when it is a stranger."""
+    for link in cluster.workers.values():
+        if link.worker.state in _LIVING and _is_at(cluster, link, url):
+            return worker_token(secret, link.id)
+    return None
 
-    def token_for(self, url: httpx.URL) -> str | None:
-        """The token of the worker that has this address; None when it is a stranger."""
-        for link in self._cluster.workers.values():
-            if link.worker.state in _LIVING and self._is_at(link, url):
-                return worker_token(self._secret, link.id)
-        return None
 
-    def _is_at(self, link: WorkerLink, url: httpx.URL) -> bool:
-        try:
-            own = httpx.URL(link.worker.spec.url or "")
-        except httpx.InvalidURL:
-            return False
-        if (own.scheme, own.port) != (url.scheme, url.port) or not own.host:
-            return False
-        if not is_this_machine(str(own)):
-            return own.host == url.host
-        # Every machine has a localhost: the worker must be on ours.
-        node = self._cluster.nodes.get(link.worker.node_id)
-        address = node.node.address if node else None
-        is_near = address is not None and is_this_machine(_url_of(address))
-        return is_near and is_this_machine(str(url))
+def _is_at(cluster: Cluster, link: WorkerLink, url: httpx.URL) -> bool:
+    try:
+        own = httpx.URL(link.worker.spec.url or "")
+    except httpx.InvalidURL:
+        return False
+    if (own.scheme, own.port) != (url.scheme, url.port) or not own.host:
+        return False
+    if not is_this_machine(str(own)):
+        return own.host == url.host
+    # Every machine has a localhost: the worker must be on ours.
+    node = cluster.nodes.get(link.worker.node_id)
+    address = node.node.address if node else None
+    is_near = address is not None and is_this_machine(_url_of(address))
+    return is_near and is_this_machine(str(url))
 
 
 def _url_of(address: str) -> str:

@@ -18,13 +18,10 @@ from corral.core.tasks.order import Order, OrderItem
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import TaskError
 from corral.errors import InvalidField, NotLeader, StoreUnavailable
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster
-from corral.manager.gateway.apps import Gateway
-from corral.manager.tasks.dispatch import Dispatch
+from corral.manager.context import ManagerContext
+from corral.manager.gateway.apps import AppRequests
+from corral.manager.tasks import Tasks
 from corral.manager.tasks.payload_schema import bad_result
-from corral.manager.tasks.report import TaskReports
-from corral.manager.tasks.settle import Settle
 
 log = logging.getLogger(__name__)
 MAX_RESULT_BYTES = 16 << 20
@@ -37,22 +34,15 @@ _Key = tuple[str, int]
 
 class AppCalls:
     def __init__(
-        self,
-        cluster: Cluster,
-        gateway: Gateway,
-        settling: Settle,
-        reporting: TaskReports,
-        dispatching: Dispatch,
-        clock: Clock,
+        self, ctx: ManagerContext, requests: AppRequests, tasks: Tasks
     ) -> None:
-        self._cluster = cluster
-        self._gateway = gateway
-        self._settling = settling
-        self._reporting = reporting
-        self._dispatching = dispatching
-        self._clock = clock
+        self._cluster = ctx.cluster
+        self._requests = requests
+        self._settle = tasks.settle
+        self._reports = tasks.reports
+        self._dispatch = tasks.dispatch
+        self._clock = ctx.clock
         self._calls: dict[_Key, asyncio.Task[None]] = {}
-        gateway.deliver = self.take
 
     def take(self, order: Order) -> None:
         """Start the calls of one order; the scheduler bounds how many there are."""
@@ -100,7 +90,7 @@ class AppCalls:
         await asyncio.sleep(_QUICK_S)
         if link := self._cluster.inside.get(link_id):
             try:
-                await self._reporting.start(link, [(item.task_id, item.attempt, at)])
+                await self._reports.start(link, [(item.task_id, item.attempt, at)])
             except StoreUnavailable:
                 log.debug("task %s is not shown as running", item.task_id)
 
@@ -108,15 +98,15 @@ class AppCalls:
         """Settle, however long the store is away: the app did its work."""
         while True:
             try:
-                await self._settling.settle([outcome])
+                await self._settle.settle([outcome])
                 break
             except StoreUnavailable:
                 await asyncio.sleep(_RETRY_S)
-        self._dispatching.kick()
+        self._dispatch.kick()
 
     async def _call(self, item: OrderItem) -> Outcome:
         job_type = self._cluster.job_types.get(item.job_type)
-        app = self._gateway.apps.get((job_type and job_type.app) or "")
+        app = self._cluster.apps.get((job_type and job_type.app) or "")
         if job_type is None or app is None:
             return _failed(item, "no_app", "the app it targets is gone", is_final=True)
         path = job_type.target.removeprefix(app.name)
@@ -149,12 +139,12 @@ class AppCalls:
         if item.traceparent:
             headers.append((b"traceparent", item.traceparent.encode()))
         content = item.payload.encode()
-        if await self._gateway.is_own_worker(app):
+        if await self._requests.is_own_worker(app):
             # Workers of ours take whole jobs; the id makes a repeated call one job.
             job_id = f"{item.task_id}.{item.attempt}"
             job = {"id": job_id, "schema_name": item.job_type}
             content = msgspec.json.encode({**job, "payload": msgspec.Raw(content)})
-        response = await self._gateway.send(
+        response = await self._requests.send(
             app, "POST", path.encode(), headers, content
         )
         try:

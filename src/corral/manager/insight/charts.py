@@ -26,8 +26,8 @@ from corral.core.insight.series import (
     trend,
 )
 from corral.core.nodes.gpu import Gpu
-from corral.manager.clock import Clock
-from corral.store.base import Retention, Store
+from corral.manager.context import ManagerContext
+from corral.store.base import Retention
 
 TIMEFRAMES_S = {"1h": 3600, "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400}
 THIN_PERIOD_S = 60.0
@@ -57,11 +57,9 @@ class ClusterCharts:
 class MetricCharts:
     """`step` thins; the rest reads."""
 
-    def __init__(
-        self, store: Store, clock: Clock, keep: Retention, sample_s: float
-    ) -> None:
-        self._store = store
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext, keep: Retention, sample_s: float) -> None:
+        self._store = ctx.store
+        self._clock = ctx.clock
         self._kept = ReadingRetention(keep.samples_s, keep.minutes_s, sample_s)
 
     async def step(self) -> None:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import TYPE_CHECKING
 
 from corral.core.models.catalogue import (
     FAILED,
@@ -29,11 +27,10 @@ from corral.core.models.catalogue import (
 )
 from corral.core.models.model import HeldModel
 from corral.core.tasks.job_type import check_name
-from corral.core.tasks.task import TaskSpec
 from corral.errors import Conflict, CorralError, Forbidden, InvalidField, NotFound
-from corral.manager.clock import Clock
 from corral.manager.cluster import gpus
-from corral.manager.cluster.state import Cluster, WorkerLink
+from corral.manager.cluster.state import WorkerLink
+from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.manager.models.folder import find_folder, is_inside
 from corral.manager.models.memory import ModelMemory
@@ -46,13 +43,7 @@ from corral.manager.models.sources import (
     Survey,
     revision_of,
 )
-from corral.manager.tasks.model_fit import check_room
-from corral.store.base import Store
-from corral.store.objects import ObjectStore
-
-if TYPE_CHECKING:
-    from corral.manager.app import Manager
-
+from corral.manager.signals import NameChanged
 
 log = logging.getLogger(__name__)
 _PERIOD_S = 1.0
@@ -84,35 +75,29 @@ class Pull:
 
 class Catalogue:
     def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        objects: ObjectStore,
-        models: ModelMemory,
-        clock: Clock,
-        config: SourceConfig,
+        self, ctx: ManagerContext, models: ModelMemory, config: SourceConfig
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._objects = objects
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._signals = ctx.signals
+        self._objects = ctx.objects
         self._models = models
-        self._clock = clock
+        self._clock = ctx.clock
         self.sources = Sources(config)
         service = self.sources.service
-        self.telling = ModelServiceUpdates(cluster, service, clock) if service else None
-        self.entries: dict[str, CatalogueModel] = {}
+        self.telling = ModelServiceUpdates(ctx, service) if service else None
         self.done: dict[str, tuple[int, int]] = {}
         """Bytes looked at, of how many, of those that are being read."""
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._due: dict[str, float] = {}
         self._unknown: dict[str, float] = {}
         self._changed: set[str] = set()
-        models.on_load = self.note_load
-        models.on_held = self.note_held
-        models.edition = self.edition
+        ctx.signals.model_loaded.listen(self.note_load)
+        ctx.signals.model_held.listen(self.note_held)
 
     async def load(self) -> None:
-        self.entries = {m.name: m for m in await self._store.catalogue()}
+        rows = await self._store.catalogue()
+        self._cluster.catalogue.update((row.name, row) for row in rows)
 
     async def close(self) -> None:
         for job in self._jobs.values():
@@ -123,12 +108,12 @@ class Catalogue:
     # what people ask -----------------------------------------------------------
     def find(self, name: str) -> CatalogueModel:
         """Raises NotFound when the catalogue has no such model."""
-        if name not in self.entries:
-            known = ", ".join(sorted(self.entries)[:10]) or "none"
+        if name not in self._cluster.catalogue:
+            known = ", ".join(sorted(self._cluster.catalogue)[:10]) or "none"
             raise NotFound(
                 f"no model {name!r} in the catalogue; known: {known}", model=name
             )
-        return self.entries[name]
+        return self._cluster.catalogue[name]
 
     async def add(
         self, model: CatalogueModel, *, is_admin: bool = True
@@ -148,7 +133,7 @@ class Catalogue:
         elif source.kind == FOLDER:
             folders = self.sources.config.places
             await asyncio.to_thread(find_folder, source.place, folders)
-        known = self.entries.get(model.name)
+        known = self._cluster.catalogue.get(model.name)
         if known is not None:
             seen = (known.uses, known.last_used_at, known.measures)
             model = replace(model, uses=seen[0], last_used_at=seen[1], measures=seen[2])
@@ -210,7 +195,8 @@ class Catalogue:
             raise Conflict(f"{name} is pinned: corral models unpin it first")
         self._stop_reading(name)
         await self._store.delete_catalogue_model(name)
-        del self.entries[name]
+        self._signals.written.tell(NameChanged("model_changed", name, is_removed=True))
+        del self._cluster.catalogue[name]
 
     async def pull(self, name: str, node_ids: Sequence[str] = ()) -> list[Pull]:
         """Have nodes fetch a model's files, all that have workers when none is named.
@@ -235,19 +221,6 @@ class Catalogue:
             for id_ in (node_ids or sorted(of_node))
         ]
 
-    def check(self, spec: TaskSpec) -> None:
-        """Refuse a task whose model no worker for it could ever hold.
-
-        Raises:
-            InvalidField: with the largest card.
-        """
-        check_room(self._cluster, self.entries.get(spec.model or ""), spec)
-
-    def edition(self, name: str) -> str:
-        """What workers must have loaded of a model; empty where nobody says."""
-        entry = self.entries.get(name)
-        return entry.edition if entry is not None else ""
-
     # what nodes ask ------------------------------------------------------------
     async def bill(self, name: str, node_id: str = "") -> NodeManifest:
         """How to get at a model; a model manager is asked for one nobody added.
@@ -256,7 +229,7 @@ class Catalogue:
             NotFound: nobody knows it.
             Unavailable: who may know it does not answer.
         """
-        if name not in self.entries:
+        if name not in self._cluster.catalogue:
             await self._ask_service(name)
         model = self.find(name)
         peers = peers_of(self._cluster, model, node_id, self._clock.now())
@@ -288,21 +261,23 @@ class Catalogue:
 
     # what is seen --------------------------------------------------------------
     def note_load(self, link: WorkerLink, held: HeldModel) -> None:
-        entry = self.entries.get(held.name)
+        entry = self._cluster.catalogue.get(held.name)
         if entry is None:
             return
         place = self._place(entry, link, held)
-        self.entries[held.name] = entry.with_load(*place, held.size_mb, held.load_s)
+        self._cluster.catalogue[held.name] = entry.with_load(
+            *place, held.size_mb, held.load_s
+        )
         self._changed.add(held.name)
 
     def note_held(self, link: WorkerLink, held: HeldModel) -> None:
         """Keep what batches of it took, which is learned after its load."""
-        entry = self.entries.get(held.name)
+        entry = self._cluster.catalogue.get(held.name)
         if entry is None or not held.peaks:
             return
         told = entry.with_peaks(*self._place(entry, link, held), held.peaks)
         if told != entry:
-            self.entries[held.name] = told
+            self._cluster.catalogue[held.name] = told
             self._changed.add(held.name)
 
     def _place(
@@ -317,26 +292,30 @@ class Catalogue:
         for link in list(self._cluster.workers.values()):
             uses, link.shelf.uses = link.shelf.uses, {}
             for name, count in uses.items():
-                if entry := self.entries.get(name):
-                    self.entries[name] = replace(
+                if entry := self._cluster.catalogue.get(name):
+                    self._cluster.catalogue[name] = replace(
                         entry, uses=entry.uses + count, last_used_at=self._clock.now()
                     )
                     self._changed.add(name)
 
-    def loops(self, on_deposed: Callable[[], None]) -> list[Loop]:
-        found = [Loop("catalogue", _PERIOD_S, self.step, on_deposed)]
+    def loops(self) -> list[Loop]:
+        found = [Loop("catalogue", _PERIOD_S, self.step)]
         if self.telling is not None:
-            found.append(self.telling.loop(on_deposed))
+            found.append(self.telling.loop())
         return found
 
     async def step(self) -> None:
         """Keep what was counted; look again at what could not be read to its end."""
         self._count_uses()
         changed, self._changed = self._changed, set()
-        rows = [self.entries[name] for name in changed if name in self.entries]
+        rows = [
+            self._cluster.catalogue[name]
+            for name in changed
+            if name in self._cluster.catalogue
+        ]
         await self._store.save_catalogue_figures(rows)
         now = self._clock.monotonic()
-        for model in list(self.entries.values()):
+        for model in list(self._cluster.catalogue.values()):
             is_due = self._due.get(model.name, 0.0) <= now
             if model.status == READING and model.name not in self._jobs and is_due:
                 self._read(model)
@@ -371,8 +350,8 @@ class Catalogue:
         except CorralError as error:
             log.warning("model %s: %s", model.name, error.message)
             ended = replace(model, status=FAILED, error=error.message)
-        if self.entries.get(model.name) is not None:
-            seen = self.entries[model.name]
+        if self._cluster.catalogue.get(model.name) is not None:
+            seen = self._cluster.catalogue[model.name]
             await self._keep(
                 replace(
                     ended,
@@ -384,7 +363,8 @@ class Catalogue:
 
     async def _keep(self, model: CatalogueModel) -> None:
         await self._store.save_catalogue_model(model)
-        self.entries[model.name] = model
+        self._signals.written.tell(NameChanged("model_changed", model.name))
+        self._cluster.catalogue[model.name] = model
         self._unknown.pop(model.name, None)
 
 
@@ -400,26 +380,3 @@ def _with_survey(model: CatalogueModel, found: Survey) -> CatalogueModel:
         status=READY,
         error=None,
     )
-
-
-# Which models can be asked for by name.
-
-
-def known_models(manager: Manager) -> dict[str, datetime]:
-    """Models of the catalogue, and those that workers hold, can name or are to keep.
-
-    With each: since when.
-    """
-    found = {
-        model.name: model.created_at or manager.started_at
-        for model in manager.catalogue.entries.values()
-    }
-    for link in manager.cluster.workers.values():
-        for name in link.shelf.offered:
-            found.setdefault(name, manager.started_at)
-        for name, held in link.shelf.held.items():
-            found[name] = held.loaded_at or manager.started_at
-    for worker_id, name in manager.models.pins:
-        if worker_id in manager.cluster.workers:
-            found.setdefault(name, manager.started_at)
-    return dict(sorted(found.items()))

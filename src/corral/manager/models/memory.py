@@ -7,7 +7,7 @@ Those are tasks of one worker like any others, so they cannot be lost.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -25,17 +25,16 @@ from corral.core.nodes.gpu_bind import read_wish
 from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.task import PRIORITY_WORDS, State, TaskSpec
 from corral.errors import Conflict, CorralError, InvalidField
-from corral.manager.clock import Clock, new_task_id
+from corral.manager.clock import new_task_id
 from corral.manager.cluster import gpus
 from corral.manager.cluster import scheduler_events as serving
 from corral.manager.cluster.held_models import STEP_MB, ReportedModels
-from corral.manager.cluster.state import Cluster, WorkerLink
+from corral.manager.cluster.state import WorkerLink
+from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
-from corral.manager.tasks.dispatch import Dispatch
-from corral.manager.tasks.submit import Submit
-from corral.manager.workers.registry import Registry
+from corral.manager.tasks import Tasks
 from corral.scheduler.events import MemoryChanged, ModelKnown, ModelsHeld, ModelsPinned
-from corral.store.base import Event, Store
+from corral.store.base import Event
 
 # Puts into the record that memory of a worker did not come back, and how much.
 
@@ -89,34 +88,22 @@ class ModelStatus:
 
 
 class ModelMemory:
-    def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        registry: Registry,
-        submitting: Submit,
-        dispatching: Dispatch,
-        clock: Clock,
-        config: ModelConfig,
-        cancel: Callable[[str], Awaitable[None]],
-    ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._registry = registry
-        self._submitting = submitting
-        self._dispatching = dispatching
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext, tasks: Tasks, config: ModelConfig) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._tasks = tasks
+        self._dispatch = tasks.dispatch
+        self._clock = ctx.clock
+        self._record = ctx.record
         self._config = config
-        self._cancel = cancel
         self._asked: dict[Place, str] = {}
         self._tries: dict[Place, tuple[int, float]] = {}
         self._learned: dict[str, KnownModel] = {}
         self.pins: dict[Place, Pin] = {}
         self._events: list[Event] = []
-        self.on_load: Callable[[WorkerLink, HeldModel], None] = lambda link, model: None
-        self.on_held: Callable[[WorkerLink, HeldModel], None] = lambda link, model: None
-        self.edition: Callable[[str], str] = lambda model: ""
-        dispatching.edition = lambda model: self.edition(model)
+        self._signals = ctx.signals
+        ctx.signals.models_reported.listen(self.note)
+        ctx.signals.node_beat.listen(self._on_beat)
 
     async def load(self) -> None:
         """Take up what the store has, before anything is planned."""
@@ -141,15 +128,15 @@ class ModelMemory:
                 self._learn(name, size_mb, None)
         for model in link.shelf.take(word, self._clock.now()):
             self._learn(model.name, model.size_mb, model.load_s, link.id)
-            self.on_load(link, model)
+            self._signals.model_loaded.tell(link, model)
         for model in word.held:
-            self.on_held(link, model)
+            self._signals.model_held.tell(link, model)
         if word.worn is not None and word.restarts > link.shelf.restarts:
             link.shelf.restarts = word.restarts
             self._events.append(wear_event(link, word.worn, self._clock.now()))
         held = frozenset(link.shelf.held)
         self._cluster.scheduler.apply(ModelsHeld(link.id, held))
-        self._dispatching.kick()
+        self._dispatch.kick()
 
     def _learn(
         self,
@@ -162,8 +149,7 @@ class ModelMemory:
         scheduler.apply(ModelKnown(name, size_mb, load_s, worker_id))
         self._learned[name] = KnownModel(name, *scheduler.known_model(name))
 
-    def look(self, node_id: str, *, has_reading: bool) -> None:
-        """A beat came, perhaps with a new reading of the node's cards."""
+    def _on_beat(self, node_id: str, has_reading: bool) -> None:
         for link in self._cluster.of_node(node_id):
             if has_reading or link.shelf.room_mb is None:
                 self._fit(link)
@@ -177,7 +163,7 @@ class ModelMemory:
         if shelf.room_mb != room_mb or has_moved:
             told = (link.id, serving.room_mb(link), shelf.others_mb)
             self._cluster.scheduler.apply(MemoryChanged(*told))
-            self._dispatching.kick()
+            self._dispatch.kick()
 
     # what operators ask ------------------------------------------------------
     async def assign(
@@ -199,7 +185,7 @@ class ModelMemory:
         """
         if not preload and pin is None:
             raise InvalidField("say preload, pin, or both", field="preload")
-        links = [self._registry.worker(id_) for id_ in dict.fromkeys(worker_ids)]
+        links = [self._cluster.worker(id_) for id_ in dict.fromkeys(worker_ids)]
         if not links:
             raise InvalidField("name one worker at least", field="worker_ids")
         if preload or pin:
@@ -235,7 +221,7 @@ class ModelMemory:
             Conflict: it is pinned, and that is not overruled by `force`.
         """
         ids = dict.fromkeys(worker_ids) or dict.fromkeys(self._cluster.workers)
-        links = [self._registry.worker(id_) for id_ in ids]
+        links = [self._cluster.worker(id_) for id_ in ids]
         links = [link for link in links if self._has_to_do(link, model)]
         pinned = [link.id for link in links if (link.id, model) in self.pins]
         if pinned and not force:
@@ -301,8 +287,8 @@ class ModelMemory:
         self._cluster.scheduler.apply(event)
 
     # the loop ----------------------------------------------------------------
-    def loop(self, on_deposed: Callable[[], None]) -> Loop:
-        return Loop("models", _PERIOD_S, self.step, on_deposed)
+    def loop(self) -> Loop:
+        return Loop("models", _PERIOD_S, self.step)
 
     async def step(self) -> None:
         """Keep what was learned, load what is pinned, drop what is idle or too much."""
@@ -311,7 +297,7 @@ class ModelMemory:
             await self._store.save_models(learned)
         if events := self._events:
             self._events = []
-            await self._store.add_events(events)
+            await self._record(events)
         for place in [p for p in self._asked if not self._is_asked(p)]:
             del self._asked[place]
             if place not in self.pins:
@@ -354,7 +340,7 @@ class ModelMemory:
 
     def _is_old(self, model: HeldModel) -> bool:
         """Has the catalogue another edition now? No task may use this one any more."""
-        now = self.edition(model.name)
+        now = self._cluster.edition(model.name)
         return bool(now and model.edition) and now != model.edition
 
     async def fetch(self, link: WorkerLink, model: str, by: str = _OWNER) -> str:
@@ -387,7 +373,7 @@ class ModelMemory:
         """Nobody wants this load any more."""
         task_id = self._asked.pop((link.id, model), "")
         if task_id in self._cluster.tasks:
-            await self._cancel(task_id)
+            await self._tasks.cancel(task_id)
 
     async def _submit(
         self, link: WorkerLink, priority: int, by: str, payload: str, model: str | None
@@ -401,7 +387,7 @@ class ModelMemory:
             labels={ONLY_ON: link.id},
             owner=by,
         )
-        (answer,) = await self._submitting.submit([spec])
+        (answer,) = await self._tasks.submit([spec])
         if isinstance(answer, CorralError):
             raise answer
         return answer.task.id

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from corral.core.tasks.task import PRIORITY_WORDS
 from corral.errors import Conflict, CorralError, WorkerNotFound
-from corral.manager.clock import Clock, new_id
-from corral.manager.cluster.state import Cluster
+from corral.manager.clock import new_id
+from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.manager.models.memory import ModelMemory
 from corral.scheduler.models.rebalance import Move, Strategy, duration_s
-from corral.store.base import Event, Store
+from corral.store.base import Event
 
 _PERIOD_S = 0.5
 _LOW = PRIORITY_WORDS["low"]
@@ -51,13 +51,12 @@ class _Underway:
 
 
 class Rebalancer:
-    def __init__(
-        self, cluster: Cluster, store: Store, models: ModelMemory, clock: Clock
-    ) -> None:
-        self._cluster = cluster
-        self._store = store
+    def __init__(self, ctx: ManagerContext, models: ModelMemory) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
         self._models = models
-        self._clock = clock
+        self._clock = ctx.clock
+        self._record = ctx.record
         self._id = ""
         self._left: list[_Underway] = []
         self._done = self._failed = 0
@@ -97,8 +96,8 @@ class Rebalancer:
                 await self._fail(underway, e.message)
 
     # the loop ----------------------------------------------------------------
-    def loop(self, on_deposed: Callable[[], None]) -> Loop:
-        return Loop("rebalancing", _PERIOD_S, self.step, on_deposed)
+    def loop(self) -> Loop:
+        return Loop("rebalancing", _PERIOD_S, self.step)
 
     async def step(self) -> None:
         """Drop what has arrived elsewhere, and give up what never will."""
@@ -154,7 +153,7 @@ class Rebalancer:
             data=data,
             at=self._clock.now(),
         )
-        await self._store.add_events([event])
+        await self._record([event])
 
 
 def rows(moves: Sequence[Move]) -> list[dict[str, Any]]:
@@ -182,13 +181,13 @@ log = logging.getLogger(__name__)
 
 
 class Prefetcher:
-    def __init__(self, cluster: Cluster, models: ModelMemory, clock: Clock) -> None:
-        self._cluster = cluster
+    def __init__(self, ctx: ManagerContext, models: ModelMemory) -> None:
+        self._cluster = ctx.cluster
         self._models = models
-        self._clock = clock
+        self._clock = ctx.clock
 
-    def loop(self, on_deposed: Callable[[], None]) -> Loop:
-        return Loop("prefetching", _PREFETCH_PERIOD_S, self.step, on_deposed)
+    def loop(self) -> Loop:
+        return Loop("prefetching", _PREFETCH_PERIOD_S, self.step)
 
     async def step(self) -> None:
         """Ask for the loads that are due."""

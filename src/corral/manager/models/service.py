@@ -6,7 +6,6 @@ It gives facts of models and no files; those lie in a folder that it shares.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -14,9 +13,9 @@ from urllib.parse import quote
 import httpx
 
 from corral.errors import Unavailable
-from corral.manager.clock import Clock
 from corral.manager.cluster.gpus import of_worker
-from corral.manager.cluster.state import Cluster, WorkerLink
+from corral.manager.cluster.state import WorkerLink
+from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.trust import tls_context
 
@@ -148,17 +147,17 @@ _GB = 1024.0
 
 
 class ModelServiceUpdates:
-    def __init__(self, cluster: Cluster, service: ModelService, clock: Clock) -> None:
-        self._cluster = cluster
+    def __init__(self, ctx: ManagerContext, service: ModelService) -> None:
+        self._cluster = ctx.cluster
         self._service = service
-        self._clock = clock
+        self._clock = ctx.clock
         self._told: dict[tuple[str, str], str] = {}
         self._unknown: dict[str, float] = {}
         self._next = 0.0
         self._is_away = False
 
-    def loop(self, on_deposed: Callable[[], None]) -> Loop:
-        return Loop("model manager", _PERIOD_S, self.step, on_deposed)
+    def loop(self) -> Loop:
+        return Loop("model manager", _PERIOD_S, self.step)
 
     async def step(self) -> None:
         """Tell what has changed since it was last told."""

@@ -1,26 +1,31 @@
-"""Breakers of nodes: what agents say of them, events for it, and resets by operators.
+"""Heartbeats of nodes: what each of them says, kept and told on.
 
-An agent decides when one opens and closes; here nothing is judged.
+An agent decides what it says (when a breaker opens, whether its owner is there); here
+nothing is judged but its clock and version.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from corral.core.nodes.breaker import BreakerReport
 from corral.core.nodes.clock_skew import ALARM_S
-from corral.core.nodes.gpu import Gpu, GpuChange, GpuEvent, compare, is_called
-from corral.core.nodes.node import Hold, HoldSource
+from corral.core.nodes.gpu import Gpu, GpuChange, GpuEvent, compare
+from corral.core.nodes.node import Hold, HoldSource, Sample
+from corral.core.nodes.peer import Peer
 from corral.core.nodes.version import VersionFit, fit
-from corral.errors import Conflict, NotFound, VersionRefused
-from corral.manager.clock import Clock
+from corral.errors import VersionRefused
+from corral.manager.cluster.held_models import ReportedModels
 from corral.manager.cluster.state import NodeLink
-from corral.manager.workers.lifecycle import WorkerRestarts
-from corral.manager.workers.registry import Registry
-from corral.store.base import Event, Store
+from corral.manager.context import ManagerContext
+from corral.manager.nodes.offers import note_offers
+from corral.manager.nodes.registry import NodeRegistry
+from corral.manager.tasks.dispatch import Dispatch
+from corral.manager.workers.registry import WorkerBeat
+from corral.store.base import Event
 
 _GRAVE = (GpuEvent.REMOVED, GpuEvent.FAILED, GpuEvent.QUARANTINED)
 
@@ -35,25 +40,181 @@ _SAYS = {
 }
 
 
-async def note_gpus(
-    store: Store, link: NodeLink, gpus: Sequence[Gpu], now: datetime
-) -> None:
-    """Keep what a node said; what is different from before becomes events.
+_TITLE_LENGTH = 300
 
-    The first word after a manager's start is compared with nothing: the cards were
-    there before, and the manager had only forgotten them.
+
+@dataclass(frozen=True, slots=True)
+class OwnerWord:
+    """Why the owner of a node uses it; None while he does not."""
+
+    reason: str | None = None
+    drain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """All that one heartbeat says. `gpus` are None when they were not read anew;
+    `models` are what workers hold, by worker, as each of them said last.
     """
-    former, link.gpus = link.gpus, gpus
-    link.gpu_releases = {
-        gpu.id: gpu.quarantine.since
-        for gpu in gpus
-        if gpu.quarantine and gpu.quarantine.since == link.gpu_releases.get(gpu.id)
-    }
-    if former is None:
-        return
-    changes = compare(former, gpus)
-    if changes:
-        await store.add_events([_gpu_event(link, change, now) for change in changes])
+
+    epoch: int
+    workers: Sequence[WorkerBeat] = ()
+    sample: Sample | None = None
+    gpus: Sequence[Gpu] | None = None
+    breakers: Sequence[BreakerReport] = ()
+    models: Mapping[str, ReportedModels] = field(default_factory=dict)
+    peer: Peer | None = None
+    owner: OwnerWord = field(default_factory=OwnerWord)
+    clock: float | None = None
+
+
+class Heartbeats:
+    def __init__(
+        self, ctx: ManagerContext, nodes: NodeRegistry, dispatch: Dispatch
+    ) -> None:
+        self._cluster = ctx.cluster
+        self._clock = ctx.clock
+        self._record = ctx.record
+        self._signals = ctx.signals
+        self._nodes = nodes
+        self._dispatch = dispatch
+
+    async def beat(self, node_id: str, beat: Beat) -> tuple[int, list[tuple[str, int]]]:
+        """Take in a heartbeat; (desired version, attempts it must drop).
+
+        Raises:
+            NodeNotFound, Conflict: unknown, or its epoch is over.
+        """
+        told = await self._nodes.beat(node_id, beat.epoch, beat.workers, beat.sample)
+        link, now = self._cluster.node(node_id), self._clock.now()
+        if beat.gpus is not None:
+            await self._note_gpus(link, beat.gpus, now)
+        await self._note_breakers(link, beat.breakers, now)
+        self._note_models(link, beat)
+        if note_offers(self._cluster, link, beat.workers):
+            self._dispatch.kick()
+        link.peer = beat.peer
+        await self.note_clock(link, beat.clock)
+        await self._note_owner(link, beat.owner)
+        return told
+
+    def _note_models(self, node: NodeLink, beat: Beat) -> None:
+        """Beats repeat what workers said of models, for a manager that began anew."""
+        lead_s = node.clock.correction_s
+        for told in beat.workers:
+            link, word = self._cluster.workers.get(told.worker_id), None
+            if link is not None and link.worker.node_id == node.node.id:
+                word = beat.models.get(told.worker_id)
+            if link is None or word is None:
+                continue
+            if told.incarnation and told.incarnation == link.worker.incarnation:
+                self._signals.models_reported.tell(link, word.corrected(lead_s))
+        self._signals.node_beat.tell(node.node.id, beat.gpus is not None)
+
+    async def _note_gpus(
+        self, link: NodeLink, gpus: Sequence[Gpu], now: datetime
+    ) -> None:
+        """Keep what a node said; what is different from before becomes events.
+
+        The first word after a manager's start is compared with nothing: the cards were
+        there before, and the manager had only forgotten them.
+        """
+        former, link.gpus = link.gpus, gpus
+        link.gpu_releases = {
+            gpu.id: gpu.quarantine.since
+            for gpu in gpus
+            if gpu.quarantine and gpu.quarantine.since == link.gpu_releases.get(gpu.id)
+        }
+        if former is None:
+            return
+        changes = compare(former, gpus)
+        if changes:
+            await self._record([_gpu_event(link, change, now) for change in changes])
+
+    async def _note_breakers(
+        self, link: NodeLink, said: Sequence[BreakerReport], now: datetime
+    ) -> None:
+        """Keep what a node said; one that opened or closed since becomes an event.
+
+        The first word after a manager's start is compared with nothing: it had only
+        forgotten them. A probe that failed is no event: the breaker was open all along.
+        """
+        former, link.breakers = link.breakers, said
+        if former is None or not (former or said):
+            return
+        before, after = {b.key for b in former}, {b.key for b in said}
+        opened = [b for b in said if b.key not in before]
+        closed = [b for b in former if b.key not in after]
+        events = [_breaker_opened(link, b, now) for b in opened]
+        events += [_breaker_closed(link, b, now) for b in closed]
+        if events:
+            await self._record(events)
+
+    async def note_clock(self, link: NodeLink, sent_at: float | None) -> None:
+        """Take in what a message says of its sender's clock."""
+        if sent_at is None or not math.isfinite(sent_at):
+            return
+        now = self._clock.now()
+        link.clock = link.clock.heard(sent_at, now.timestamp())
+        was, link.is_clock_off = (
+            link.is_clock_off,
+            link.clock.is_alarming(link.is_clock_off),
+        )
+        if was is link.is_clock_off:
+            return
+        lead = link.clock.seconds or 0.0
+        name, word = link.node.hostname, "ahead of" if lead > 0 else "behind"
+        if link.is_clock_off:
+            title = f"the clock of {name} is {abs(lead):.1f} s {word} the manager's"
+            event = Event(
+                "clock_skew",
+                title,
+                "warning",
+                link.node.id,
+                f"more than {ALARM_S:g} s; set it by NTP. "
+                "Times it reports are corrected.",
+                {"clock_skew_s": round(lead, 3)},
+                at=now,
+            )
+        else:
+            title = f"the clock of {name} is right again"
+            event = Event("clock_ok", title, source_node_id=link.node.id, at=now)
+        await self._record([event])
+
+    async def note_version(self, link: NodeLink, found: VersionFit) -> None:
+        """Tell once that a node has another version than we."""
+        was, link.version_skew = link.version_skew, found.skew
+        if found.skew is None or was == found.skew:
+            return
+        title = (
+            f"{link.node.hostname} has Corral {link.node.version}, {found} than ours"
+        )
+        event = Event(
+            "version_skew", title, "warning", link.node.id, at=self._clock.now()
+        )
+        await self._record([event])
+
+    async def _note_owner(self, link: NodeLink, word: OwnerWord) -> None:
+        """Keep an agent's word: why the owner uses the node, None when he does not."""
+        reason, drain = word.reason, word.drain
+        before, now, name = link.owner_hold, self._clock.now(), link.node.hostname
+        if reason is None:
+            if before is not None:
+                link.owner_hold = None
+                title = f"the owner of {name} no longer uses it"
+                event = Event("owner_gone", title, source_node_id=link.node.id, at=now)
+                await self._record([event])
+            return
+        # It comes from names of programs; the store takes no NUL.
+        words = "".join(c if c.isprintable() else " " for c in reason)[:_TITLE_LENGTH]
+        if before is not None:
+            if (before.reason, before.drain) != (words, drain):
+                link.owner_hold = replace(before, reason=words, drain=drain)
+            return
+        link.owner_hold = Hold(HoldSource.OWNER, words, drain, now)
+        title = f"the owner of {name} uses it: {words}"
+        event = Event("owner_active", title, source_node_id=link.node.id, at=now)
+        await self._record([event])
 
 
 def _gpu_event(link: NodeLink, change: GpuChange, now: datetime) -> Event:
@@ -65,47 +226,6 @@ def _gpu_event(link: NodeLink, change: GpuChange, now: datetime) -> Event:
     title = "".join(c if c.isprintable() else " " for c in words)[:_TITLE_LENGTH]
     severity = "warning" if change.event in _GRAVE else "info"
     return Event(str(change.event), title, severity, link.node.id, at=now)
-
-
-def release_gpu(link: NodeLink, name: str) -> Gpu:
-    """Lift the quarantine of a card: its node is told, and has it done.
-
-    Raises:
-        NotFound: the node has no such card.
-        Conflict: it is not in quarantine.
-    """
-    word = name.removeprefix("gpu:")
-    card = next((gpu for gpu in link.gpus or () if is_called(gpu, word)), None)
-    if card is None:
-        raise NotFound(f"node {link.node.id} has no GPU {name!r}", gpu_id=name)
-    if card.quarantine is None:
-        raise Conflict(f"GPU {card.id} is not in quarantine", gpu_id=card.id)
-    link.gpu_releases[card.id] = card.quarantine.since
-    link.touch_desired()
-    return card
-
-
-_TITLE_LENGTH = 300
-
-
-async def note_breakers(
-    store: Store, link: NodeLink, said: Sequence[BreakerReport], now: datetime
-) -> None:
-    """Keep what a node said; one that opened or closed since becomes an event.
-
-    The first word after a manager's start is compared with nothing: it had only
-    forgotten them. A probe that failed is no event: the breaker was open all along.
-    """
-    former, link.breakers = link.breakers, said
-    if former is None or not (former or said):
-        return
-    before, after = {b.key for b in former}, {b.key for b in said}
-    opened = [b for b in said if b.key not in before]
-    closed = [b for b in former if b.key not in after]
-    events = [_breaker_opened(link, b, now) for b in opened]
-    events += [_breaker_closed(link, b, now) for b in closed]
-    if events:
-        await store.add_events(events)
 
 
 def _breaker_opened(link: NodeLink, breaker: BreakerReport, now: datetime) -> Event:
@@ -126,66 +246,6 @@ def _breaker_title(words: str) -> str:
     return "".join(c if c.isprintable() else " " for c in words)[:_TITLE_LENGTH]
 
 
-async def reset_breakers(
-    registry: Registry, restarting: WorkerRestarts, node_id: str, key: str | None = None
-) -> dict[str, list[str]]:
-    """Have the workers that wait for a breaker started at once, which closes it.
-
-    The wish is each worker's generation, kept in the store, so that an agent that is
-    away hears of it when it is back.
-
-    Returns:
-        By key, the workers that waited for it.
-    """
-    registry.node(node_id)
-    waiting: dict[str, list[str]] = {}
-    for link in registry.of_node(node_id):
-        if link.breaker is not None and key in (None, link.breaker):
-            waiting.setdefault(link.breaker, []).append(link.id)
-    if key is not None and not waiting:
-        raise NotFound(f"no worker of node {node_id} waits for a breaker {key!r}")
-    for worker_ids in waiting.values():
-        for worker_id in worker_ids:
-            await restarting.restart(worker_id)
-    return waiting
-
-
-# Nodes whose clock or version is not ours: shown, told once, refused when too far.
-
-
-async def note_clock(
-    store: Store, clock: Clock, link: NodeLink, sent_at: float | None
-) -> None:
-    """Take in what a message says of its sender's clock."""
-    if sent_at is None or not math.isfinite(sent_at):
-        return
-    now = clock.now()
-    link.clock = link.clock.heard(sent_at, now.timestamp())
-    was, link.is_clock_off = (
-        link.is_clock_off,
-        link.clock.is_alarming(link.is_clock_off),
-    )
-    if was is link.is_clock_off:
-        return
-    lead = link.clock.seconds or 0.0
-    name, word = link.node.hostname, "ahead of" if lead > 0 else "behind"
-    if link.is_clock_off:
-        title = f"the clock of {name} is {abs(lead):.1f} s {word} the manager's"
-        event = Event(
-            "clock_skew",
-            title,
-            "warning",
-            link.node.id,
-            f"more than {ALARM_S:g} s; set it by NTP. Times it reports are corrected.",
-            {"clock_skew_s": round(lead, 3)},
-            at=now,
-        )
-    else:
-        title = f"the clock of {name} is right again"
-        event = Event("clock_ok", title, source_node_id=link.node.id, at=now)
-    await store.add_events([event])
-
-
 def check_version(theirs: str | None, ours: str) -> VersionFit:
     """How a node's version fits ours.
 
@@ -201,44 +261,3 @@ def check_version(theirs: str | None, ours: str) -> VersionFit:
             manager_version=ours,
         )
     return found
-
-
-async def note_version(
-    store: Store, clock: Clock, link: NodeLink, found: VersionFit
-) -> None:
-    """Tell once that a node has another version than we."""
-    was, link.version_skew = link.version_skew, found.skew
-    if found.skew is None or was == found.skew:
-        return
-    title = f"{link.node.hostname} has Corral {link.node.version}, {found} than ours"
-    event = Event("version_skew", title, "warning", link.node.id, at=clock.now())
-    await store.add_events([event])
-
-
-# Nodes their owners use: what an agent says of it becomes a hold, and an event.
-
-_LENGTH = 300
-
-
-async def note_owner(
-    store: Store, clock: Clock, link: NodeLink, reason: str | None, *, drain: bool
-) -> None:
-    """Keep an agent's word: why the owner uses the node, None when he does not."""
-    before, now, name = link.owner_hold, clock.now(), link.node.hostname
-    if reason is None:
-        if before is not None:
-            link.owner_hold = None
-            title = f"the owner of {name} no longer uses it"
-            event = Event("owner_gone", title, source_node_id=link.node.id, at=now)
-            await store.add_events([event])
-        return
-    # It comes from names of programs; the store takes no NUL.
-    words = "".join(c if c.isprintable() else " " for c in reason)[:_LENGTH]
-    if before is not None:
-        if (before.reason, before.drain) != (words, drain):
-            link.owner_hold = replace(before, reason=words, drain=drain)
-        return
-    link.owner_hold = Hold(HoldSource.OWNER, words, drain, now)
-    title = f"the owner of {name} uses it: {words}"
-    event = Event("owner_active", title, source_node_id=link.node.id, at=now)
-    await store.add_events([event])

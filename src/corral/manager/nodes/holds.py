@@ -6,7 +6,7 @@ once it holds nothing; its row stays wanted, and it comes back with the node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -14,14 +14,14 @@ from typing import Any
 from corral.core.nodes.node import Hold, HoldSource, NodeState, held_words
 from corral.core.nodes.worker import WorkerState
 from corral.errors import InvalidField
-from corral.manager.clock import Clock
 from corral.manager.cluster import scheduler_events as serving
-from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
+from corral.manager.cluster.state import NodeLink, WorkerLink
+from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.manager.nodes.windows import WindowWatch, is_over
 from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.workers.lifecycle import WorkerMoves
-from corral.manager.workers.registry import Registry
+from corral.manager.workers.registry import WorkerRegistry
 from corral.scheduler.events import NodeHeld
 from corral.store.base import Event, Store
 
@@ -33,19 +33,15 @@ _LEAVING = Hold(HoldSource.OPERATOR, "it leaves the cluster")
 
 class NodeHolds:
     def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        registry: Registry,
-        dispatching: Dispatch,
-        clock: Clock,
+        self, ctx: ManagerContext, workers: WorkerRegistry, dispatch: Dispatch
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._registry = registry
-        self._dispatching = dispatching
-        self._clock = clock
-        self._moving = WorkerMoves(cluster, store, registry, dispatching, clock)
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._workers = workers
+        self._dispatch = dispatch
+        self._clock = ctx.clock
+        self._record = ctx.record
+        self._moving = WorkerMoves(ctx, workers, dispatch)
         self._watches: dict[str, WindowWatch] = {}
 
     def load(self) -> None:
@@ -53,7 +49,7 @@ class NodeHolds:
         for link in self._cluster.nodes.values():
             self._cluster.mark(link.node)
             self._follow(link)
-            for worker in self._registry.of_node(link.node.id):
+            for worker in self._cluster.of_node(link.node.id):
                 if link.is_draining and self._is_idle(worker):
                     self._park(link, worker)
 
@@ -82,7 +78,7 @@ class NodeHolds:
         drain: bool,
     ) -> NodeLink:
         """Cordon a node, or drain it; what an operator said before is replaced."""
-        link, now = self._registry.node(node_id), self._clock.now()
+        link, now = self._cluster.node(node_id), self._clock.now()
         if link.is_own:
             link.check_open()
         if until is not None and until <= now:
@@ -97,7 +93,7 @@ class NodeHolds:
 
     async def uncordon(self, node_id: str, why: str = "") -> NodeLink:
         """Take back what an operator said; other holds stay."""
-        link = self._registry.node(node_id)
+        link = self._cluster.node(node_id)
         if link.node.hold is not None:
             await self._save(link, None)
             words = f"{link.node.hostname} is no longer cordoned{why}"
@@ -109,8 +105,8 @@ class NodeHolds:
         await self._step(link)
 
     # the loop ----------------------------------------------------------------
-    def loop(self, on_deposed: Callable[[], None]) -> Loop:
-        return Loop("holding", _PERIOD_S, self.step, on_deposed)
+    def loop(self) -> Loop:
+        return Loop("holding", _PERIOD_S, self.step)
 
     async def step(self) -> None:
         """Follow the clock, and stop workers of drained nodes that became idle."""
@@ -145,7 +141,7 @@ class NodeHolds:
         link.holds, link.is_silent = held, is_silent
         reason = held_words(held) or (_SILENT if is_silent else None)
         self._cluster.scheduler.apply(NodeHeld(link.node.id, reason))
-        self._dispatching.kick()
+        self._dispatch.kick()
 
     async def _tell_window(
         self, link: NodeLink, before: Hold | None, now: Hold | None
@@ -164,10 +160,10 @@ class NodeHolds:
 
     # draining ----------------------------------------------------------------
     async def _drain(self, link: NodeLink) -> None:
-        for worker in self._registry.of_node(link.node.id):
+        for worker in self._cluster.of_node(link.node.id):
             if self._is_idle(worker) and not await self._moving.move(worker):
                 self._park(link, worker)
-        workers = self._registry.of_node(link.node.id)
+        workers = self._cluster.of_node(link.node.id)
         if not link.is_drained and scheduling(link, workers) == DRAINED:
             link.is_drained = True
             words = f"{link.node.hostname} is drained: nothing runs on it"
@@ -182,14 +178,14 @@ class NodeHolds:
             return
         worker.is_parked = worker.is_leaving = True
         if worker.worker.incarnation is None:
-            self._registry.set_serving(worker, WorkerState.STOPPED)
+            self._workers.set_serving(worker, WorkerState.STOPPED)
         else:
             self._cluster.scheduler.apply(serving.worker_out(worker))
         link.touch_desired()
 
     async def _resume(self, link: NodeLink) -> None:
         link.is_drained = False
-        for worker in self._registry.of_node(link.node.id):
+        for worker in self._cluster.of_node(link.node.id):
             if worker.is_parked:
                 await self._wake(worker)
         link.touch_desired()
@@ -198,7 +194,7 @@ class NodeHolds:
         worker.is_parked = False
         if worker.worker.incarnation is None:
             worker.is_leaving = False
-            self._registry.set_serving(worker, WorkerState.STARTING)
+            self._workers.set_serving(worker, WorkerState.STARTING)
             return
         # Nobody knows here whether its process has been told to stop. Whichever it
         # is, with another generation the agent starts it anew.
@@ -208,7 +204,7 @@ class NodeHolds:
 
     async def _tell(self, link: NodeLink, kind: str, title: str) -> None:
         event = Event(kind, title, "info", link.node.id, at=self._clock.now())
-        await self._store.add_events([event])
+        await self._record([event])
 
 
 def scheduling(link: NodeLink, workers: Iterable[WorkerLink]) -> str:

@@ -7,31 +7,21 @@ from collections.abc import Mapping
 from corral.core.nodes.node import NodeRecord, Window
 from corral.core.tasks.options import check_label, check_taint, key_of
 from corral.errors import Conflict, InvalidField, NotFound
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster, NodeLink
+from corral.manager.cluster.state import NodeLink
+from corral.manager.context import ManagerContext
 from corral.manager.nodes import holds
 from corral.manager.nodes.windows import MOST, check
 from corral.manager.tasks.dispatch import Dispatch
-from corral.manager.workers.registry import Registry
-from corral.store.base import Store
 
 _MOST = 64
 
 
 class NodeLabels:
-    def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        registry: Registry,
-        dispatching: Dispatch,
-        clock: Clock,
-    ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._registry = registry
-        self._dispatching = dispatching
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext, dispatch: Dispatch) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._dispatch = dispatch
+        self._clock = ctx.clock
 
     async def change(
         self,
@@ -43,7 +33,7 @@ class NodeLabels:
 
         A taint of "" is one without a value.
         """
-        link = self._registry.node(node_id)
+        link = self._cluster.node(node_id)
         set_labels = _labelled(link.node, labels)
         set_taints = _tainted(link.node, taints)
         if max(len(set_labels), len(set_taints)) > _MOST:
@@ -52,11 +42,11 @@ class NodeLabels:
             self._store, link, set_labels=set_labels, set_taints=set_taints
         )
         self._cluster.mark(link.node)
-        self._dispatching.kick()
+        self._dispatch.kick()
         return link
 
     async def add_window(self, node_id: str, window: Window) -> NodeLink:
-        link = self._registry.node(node_id)
+        link = self._cluster.node(node_id)
         check(window, self._clock.now())
         known = link.node.windows
         if any(w.name == window.name for w in known):
@@ -67,7 +57,7 @@ class NodeLabels:
         return link
 
     async def remove_window(self, node_id: str, name: str) -> NodeLink:
-        link = self._registry.node(node_id)
+        link = self._cluster.node(node_id)
         left = tuple(w for w in link.node.windows if w.name != name)
         if len(left) == len(link.node.windows):
             raise NotFound(f"node {node_id} has no window {name[:128]!r}", name=name)

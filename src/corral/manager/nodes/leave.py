@@ -7,18 +7,16 @@ it takes up its identity.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from corral.core.nodes.node import NodeState
 from corral.errors import Conflict
-from corral.manager.access.keys import Access
-from corral.manager.clock import Clock
+from corral.manager.access.keys import Keys
 from corral.manager.cluster.state import Cluster, NodeLink
+from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
-from corral.manager.nodes import holds
-from corral.manager.nodes import offers as offering
-from corral.manager.workers.registry import Registry
-from corral.store.base import Event, Store
+from corral.manager.nodes import holds, offers
+from corral.manager.workers.registry import WorkerRegistry
+from corral.store.base import Event
 
 log = logging.getLogger(__name__)
 _PERIOD_S = 0.5
@@ -30,18 +28,17 @@ _UP = (NodeState.ONLINE, NodeState.SUSPECT)
 class NodeLeave:
     def __init__(
         self,
-        cluster: Cluster,
-        store: Store,
-        registry: Registry,
-        access: Access,
-        clock: Clock,
+        ctx: ManagerContext,
+        workers: WorkerRegistry,
+        keys: Keys,
         stale_after_s: float,
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._registry = registry
-        self._access = access
-        self._clock = clock
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._workers = workers
+        self._keys = keys
+        self._clock = ctx.clock
+        self._record = ctx.record
         self._stale_after_s = stale_after_s
         self._give_up_at: dict[str, float] = {}
 
@@ -51,10 +48,10 @@ class NodeLeave:
         Raises:
             Conflict: tasks run on it and `force` was not said, or it is the manager's.
         """
-        link = self._registry.node(node_id)
+        link = self._cluster.node(node_id)
         if link.is_own:
             raise Conflict(f"node {node_id} is the manager's own machine")
-        running = running_tasks(self._registry, link)
+        running = running_tasks(self._cluster, link)
         is_up = link.node.state in _UP
         if is_up and running and not force:
             raise Conflict(
@@ -66,20 +63,20 @@ class NodeLeave:
         if not is_up:
             await self._finish(link)
             return link
-        for worker in self._registry.of_node(node_id):
+        for worker in self._cluster.of_node(node_id):
             worker.is_leaving = True
         link.is_leaving = link.is_forgotten = True
         self._give_up_at[node_id] = self._clock.monotonic() + LEAVE_S
         link.touch_desired()
         return link
 
-    def loop(self, on_deposed: Callable[[], None]) -> Loop:
-        return Loop("leaving", _PERIOD_S, self.step, on_deposed)
+    def loop(self) -> Loop:
+        return Loop("leaving", _PERIOD_S, self.step)
 
     async def step(self) -> None:
         """Finish with those whose agents have stopped, forget those long lost."""
         for node_id, give_up_at in list(self._give_up_at.items()):
-            link = self._registry.node(node_id)
+            link = self._cluster.node(node_id)
             if self._clock.monotonic() >= give_up_at or self._has_stopped(link):
                 del self._give_up_at[node_id]
                 await self._finish(link)
@@ -94,11 +91,11 @@ class NodeLeave:
     def _has_stopped(self, link: NodeLink) -> bool:
         if link.node.state not in _UP:
             return True
-        workers = self._registry.of_node(link.node.id)
+        workers = self._cluster.of_node(link.node.id)
         return link.is_leave_told and not any(w.worker.incarnation for w in workers)
 
     async def _finish(self, link: NodeLink) -> None:
-        await self._access.revoke_node(link.node.id)
+        await self._keys.revoke_node(link.node.id)
         await self._end(link, "node_left", "has left")
         link.is_leaving = link.is_forgotten = False
 
@@ -120,8 +117,8 @@ class NodeLeave:
 
     async def _end(self, link: NodeLink, kind: str, words: str) -> None:
         node, now = link.node, self._clock.now()
-        for worker in self._registry.of_node(node.id):
-            await self._registry.stop(worker.id)
+        for worker in self._cluster.of_node(node.id):
+            await self._workers.stop(worker.id)
         # With another epoch beats of this one are refused: whoever sends them must
         # register, and then gets its workers.
         await holds.change_node(
@@ -131,12 +128,12 @@ class NodeLeave:
             left_at=now,
             epoch=node.epoch + 1,
         )
-        offering.withdraw_offers(self._cluster, link)
+        offers.withdraw_offers(self._cluster, link)
         event = Event(kind, f"{node.hostname} {words}", "info", node.id, at=now)
-        await self._store.add_events([event])
+        await self._record([event])
 
 
-def running_tasks(registry: Registry, link: NodeLink) -> int:
+def running_tasks(cluster: Cluster, link: NodeLink) -> int:
     """Tasks that workers of a node have."""
-    workers = registry.of_node(link.node.id)
+    workers = cluster.of_node(link.node.id)
     return sum(len(order.left) for w in workers for order in w.orders.values())

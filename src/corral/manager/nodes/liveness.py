@@ -13,12 +13,11 @@ from corral.core.nodes.node import NodeState
 from corral.core.nodes.worker import WorkerState
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import Overlap, State
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster, NodeLink
-from corral.manager.tasks.dispatch import Dispatch
-from corral.manager.tasks.settle import Settle
-from corral.manager.workers.registry import Registry
-from corral.store.base import Event, Store
+from corral.manager.cluster.state import NodeLink
+from corral.manager.context import ManagerContext
+from corral.manager.tasks import Tasks
+from corral.manager.workers.registry import WorkerRegistry
+from corral.store.base import Event
 
 log = logging.getLogger(__name__)
 WATCH_S = 0.25
@@ -54,27 +53,19 @@ class NodeWatch:
 
     def __init__(
         self,
-        cluster: Cluster,
-        store: Store,
-        registry: Registry,
-        settling: Settle,
-        dispatching: Dispatch,
-        clock: Clock,
+        ctx: ManagerContext,
+        workers: WorkerRegistry,
+        tasks: Tasks,
         liveness: Liveness,
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._registry = registry
-        self._settling = settling
-        self._dispatching = dispatching
-        self._clock = clock
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._workers = workers
+        self._settle = tasks.settle
+        self._dispatch = tasks.dispatch
+        self._clock = ctx.clock
+        self._record = ctx.record
         self._liveness = liveness
-        self._is_held = False
-
-    @property
-    def is_holding(self) -> bool:
-        """Have so many fallen silent that none of them is given up?"""
-        return self._is_held
 
     async def step(self) -> None:
         now = self._clock.monotonic()
@@ -101,15 +92,15 @@ class NodeWatch:
             len(missing) == total
         )
         is_mass = total >= limits.mass_loss_nodes and is_most
-        if not self._is_held:
+        if not self._cluster.is_mass_loss:
             if is_mass and is_one_due:
-                self._is_held = True
+                self._cluster.hold_losses(True)
                 title = f"{len(missing)} of {total} nodes fell silent together; holding"
                 log.critical(title)
                 await self._tell(Event("mass_loss", title, "critical"))
-            return self._is_held
+            return self._cluster.is_mass_loss
         if not is_mass:
-            self._is_held = False
+            self._cluster.hold_losses(False)
             # They come back one by one: the silence of the rest was not theirs
             # either, so they get the grace they get after a manager's restart.
             for link in missing:
@@ -133,8 +124,8 @@ class NodeWatch:
             is_there = task.node_id == link.node.id and task.state is not State.QUEUED
             if is_there and task.spec.overlap is Overlap.NEVER:
                 self._cluster.kept[task.id] = (task.attempt, free_at)
-        for worker in self._registry.of_node(link.node.id):
-            await self._registry.retire(worker, WorkerState.LOST, is_charged=False)
+        for worker in self._cluster.of_node(link.node.id):
+            await self._workers.retire(worker, WorkerState.LOST, is_charged=False)
         title = f"{link.node.hostname} is lost"
         await self._tell(Event("node_lost", title, "critical", link.node.id))
 
@@ -146,13 +137,13 @@ class NodeWatch:
             return
         for task_id, _ in due:
             del kept[task_id]
-        await self._settling.settle(
+        await self._settle.settle(
             Outcome(task_id, attempt, OutcomeKind.RETURNED) for task_id, attempt in due
         )
-        self._dispatching.kick()
+        self._dispatch.kick()
 
     async def _tell(self, event: Event) -> None:
-        await self._store.add_events([replace(event, at=self._clock.now())])
+        await self._record([replace(event, at=self._clock.now())])
 
 
 def _is_present(link: NodeLink) -> bool:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from corral.core.nodes.node import NodeRecord, NodeState, Sample
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster, NodeLink
-from corral.store.base import Event, Store
+from corral.manager.cluster.state import NodeLink
+from corral.manager.context import ManagerContext
+from corral.store.base import Event
 
 log = logging.getLogger(__name__)
 MASTER, WORKER = "master", "worker"
@@ -47,19 +47,15 @@ class Master:
     """Keeps the manager's row; without a configuration it keeps none."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        clock: Clock,
-        config: MasterConfig | None,
-        sample_s: float,
+        self, ctx: ManagerContext, config: MasterConfig | None, sample_s: float
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._clock = clock
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._clock = ctx.clock
+        self._record = ctx.record
         self._config = config
         self._sample_s = sample_s
-        self._began = clock.monotonic()
+        self._began = ctx.clock.monotonic()
         self._sampled_at: float | None = None
 
     def role_of(self, node_id: str, wanted: str, machine: str | None) -> str:
@@ -137,7 +133,7 @@ class Master:
             link = NodeLink(node, self._clock.monotonic())
             title = f"{config.hostname} is the manager's machine"
             event = Event("node_joined", title, source_node_id=node.id, at=at)
-            await self._store.add_events([event])
+            await self._record([event])
         link.is_own = True
         self._cluster.nodes[node.id] = link
         await self._save(link, node)

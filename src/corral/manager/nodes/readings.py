@@ -1,4 +1,4 @@
-"""Writes what heartbeats brought and the audit trail, batched, once a second."""
+"""Writes what heartbeats brought, batched, once a second."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from dataclasses import replace
 
 from corral.core.insight.metric import GpuSample, rate, with_gpus
 from corral.core.nodes.node import Sample
-from corral.manager.access.keys import Access
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster, NodeLink
-from corral.store.base import Retention, Store
+from corral.manager.cluster.state import NodeLink
+from corral.manager.context import ManagerContext
 
 # Over longer gaps a mean rate would tell of times nobody looked at.
 _GAP_SAMPLES = 3.5
@@ -19,27 +17,18 @@ class NodeReadings:
     """One commit for all beats of the last `stamp_s` seconds."""
 
     def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        access: Access,
-        clock: Clock,
-        sample_s: float = 30.0,
-        stamp_s: float = 10.0,
+        self, ctx: ManagerContext, sample_s: float = 30.0, stamp_s: float = 10.0
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._access = access
-        self._clock = clock
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._clock = ctx.clock
         self._gap_s = sample_s * _GAP_SAMPLES
         self._stamp_s = stamp_s
         self._stamped_at = 0.0
         self._former: dict[str, Sample] = {}
 
     async def step(self) -> None:
-        await self._access.flush_audit()
         now = self._clock.monotonic()
-        await self._access.stamp_uses(now)
         fresh = [n for n in self._cluster.nodes.values() if not n.is_sample_kept]
         is_due = now - self._stamped_at >= self._stamp_s
         if not fresh and not is_due:
@@ -92,15 +81,3 @@ def _cards(link: NodeLink) -> list[GpuSample]:
     return [
         GpuSample(link.node.id, at, gpu) for gpu in link.gpus or () if gpu.error is None
     ]
-
-
-class Prune:
-    """Deletes what is past its time."""
-
-    def __init__(self, store: Store, clock: Clock, keep: Retention) -> None:
-        self._store = store
-        self._clock = clock
-        self._keep = keep
-
-    async def step(self) -> None:
-        await self._store.prune(self._clock.now(), self._keep)

@@ -23,10 +23,9 @@ import msgspec
 from corral.core.tasks.job_type import OWN_TYPES
 from corral.core.tasks.retry import RetryPolicy
 from corral.core.tasks.task import State, Task
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster
+from corral.manager.context import ManagerContext
 from corral.manager.http_call import read_away
-from corral.store.base import Event, Store
+from corral.store.base import Event
 from corral.trust import tls_context
 
 log = logging.getLogger(__name__)
@@ -78,12 +77,11 @@ class OwedStatus:
 class TaskService:
     """`open` once, then `step` again and again; `close` in the end."""
 
-    def __init__(
-        self, cluster: Cluster, store: Store, clock: Clock, config: TaskServiceConfig
-    ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext, config: TaskServiceConfig) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._clock = ctx.clock
+        self._record = ctx.record
         self._config = config
         self._http: httpx.AsyncHTTPTransport | None = None
         self._headers = _headers(config)
@@ -110,7 +108,7 @@ class TaskService:
         if not rows:
             # A place after which to read needs an event to stand on.
             title = "the task service is told of tasks from here on"
-            await self._store.add_events([Event("task_service_connected", title)])
+            await self._record([Event("task_service_connected", title)])
             rows = (await self._store.events(limit=1000))[:1]
         return rows[0].seq
 

@@ -20,11 +20,10 @@ from typing import Any
 import msgspec
 
 from corral.core.tasks.options import trace_of
-from corral.core.tasks.task import Task, TaskSpec
-from corral.core.tasks.webhook import Notice, public, urls_of
+from corral.core.tasks.task import State, Task, TaskSpec
+from corral.core.tasks.webhook import NOTIFY, Notice, public, urls_of
 from corral.errors import CorralError, InvalidField, StoreUnavailable
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster
+from corral.manager.context import ManagerContext
 from corral.manager.outbound.address import pin
 from corral.manager.outbound.task_service import status_of
 from corral.manager.outbound.webhook import (
@@ -34,7 +33,7 @@ from corral.manager.outbound.webhook import (
     WebhookSender,
     root_of,
 )
-from corral.store.base import Event, Store
+from corral.store.base import Event
 
 log = logging.getLogger(__name__)
 WINDOW = 16
@@ -60,11 +59,10 @@ class _WebhookReceiver:
 class TaskWebhooks:
     """`open` once, then `step` again and again; `close` in the end."""
 
-    def __init__(
-        self, cluster: Cluster, store: Store, clock: Clock, config: NotifyConfig
-    ) -> None:
-        self._store = store
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext, config: NotifyConfig) -> None:
+        self._store = ctx.store
+        self._clock = ctx.clock
+        self._record = ctx.record
         self._config = config
         self._courier = WebhookSender(config, most_calls=WINDOW)
         self._ended: list[str] = []
@@ -74,7 +72,7 @@ class TaskWebhooks:
         self._room = asyncio.Semaphore(WINDOW)
         self._news = asyncio.Event()
         self._looking = asyncio.Lock()
-        cluster.on_noted_end = self.ended
+        ctx.signals.ended.listen(self._on_ended)
 
     @property
     def secret(self) -> str:
@@ -106,10 +104,12 @@ class TaskWebhooks:
             for row in rows
         ]
 
-    def ended(self, task_id: str) -> None:
-        """A task with webhooks has ended; called while it is being forgotten."""
-        self._ended.append(task_id)
-        self._news.set()
+    def _on_ended(self, ended: Sequence[tuple[Task, State]]) -> None:
+        """Some of them may have webhooks."""
+        for task, _ in ended:
+            if NOTIFY in task.spec.labels:
+                self._ended.append(task.id)
+                self._news.set()
 
     async def open(self) -> None:
         """Take up all that is owed for tasks that have ended."""
@@ -231,7 +231,7 @@ class TaskWebhooks:
         title = f"{root} could not be told that {notice.task_id} has ended"
         data = {"receiver": root, "tries": tries, "reason": trouble}
         ids = (notice.task_id,)
-        await self._store.add_events(
+        await self._record(
             [Event("webhook_failed", title, "warning", data=data, task_ids=ids)]
         )
         await self._store.drop_notices([notice])

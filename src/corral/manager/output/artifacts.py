@@ -13,9 +13,9 @@ from corral.core import tree as trees
 from corral.core.tasks.task import State, Task
 from corral.core.tree import CHUNK_BYTES, Tree, TreeFile
 from corral.errors import Conflict, InvalidField, NotFound, TaskNotFound, TooLarge
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster, WorkerLink
-from corral.store.base import ARTIFACTS, CHECKPOINT, KeptTree, Store
+from corral.manager.cluster.state import WorkerLink
+from corral.manager.context import ManagerContext
+from corral.store.base import ARTIFACTS, CHECKPOINT, KeptTree
 from corral.store.objects import ObjectStore
 
 ARTIFACT_FILES = 10_000
@@ -43,18 +43,11 @@ async def load_tree(objects: ObjectStore, digest: str) -> Tree:
 
 
 class Artifacts:
-    def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        objects: ObjectStore,
-        clock: Clock,
-        limit_bytes: int,
-    ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._objects = objects
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext, limit_bytes: int) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._objects = ctx.objects
+        self._clock = ctx.clock
         self._limit = limit_bytes
 
     async def save(self, link: WorkerLink, keep: KeepRequest) -> KeptTree:

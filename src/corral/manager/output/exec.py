@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from corral.core.tasks.task import State, Task
-from corral.engine.base import Engine
 from corral.errors import (
     Conflict,
     EngineUnavailable,
@@ -22,9 +21,9 @@ from corral.errors import (
     TaskNotFound,
     Unavailable,
 )
-from corral.manager.clock import Clock, new_id
-from corral.manager.cluster.state import Cluster, WorkerLink
-from corral.store.base import Store
+from corral.manager.clock import new_id
+from corral.manager.cluster.state import WorkerLink
+from corral.manager.context import ManagerContext
 
 Chunk = tuple[str, bytes]
 SCRIPT_CLASS = "RunScriptWorker"
@@ -91,13 +90,11 @@ class ExecUpdate:
 
 
 class Execs:
-    def __init__(
-        self, cluster: Cluster, store: Store, engine: Engine, clock: Clock
-    ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._engine = engine
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._engine = ctx.engine
+        self._clock = ctx.clock
         self._all: dict[str, Exec] = {}
 
     async def start(self, task_id: str, command: Sequence[str]) -> Exec:
@@ -219,7 +216,7 @@ class Execs:
         run.is_stopped = True
         run.wake()
 
-    def hush(self) -> None:
+    def release(self) -> None:
         """Answer everybody now: this manager ends, and with it all commands."""
         for run in self._all.values():
             run.is_stopped = True

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from corral.core.tasks.task import Task
 from corral.errors import TaskNotFound
-from corral.manager.cluster.waiters import TaskFollowers
-from corral.store.base import LogChunk, Store
+from corral.manager.context import ManagerContext
+from corral.store.base import LogChunk
 
 PAGE_BYTES = 128 << 10
 
@@ -46,16 +46,14 @@ class LogPage:
 class TaskLogs:
     """Pages of logs, waited for."""
 
-    def __init__(
-        self, store: Store, bells: TaskFollowers, progress: dict[str, tuple[float, str]]
-    ) -> None:
-        self._store = store
-        self._bells = bells
-        self._progress = progress
+    def __init__(self, ctx: ManagerContext) -> None:
+        self._store = ctx.store
+        self._followers = ctx.cluster.followers
+        self._progress = ctx.cluster.progress
 
     @property
     def is_closing(self) -> bool:
-        return self._bells.is_closing
+        return self._followers.is_closing
 
     async def tail(self, task_id: str, count: int, attempt: int | None) -> Place:
         """The place before the last `count` lines, of the last attempt that has any."""
@@ -96,7 +94,7 @@ class TaskLogs:
         """
         loop = asyncio.get_running_loop()
         ends = loop.time() + wait_s
-        with self._bells.watch(task_id) as bell:
+        with self._followers.watch(task_id) as bell:
             while True:
                 # Before the look: what comes after it rings again.
                 bell.clear()
@@ -106,7 +104,7 @@ class TaskLogs:
                 left_s = ends - loop.time()
                 if page.lines or page.is_last or is_news or left_s <= 0:
                     return page
-                if self._bells.is_closing:
+                if self._followers.is_closing:
                     return page
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(bell.wait(), left_s)

@@ -11,14 +11,11 @@ from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.script import JOB_TYPE as SCRIPT
 from corral.core.tasks.task import TaskError
 from corral.errors import Conflict, InvalidField, NotFound
-from corral.manager.cluster.state import Cluster
-from corral.manager.gateway.apps import Gateway
-from corral.manager.tasks.dispatch import Dispatch
+from corral.manager.context import ManagerContext
+from corral.manager.signals import NameChanged
+from corral.manager.tasks import Tasks
 from corral.manager.tasks.payload_schema import check_schema
-from corral.manager.tasks.result_cache import ResultCache
-from corral.manager.tasks.settle import Settle
-from corral.manager.workers.registry import Registry
-from corral.store.base import Store
+from corral.manager.workers.registry import WorkerRegistry
 
 _CLEAR_BATCH = 1000
 _TARGET = re.compile(rf"({NAME.pattern})((?:/[A-Za-z0-9._~:@!$&'()*+,;=%-]*)*)")
@@ -26,22 +23,15 @@ _TARGET = re.compile(rf"({NAME.pattern})((?:/[A-Za-z0-9._~:@!$&'()*+,;=%-]*)*)")
 
 class JobTypes:
     def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        registry: Registry,
-        gateway: Gateway,
-        settling: Settle,
-        dispatching: Dispatch,
-        caching: ResultCache,
+        self, ctx: ManagerContext, tasks: Tasks, workers: WorkerRegistry
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._registry = registry
-        self._gateway = gateway
-        self._settling = settling
-        self._dispatching = dispatching
-        self._caching = caching
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._signals = ctx.signals
+        self._workers = workers
+        self._settle = tasks.settle
+        self._dispatch = tasks.dispatch
+        self._results = tasks.results
 
     def get(self, name: str) -> JobType:
         found = self._cluster.job_types.get(name)
@@ -73,10 +63,10 @@ class JobTypes:
                 field="cache_ttl_s",
             )
         known = self._cluster.job_types.get(job_type.name)
-        await self._registry.save_job_type(job_type)
+        await self._workers.save_job_type(job_type)
         if known is not None and known.cache_ttl_s is not None and not is_kept:
-            await self._caching.clear(job_type.name)
-        self._dispatching.kick()
+            await self._results.clear(job_type.name)
+        self._dispatch.kick()
         return job_type
 
     def _check_target(self, job_type: JobType) -> None:
@@ -88,7 +78,7 @@ class JobTypes:
                 f"target must be '{ORCHESTRATOR}' or an app and a path, like echo/run",
                 field="target",
             )
-        if parts[1] not in self._gateway.apps:
+        if parts[1] not in self._cluster.apps:
             raise InvalidField(
                 f"target names app '{parts[1]}', which is not registered",
                 field="target",
@@ -117,7 +107,7 @@ class JobTypes:
         error = TaskError("cancelled", "the queue of its job type was cleared")
         waiting = self._cluster.scheduler.knows
         tasks = [self._cluster.tasks[i] for i in ids if i in self._cluster.tasks]
-        return await self._settling.settle(
+        return await self._settle.settle(
             Outcome(task.id, task.attempt, OutcomeKind.CANCELLED, error=error)
             for task in tasks
             if waiting(task.id)
@@ -146,8 +136,11 @@ class JobTypes:
         self._cluster.drop_job_type(name)
         try:
             await self._store.delete_job_type(name)
+            self._signals.written.tell(
+                NameChanged("job_type_changed", name, is_removed=True)
+            )
         except BaseException:
             self._cluster.set_job_type(job_type)
             raise
         if job_type.cache_ttl_s is not None:
-            await self._caching.clear(name)
+            await self._results.clear(name)

@@ -26,13 +26,14 @@ from corral.core.tasks.schedule import (
 )
 from corral.core.tasks.task import Task, TaskSpec
 from corral.errors import Conflict, CorralError, NotFound, UnknownTaskType
-from corral.manager.clock import Clock, new_id, new_task_id
-from corral.manager.cluster.state import Cluster
+from corral.manager.clock import new_id, new_task_id
+from corral.manager.context import ManagerContext
 from corral.manager.cron import Cron
+from corral.manager.signals import NameChanged
+from corral.manager.tasks import Tasks
 from corral.manager.tasks.payload_schema import check_payload
 from corral.manager.tasks.settle import told_of
-from corral.manager.tasks.submit import Answer, Submit
-from corral.store.base import Store
+from corral.manager.tasks.submit import Answer
 
 log = logging.getLogger(__name__)
 MOST_SCHEDULES = 10_000
@@ -53,13 +54,12 @@ class _DueRun:
 class Schedules:
     """`load` once, then `step` again and again."""
 
-    def __init__(
-        self, cluster: Cluster, store: Store, submitting: Submit, clock: Clock
-    ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._submitting = submitting
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext, tasks: Tasks) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._signals = ctx.signals
+        self._tasks = tasks
+        self._clock = ctx.clock
         self._rows: dict[str, Schedule] = {}
         self._changed = asyncio.Event()
         # A schedule that is changed while it fires would lose one of the two.
@@ -131,6 +131,9 @@ class Schedules:
         async with self._lock:
             self.get(name)
             await self._store.delete_schedule(name)
+            self._signals.written.tell(
+                NameChanged("schedule_changed", name, is_removed=True)
+            )
             self._rows.pop(name, None)
 
     async def run_now(self, name: str, trace: Trace, key: str | None = None) -> Task:
@@ -150,7 +153,7 @@ class Schedules:
                     f"a run of {name!r} is under way, and its runs may not overlap",
                     schedule=name,
                 )
-            answer = (await self._submitting.submit([spec]))[0]
+            answer = (await self._tasks.submit([spec]))[0]
             if isinstance(answer, CorralError):
                 raise answer
             await self._save(replace(found, last_task_id=answer.task.id))
@@ -158,6 +161,7 @@ class Schedules:
 
     async def _save(self, schedule: Schedule) -> Schedule:
         await self._store.save_schedule(schedule)
+        self._signals.written.tell(NameChanged("schedule_changed", schedule.name))
         self._rows[schedule.name] = schedule
         self._changed.set()
         return schedule
@@ -191,7 +195,7 @@ class Schedules:
             living = self._living() if is_asked else {}
             firings = [_firing(row, now, living.get(row.name, set())) for row in due]
             specs = [spec for firing in firings for spec in firing.specs]
-            answers = iter(await self._submitting.submit(specs) if specs else ())
+            answers = iter(await self._tasks.submit(specs) if specs else ())
             await self._move_on(
                 [(firing, [next(answers) for _ in firing.specs]) for firing in firings],
                 now,

@@ -5,18 +5,17 @@ How they are followed is decided by `scheduler/world/share.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from corral.core.tasks.share import Share, ShareUse, check_share
 from corral.core.tasks.task import State
 from corral.errors import NotFound
-from corral.manager.cluster.state import Cluster
+from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.manager.tasks.dispatch import Dispatch
 from corral.scheduler.events import ShareGone, ShareSet, ShareUsed
 from corral.scheduler.world.share import GROUP_KEY
-from corral.store.base import Store
 
 _PERIOD_S = 30.0
 
@@ -32,10 +31,10 @@ class ShareStatus:
 
 
 class ClusterShares:
-    def __init__(self, cluster: Cluster, store: Store, dispatching: Dispatch) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._dispatching = dispatching
+    def __init__(self, ctx: ManagerContext, dispatch: Dispatch) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._dispatch = dispatch
         self._shares: dict[str, Share] = {}
         self._kept: Sequence[ShareUse] = ()
 
@@ -66,7 +65,7 @@ class ClusterShares:
         self._shares[share.name] = share
         self._cluster.scheduler.apply(ShareSet(share))
         self._count()
-        self._dispatching.kick()
+        self._dispatch.kick()
 
     async def remove(self, name: str) -> None:
         """Raises NotFound."""
@@ -75,7 +74,7 @@ class ClusterShares:
         await self._store.delete_share(name)
         self._shares.pop(name, None)
         self._cluster.scheduler.apply(ShareGone(name))
-        self._dispatching.kick()
+        self._dispatch.kick()
 
     def all(self) -> list[ShareStatus]:
         return [self.get(name) for name in sorted(self._shares)]
@@ -100,8 +99,8 @@ class ClusterShares:
             sum(bucket.gpu_used_s for bucket in found),
         )
 
-    def loop(self, on_deposed: Callable[[], None]) -> Loop:
-        return Loop("shares", _PERIOD_S, self.step, on_deposed)
+    def loop(self) -> Loop:
+        return Loop("shares", _PERIOD_S, self.step)
 
     async def step(self) -> None:
         """Keep what was used: a manager that takes over goes on counting."""

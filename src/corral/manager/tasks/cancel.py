@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import logging
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -10,14 +12,25 @@ from typing import TYPE_CHECKING
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import State, Task, TaskError
 from corral.engine.base import Engine
-from corral.errors import Conflict, EngineUnavailable, StoreUnavailable
+from corral.errors import (
+    Conflict,
+    CorralError,
+    EngineUnavailable,
+    StoreUnavailable,
+    TaskNotFound,
+)
 from corral.manager.cluster.state import Cluster, WorkerLink
+from corral.manager.context import ManagerContext
 from corral.manager.tasks.settle import Settle
 from corral.scheduler.events import CardsBack
 from corral.scheduler.plan import Stop
 
 if TYPE_CHECKING:
-    from corral.manager.app import Manager
+    from corral.manager.tasks.dispatch import Dispatch
+
+
+log = logging.getLogger(__name__)
+_TRIES = 5
 
 
 # Attempts that were told to stop: their GPUs are nobody else's until they have.
@@ -43,39 +56,77 @@ def stopped(cluster: Cluster, link: WorkerLink, keys: Set[tuple[str, int]]) -> b
     return bool(found)
 
 
-_TRIES = 5
+class Cancel:
+    """Ends live tasks on request, and tells the workers that have them."""
 
+    def __init__(self, ctx: ManagerContext, settle: Settle, dispatch: Dispatch) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._engine = ctx.engine
+        self._settle = settle
+        self._dispatch = dispatch
+        self._strays: set[asyncio.Task[None]] = set()
 
-async def cancel(manager: Manager, task_id: str) -> None:
-    for _ in range(_TRIES):
-        task = manager.cluster.tasks.get(task_id)
-        if task is None:
-            stored = await manager.stored(task_id)
-            raise Conflict(
-                f"task {task_id} has already ended as {stored.state}",
-                status=str(stored.state),
-            )
-        error = TaskError("cancelled", "cancelled on request")
-        outcome = Outcome(task.id, task.attempt, OutcomeKind.CANCELLED, error=error)
-        with stopping(manager.cluster, [task.id]):
-            is_settled = await manager.settling.settle([outcome])
-        if is_settled:
-            await drop(manager, task)
+    async def cancel(self, task_id: str) -> None:
+        """Cancel a live task; a running one is killed on its worker.
+
+        Raises:
+            TaskNotFound, Conflict: unknown, or it had ended already.
+        """
+        for _ in range(_TRIES):
+            task = self._cluster.tasks.get(task_id)
+            if task is None:
+                await self._refuse(task_id)
+                return
+            error = TaskError("cancelled", "cancelled on request")
+            outcome = Outcome(task.id, task.attempt, OutcomeKind.CANCELLED, error=error)
+            with stopping(self._cluster, [task.id]):
+                is_settled = await self._settle.settle([outcome])
+            if is_settled:
+                await self.drop(task)
+                return
+            # It moved on in the same moment: look again.
+        self._cluster.doubt()
+        raise StoreUnavailable(f"task {task_id} is changing hands; try again")
+
+    async def _refuse(self, task_id: str) -> None:
+        stored = await self._store.get_task(task_id)
+        if stored is None:
+            raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
+        raise Conflict(
+            f"task {task_id} has already ended as {stored.state}",
+            status=str(stored.state),
+        )
+
+    def give_up(self, task_id: str) -> None:
+        """Nobody wants this task any more: cancel it, without waiting for that.
+
+        Who went away is often a coroutine that is being cancelled itself.
+        """
+        stray = asyncio.create_task(self._surely(task_id))
+        self._strays.add(stray)
+        stray.add_done_callback(self._strays.discard)
+
+    async def _surely(self, task_id: str) -> None:
+        if not self._cluster.is_live(task_id):
             return
-        # It moved on in the same moment: look again.
-    manager.cluster.is_dirty = True
-    raise StoreUnavailable(f"task {task_id} is changing hands; try again")
+        try:
+            await self.cancel(task_id)
+        except CorralError as error:
+            log.info("task %s is not cancelled: %s", task_id, error.message)
 
-
-async def drop(manager: Manager, task: Task) -> None:
-    manager.calling.drop(task.id, task.attempt)
-    link = manager.cluster.workers.get(task.worker_id or "")
-    if link is not None and link.worker.incarnation == task.incarnation:
-        link.drops.add((task.id, task.attempt))
-        # A bell that cannot be rung only costs time: every beat repeats the drop.
-        with contextlib.suppress(EngineUnavailable):
-            await manager.engine.ring([link.id])
-    manager.dispatching.kick()
+    async def drop(self, task: Task) -> None:
+        """Tell the worker that has it, if one has, to stop."""
+        link = self._cluster.link(task.worker_id or "")
+        if link is not None and link.worker.incarnation == task.incarnation:
+            if link.inside is not None:
+                link.inside.drop(task.id, task.attempt)
+            else:
+                link.drops.add((task.id, task.attempt))
+                # A bell that cannot be rung only costs time: beats repeat the drop.
+                with contextlib.suppress(EngineUnavailable):
+                    await self._engine.ring([link.id])
+        self._dispatch.kick()
 
 
 # Stops tasks that make room for critical ones; they wait again, uncharged.
@@ -85,7 +136,7 @@ _WHY = TaskError("preempted", "stopped to make room for a critical task")
 
 async def preempt(
     cluster: Cluster,
-    settling: Settle,
+    settle: Settle,
     engine: Engine,
     stops: Sequence[Stop],
     why: TaskError = _WHY,
@@ -93,7 +144,7 @@ async def preempt(
     """Take these attempts from their workers, as far as they are still there."""
     due = [stop for stop in stops if _is_there(cluster, stop)]
     with stopping(cluster, [stop.task_id for stop in due]):
-        ended = await settling.settle(
+        ended = await settle.settle(
             Outcome(stop.task_id, stop.attempt, OutcomeKind.RETURNED, error=why)
             for stop in due
         )

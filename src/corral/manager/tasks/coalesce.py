@@ -17,13 +17,14 @@ from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task, TaskSpec
 from corral.core.tasks.webhook import NOTIFY
 from corral.errors import CorralError
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster
+from corral.manager.context import ManagerContext
+from corral.manager.feature import Loop
 from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.result_cache import MOST_BYTES, ResultCache, is_asked
 from corral.manager.tasks.settle import Settle
 from corral.scheduler.events import DependencyMet
 
+_PERIOD_S = 60.0
 # Labels that say nothing of where and when a task may run.
 _IDLE = frozenset({CACHE, SAME, NOTIFY, REQUEST, PARENT})
 
@@ -31,17 +32,16 @@ _IDLE = frozenset({CACHE, SAME, NOTIFY, REQUEST, PARENT})
 class Coalesce:
     def __init__(
         self,
-        cluster: Cluster,
-        caching: ResultCache,
-        settling: Settle,
-        dispatching: Dispatch,
-        clock: Clock,
+        ctx: ManagerContext,
+        results: ResultCache,
+        settle: Settle,
+        dispatch: Dispatch,
     ) -> None:
-        self._cluster = cluster
-        self._caching = caching
-        self._settling = settling
-        self._dispatching = dispatching
-        self._clock = clock
+        self._cluster = ctx.cluster
+        self.results = results
+        self._settle = settle
+        self._dispatch = dispatch
+        self._clock = ctx.clock
         self._first: dict[str, TaskSpec] = {}
         """By question: the task whose answer is awaited."""
         self._coming: set[str] = set()
@@ -50,8 +50,14 @@ class Coalesce:
         """By the task they wait for: those that ask the same."""
         self._answering: dict[str, asyncio.Task[None]] = {}
         """By the task whose result it is: what gives it to the others."""
-        caching.on_step = self.sweep
-        settling.on_asked_end = self.ended
+        ctx.signals.settled.listen(self._on_settled)
+        ctx.signals.ended.listen(self._on_ended)
+
+    def loop(self) -> Loop:
+        return Loop("equal tasks", _PERIOD_S, self._step)
+
+    async def _step(self) -> None:
+        self.sweep()
 
     def join(self, task: Task) -> Task:
         """A task that asks what another is at waits for that, and says so.
@@ -99,7 +105,17 @@ class Coalesce:
             if first not in self._cluster.tasks and not is_answering:
                 self._release(first)
 
-    def ended(self, task: Task, state: State) -> None:
+    def _on_settled(self, settled: Sequence[tuple[Task, Settlement]]) -> None:
+        for task, row in settled:
+            if CACHE in task.spec.labels and row.state is State.QUEUED:
+                self._over(task, row.state)
+
+    def _on_ended(self, ended: Sequence[tuple[Task, State]]) -> None:
+        for task, state in ended:
+            if CACHE in task.spec.labels:
+                self._over(task, state)
+
+    def _over(self, task: Task, state: State) -> None:
         """A task whose result is to be kept ended, or waits once more."""
         key = read_label(task.spec.labels[CACHE]).key
         first = self._first.get(key)
@@ -107,7 +123,7 @@ class Coalesce:
             del self._first[key]
         if task.id not in self._others:
             return
-        kept = self._caching.fresh(key) if state is State.COMPLETED else None
+        kept = self.results.fresh(key) if state is State.COMPLETED else None
         if kept is None or kept.task_id != task.id:
             self._release(task.id)
             return
@@ -119,14 +135,14 @@ class Coalesce:
         waiting = self._waiting(first)[: max(1, MOST_BYTES // kept.size)]
         rows = [self._row(task, kept) for task in waiting]
         try:
-            done = await self._settling.finish(rows)
+            done = await self._settle.finish(rows)
         except CorralError:
             done = set()
         finally:
             del self._answering[first]
             self._release(first)
         for _ in done:
-            self._caching.found(kept.job_type)
+            self.results.found(kept.job_type)
 
     def _row(self, task: Task, kept: KeptResult) -> Settlement:
         return Settlement(
@@ -151,7 +167,7 @@ class Coalesce:
         need = same_as(first)
         if self._cluster.scheduler.dependents(need):
             self._cluster.scheduler.apply(DependencyMet(need))
-            self._dispatching.kick()
+            self._dispatch.kick()
 
 
 def _terms(spec: TaskSpec) -> tuple[object, ...]:

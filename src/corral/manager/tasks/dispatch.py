@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,24 +18,24 @@ from typing import Any
 
 from corral.core.models.model import models_to_drop
 from corral.core.nodes.gpu_bind import visible
-from corral.core.tasks.options import PARENT, PROFILE, REQUEST, gang_of, variables
+from corral.core.tasks.options import PROFILE, REQUEST, gang_of, variables
 from corral.core.tasks.order import Order, OrderItem
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import State, Task
 from corral.core.tasks.webhook import public
-from corral.engine.base import Engine
 from corral.engine.envelope import signed_order
 from corral.engine.factory import queue_name
 from corral.errors import CorralError, EngineUnavailable, StoreUnavailable
 from corral.manager.access.derived_keys import worker_secret
-from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, OpenOrder, WorkerLink
+from corral.manager.context import ManagerContext
+from corral.manager.signals import TasksPlaced
 from corral.manager.tasks.cancel import preempt
 from corral.manager.tasks.explain import expected_s
 from corral.manager.tasks.settle import FOLLOWED_S, Settle, told_of
 from corral.scheduler.events import OrderClosed, TasksQueued
 from corral.scheduler.plan import Plan, PlannedOrder, Stop
-from corral.store.base import Placement, Store
+from corral.store.base import Placement
 
 # What a task is told of the GPUs it was given and of the others of its gang.
 
@@ -78,31 +78,21 @@ class ReadyOrder:
 class Dispatch:
     """Plans when kicked; one placement commit at a time."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        engine: Engine,
-        settling: Settle,
-        clock: Clock,
-        cluster_secret: bytes,
-    ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._engine = engine
-        self._settling = settling
-        self._clock = clock
-        self._secret = cluster_secret
+    def __init__(self, ctx: ManagerContext, settle: Settle) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._engine = ctx.engine
+        self._settle = settle
+        self._clock = ctx.clock
+        self._secret = ctx.secret
         self._kicked = asyncio.Event()
         self._stored: list[PlannedOrder] = []
         self._asking: dict[str, WorkerLink] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._strays: set[asyncio.Task[object]] = set()
-        self.is_engine_up = True
-        self.on_left: Callable[[str], None] = lambda task_id: None
-        """Told of every member of a gang whose order could not be handed over."""
-        self.edition: Callable[[str], str] = lambda model: ""
-        """What the catalogue has of a model now."""
+        self._signals = ctx.signals
+        self._counters = ctx.counters
+        self._tracing = ctx.tracing
         self.in_hand: set[str] = set()
         """Tasks that were planned and whose order is not open yet."""
 
@@ -140,7 +130,7 @@ class Dispatch:
         except CorralError as e:
             log.warning("placement failed, trying again: %s", e.message)
             self._give_back(orders)
-            self._cluster.is_dirty |= isinstance(e, StoreUnavailable)
+            self._cluster.doubt(isinstance(e, StoreUnavailable))
             asyncio.get_running_loop().call_later(_RETRY_S, self.kick)
             return
         for order in ready:
@@ -154,14 +144,14 @@ class Dispatch:
     def plan(self) -> Plan:
         """Ask the scheduler; ends expired tasks and arms the next wake-up."""
         now, began = self._clock.now().timestamp(), self._clock.monotonic()
-        plan = self._cluster.scheduler.plan(now, can_send=self.is_engine_up)
+        plan = self._cluster.scheduler.plan(now, can_send=self._cluster.is_engine_up)
         placed = [w.task_id for order in plan.orders for w in order.tasks]
-        self._cluster.meters.plan(self._clock.monotonic() - began, len(placed))
+        self._counters.plan(self._clock.monotonic() - began, len(placed))
         self.in_hand.update(placed)
         if plan.preempt:
             self._stray(self._preempt(plan.preempt))
         if plan.expired:
-            self._stray(self._settling.expire([w.task_id for w in plan.expired]))
+            self._stray(self._settle.expire([w.task_id for w in plan.expired]))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -172,7 +162,7 @@ class Dispatch:
         return plan
 
     async def _preempt(self, stops: Sequence[Stop]) -> None:
-        await preempt(self._cluster, self._settling, self._engine, stops)
+        await preempt(self._cluster, self._settle, self._engine, stops)
         self.kick()
 
     def let_go(self, orders: Sequence[PlannedOrder]) -> None:
@@ -195,7 +185,7 @@ class Dispatch:
         if not task.cancelled() and (error := task.exception()) is not None:
             # The rescue loop finds these tasks again.
             log.warning("a hand-over broke off: %s", error)
-            self._cluster.is_dirty = True
+            self._cluster.doubt()
 
     def _release_replies(self, orders: Sequence[PlannedOrder]) -> None:
         """Who asked for an order and gets none now is answered at once."""
@@ -210,7 +200,11 @@ class Dispatch:
     async def _place(self, orders: Sequence[PlannedOrder]) -> list[ReadyOrder]:
         due, placements = self._still_served(orders)
         now = self._clock.now()
-        payloads = await self._store.place_tasks(self._cluster.term, placements, now)
+        with self._signals.writing() as tell:
+            payloads = await self._store.place_tasks(
+                self._cluster.term, placements, now
+            )
+            tell(TasksPlaced(placements, now, payloads))
         incarnations = {p.worker_id: p.incarnation for p in placements}
         ready = []
         for order in due:
@@ -218,7 +212,7 @@ class Dispatch:
             if link and link.worker.incarnation != incarnations[order.worker_id]:
                 link = None
             tasks = self._assign(order, link, payloads, now)
-            await self._settling.sync(
+            await self._settle.sync(
                 [w.task_id for w in order.tasks if w.task_id not in payloads]
             )
             if link is None:
@@ -274,7 +268,7 @@ class Dispatch:
             self._cluster.scheduler.apply(OrderClosed(order.worker_id))
             for left in waiting:
                 if left.gang is not None:
-                    self.on_left(left.task_id)
+                    self._signals.unsent.tell(left.task_id)
 
     async def send(self, ready: ReadyOrder) -> None:
         """Hand over a placed order; when that fails its tasks go back uncharged."""
@@ -296,8 +290,8 @@ class Dispatch:
             return
         unload = ready.unload + models_to_drop(items)
         order = Order(order_id, link.id, incarnation, items, unload)
-        if link.deliver is not None:
-            link.deliver(order)
+        if link.inside is not None:
+            link.inside.take(order)
             return
         signed = signed_order(order, worker_secret(self._secret, link.id, incarnation))
         while link.replies:
@@ -306,7 +300,7 @@ class Dispatch:
                 reply.set_result(signed)
                 return
         queue = queue_name(link.worker.node_id, link.id)
-        if not self.is_engine_up:
+        if not self._cluster.is_engine_up:
             self._stray(self.give_up(ready.tasks))
             return
         log.debug("order_sent", extra={"order_id": order_id, "queue": queue})
@@ -314,7 +308,7 @@ class Dispatch:
             await self._engine.send(queue, order_id, signed)
         except EngineUnavailable as e:
             log.warning("cannot send an order: %s", e.message)
-            self.is_engine_up = False
+            self._cluster.set_engine(False)
             self._stray(self.give_up(ready.tasks))
 
     def _tell(self, link: WorkerLink, tasks: Sequence[Task]) -> None:
@@ -350,7 +344,7 @@ class Dispatch:
 
     async def give_up(self, tasks: Sequence[Task]) -> None:
         """Tasks that never reached their worker go back as a new attempt."""
-        await self._settling.settle(
+        await self._settle.settle(
             Outcome(t.id, t.attempt, OutcomeKind.RETURNED) for t in tasks
         )
         self.kick()
@@ -362,9 +356,8 @@ class Dispatch:
             stored = await self._store.get_tasks(sorted(needed))
             outputs = {t.id: t.result or "null" for t in stored}
         now = self._clock.now()
-        tracing = self._cluster.tracing
         models = {t.spec.model for t in ready.tasks if t.spec.model}
-        editions = {model: self.edition(model) for model in models}
+        editions = {model: self._cluster.edition(model) for model in models}
         return tuple(
             OrderItem(
                 task_id=t.id,
@@ -379,9 +372,7 @@ class Dispatch:
                 variables=given(self._cluster, ready.link, t, ready.cards, ready.lead),
                 emitted=self._cluster.streams.emitted(t.id, t.attempt),
                 request_id=t.spec.labels.get(REQUEST, ""),
-                traceparent=tracing.traceparent(t)
-                if tracing is not None
-                else t.spec.labels.get(PARENT, ""),
+                traceparent=self._tracing.traceparent(t),
                 profile=t.spec.labels.get(PROFILE, ""),
                 edition=editions.get(t.spec.model or "", ""),
             )

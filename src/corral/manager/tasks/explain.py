@@ -6,18 +6,16 @@ Changes nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from corral.core.insight.learned import Figure
 from corral.core.tasks.result_cache import cached_from
 from corral.core.tasks.task import State, Task
 from corral.manager.cluster.state import Cluster
+from corral.manager.context import ManagerContext
 from corral.scheduler.explain.explain import MOST_WORKERS
 from corral.scheduler.explain.values import ExpectedStart, Remedy, TaskExplanation
 from corral.scheduler.plan import Reason
-
-if TYPE_CHECKING:
-    from corral.manager.app import Manager
 
 ENGINE_DOWN = Reason("engine_down", "Redis does not answer: orders cannot be sent")
 
@@ -32,40 +30,63 @@ class Explained:
     now: float
 
 
-def explain_task(manager: Manager, task: Task, *, is_all: bool = False) -> Explained:
-    """All that can be said of a task, ended or not; with `is_all` of every worker."""
-    now = manager.clock.now().timestamp()
-    cluster = manager.cluster
-    # Memory is ahead of the store by what is being written.
-    task = cluster.tasks.get(task.id, task)
-    most = len(cluster.workers) if is_all else MOST_WORKERS
-    found = cluster.scheduler.explain(task.id, now, most) or TaskExplanation(task.id)
-    if task.state is State.QUEUED:
-        if not manager.dispatching.is_engine_up:
-            change = Remedy("engine", "starts when Redis answers again")
-            found = replace(found, reason=ENGINE_DOWN, changes=(change,), start=None)
-        else:
-            found = _with_worker_on_its_way(manager, found)
-    elif found.reason is not None and found.reason.reason != "deadline_passed":
-        # It moved on while it was looked for.
-        found = TaskExplanation(task.id)
-    if task.state is not State.TIMED_OUT and found.placement is None:
-        found = _without_deadline(found)
-    if found.placement is not None and found.placement.worker_id != task.worker_id:
-        found = replace(found, placement=None) if task.worker_id else found
-    return Explained(task, found, _headline(task, found), now)
+class Rewording(Protocol):
+    """Who knows more of a reason than the scheduler: which workers are on their way."""
+
+    def reword(self, reason: Reason | None) -> Reason | None: ...
 
 
-def _with_worker_on_its_way(
-    manager: Manager, found: TaskExplanation
-) -> TaskExplanation:
-    reason = manager.autoscaling.reword(found.reason)
-    if reason is found.reason:
-        return found
-    if reason is None or reason.reason == "no_worker":
-        return replace(found, reason=reason)
-    change = Remedy("wait", "starts when that worker is up", reason.details)
-    return replace(found, reason=reason, changes=(change, *found.changes))
+class Explain:
+    """Asked from outside; nothing else of the manager asks it."""
+
+    def __init__(self, ctx: ManagerContext, scaling: Rewording) -> None:
+        self._cluster = ctx.cluster
+        self._clock = ctx.clock
+        self._scaling = scaling
+
+    def why(self, task: Task) -> Reason | None:
+        """Why a queued task waits."""
+        if task.state is not State.QUEUED:
+            return None
+        if not self._cluster.is_engine_up:
+            return ENGINE_DOWN
+        now = self._clock.now().timestamp()
+        return self._scaling.reword(self._cluster.scheduler.why(task.id, now))
+
+    def explain(self, task: Task, *, is_all: bool = False) -> Explained:
+        """All that can be said of a task; with `is_all` of every worker."""
+        now = self._clock.now().timestamp()
+        cluster = self._cluster
+        # Memory is ahead of the store by what is being written.
+        task = cluster.tasks.get(task.id, task)
+        most = len(cluster.workers) if is_all else MOST_WORKERS
+        found = cluster.scheduler.explain(task.id, now, most)
+        found = found or TaskExplanation(task.id)
+        if task.state is State.QUEUED:
+            if not cluster.is_engine_up:
+                change = Remedy("engine", "starts when Redis answers again")
+                found = replace(
+                    found, reason=ENGINE_DOWN, changes=(change,), start=None
+                )
+            else:
+                found = self._with_worker_on_its_way(found)
+        elif found.reason is not None and found.reason.reason != "deadline_passed":
+            # It moved on while it was looked for.
+            found = TaskExplanation(task.id)
+        if task.state is not State.TIMED_OUT and found.placement is None:
+            found = _without_deadline(found)
+        if found.placement is not None and found.placement.worker_id != task.worker_id:
+            found = replace(found, placement=None) if task.worker_id else found
+        return Explained(task, found, _headline(task, found), now)
+
+    def _with_worker_on_its_way(self, found: TaskExplanation) -> TaskExplanation:
+        reason = self._scaling.reword(found.reason)
+        if reason is found.reason:
+            return found
+        if reason is None or reason.reason == "no_worker":
+            return replace(found, reason=reason)
+        change = Remedy("wait", "starts when that worker is up", reason.details)
+        return replace(found, reason=reason, changes=(change, *found.changes))
 
 
 def _without_deadline(found: TaskExplanation) -> TaskExplanation:

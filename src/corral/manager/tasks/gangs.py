@@ -11,12 +11,12 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from corral.core.tasks.options import Gang, gang_of
+from corral.core.tasks.options import GANG, Gang, gang_of
 from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task, TaskError
-from corral.engine.base import Engine
 from corral.errors import CorralError
-from corral.manager.cluster.state import Cluster
+from corral.manager.context import ManagerContext
 from corral.manager.tasks.cancel import preempt, stopping
 from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.settle import Settle
@@ -28,20 +28,19 @@ _SOON_S = 1.0
 
 
 class Gangs:
-    def __init__(
-        self,
-        cluster: Cluster,
-        settling: Settle,
-        engine: Engine,
-        dispatching: Dispatch,
-    ) -> None:
-        self._cluster = cluster
-        self._settling = settling
-        self._engine = engine
-        self._dispatching = dispatching
+    def __init__(self, ctx: ManagerContext, settle: Settle, dispatch: Dispatch) -> None:
+        self._cluster = ctx.cluster
+        self._settle = settle
+        self._engine = ctx.engine
+        self._dispatch = dispatch
         self._running: set[asyncio.Task[None]] = set()
-        settling.on_member = self._on_member
-        dispatching.on_left = self._on_left
+        ctx.signals.settled.listen(self._on_settled)
+        ctx.signals.unsent.listen(self._on_left)
+
+    def _on_settled(self, settled: Sequence[tuple[Task, Settlement]]) -> None:
+        for task, row in settled:
+            if GANG in task.spec.labels:
+                self._on_member(task, row.state)
 
     def _on_member(self, task: Task, state: State) -> None:
         """A member has ended, or waits again; told before it could start again."""
@@ -93,13 +92,13 @@ class Gangs:
         except CorralError as error:
             # What stays is seen when the next of them ends.
             log.warning("a gang is not followed: %s", error.message)
-        self._dispatching.kick()
+        self._dispatch.kick()
 
     async def _end(self, tasks: Sequence[Task], words: str) -> None:
         error = TaskError("gang", words)
         live = [task for task in tasks if task.id in self._cluster.tasks]
         with stopping(self._cluster, [task.id for task in live]):
-            ended = await self._settling.settle(
+            ended = await self._settle.settle(
                 Outcome(t.id, t.attempt, OutcomeKind.FAILED, error=error, is_final=True)
                 for t in live
             )
@@ -111,7 +110,7 @@ class Gangs:
             for t in tasks
             if t.worker_id is not None and t.state is not State.QUEUED
         ]
-        await preempt(self._cluster, self._settling, self._engine, stops, _TOGETHER)
+        await preempt(self._cluster, self._settle, self._engine, stops, _TOGETHER)
 
     async def _drop(self, tasks: Sequence[Task]) -> None:
         for task in tasks:

@@ -6,16 +6,13 @@ What is learned, and how, is `scheduler/learn/estimate.py`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from datetime import timedelta
 
 from corral.core.insight.learned import SPEED
 from corral.errors import StoreUnavailable
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster
+from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.scheduler.events import Recalled
-from corral.store.base import Store
 
 _PERIOD_S = 30.0
 MOST = 20_000
@@ -24,10 +21,10 @@ _KEEP = timedelta(days=365)
 
 
 class LearnedFigures:
-    def __init__(self, cluster: Cluster, store: Store, clock: Clock) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._clock = ctx.clock
 
     async def load(self) -> None:
         """Take up what the store has, before workers are told of."""
@@ -41,8 +38,8 @@ class LearnedFigures:
         if known:
             self._cluster.scheduler.apply(Recalled(known))
 
-    def loop(self, on_deposed: Callable[[], None]) -> Loop:
-        return Loop("learning", _PERIOD_S, self.step, on_deposed)
+    def loop(self) -> Loop:
+        return Loop("learned figures", _PERIOD_S, self.step)
 
     async def close(self) -> None:
         with contextlib.suppress(StoreUnavailable):

@@ -8,18 +8,21 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from corral.core.nodes.worker import WorkerState
 from corral.core.tasks.job_type import OWN_TYPES
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import State, advance
 from corral.errors import Conflict, StoreUnavailable
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster, Kind, WorkerLink
+from corral.manager.cluster.held_models import ReportedModels
+from corral.manager.cluster.state import Kind, WorkerLink
+from corral.manager.cluster.streams import AttemptPieces
+from corral.manager.context import ManagerContext
 from corral.manager.group_commit import GroupCommit
-from corral.manager.output.stream import AttemptPieces
+from corral.manager.signals import TasksStarted
 from corral.manager.tasks.cancel import stopped
 from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.settle import Settle
-from corral.store.base import LogChunk, Store
+from corral.store.base import LogChunk
 
 Started = tuple[str, int, datetime]
 
@@ -35,25 +38,21 @@ class Report:
     progress: Sequence[tuple[str, int, float, str]] = ()
     logs: Sequence[LogChunk] = ()
     wants_order: bool = False
-    state: str | None = None
+    state: WorkerState | None = None
     error: str | None = None
+    models: ReportedModels | None = None
     output: Sequence[AttemptPieces] = ()
 
 
 class TaskReports:
-    def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        settling: Settle,
-        dispatching: Dispatch,
-        clock: Clock,
-    ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._settling = settling
-        self._dispatching = dispatching
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext, settle: Settle, dispatch: Dispatch) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._settle = settle
+        self._dispatch = dispatch
+        self._clock = ctx.clock
+        self._signals = ctx.signals
+        self._counters = ctx.counters
         self._starts: GroupCommit[Sequence[Started], None] = GroupCommit(self._start)
 
     async def report(self, link: WorkerLink, report: Report) -> dict[str, Any]:
@@ -81,28 +80,28 @@ class TaskReports:
         for pieces in report.output:
             if self._is_current(link, pieces.task_id, pieces.attempt):
                 self._cluster.streams.add(pieces)
-                self._cluster.bells.ring(pieces.task_id)
+                self._cluster.followers.ring(pieces.task_id)
         if report.logs:
             own = await self._own_logs(link, report.logs)
             await self._store.add_logs(own)
             for task_id in {chunk.task_id for chunk in own}:
-                self._cluster.bells.ring(task_id)
+                self._cluster.followers.ring(task_id)
         outcomes = [
             o for o in report.outcomes if self._is_current(link, o.task_id, o.attempt)
         ]
         ended = {(o.task_id, o.attempt) for o in report.outcomes}
         if link.lingering and stopped(self._cluster, link, ended):
-            self._dispatching.kick()
+            self._dispatch.kick()
         self._learn(link, outcomes)
-        await self._settling.settle(outcomes)
+        await self._settle.settle(outcomes)
         await self.start(link, report.started)
         for task_id, attempt, fraction, message in report.progress:
             if self._is_current(link, task_id, attempt):
                 self._cluster.progress[task_id] = (fraction, message)
-                self._cluster.bells.ring(task_id)
+                self._cluster.followers.ring(task_id)
         order = await self._next_order(link) if report.wants_order else None
         if outcomes and not report.wants_order:
-            self._dispatching.kick()
+            self._dispatch.kick()
         answer: dict[str, Any] = {"order": order, "drop": [list(d) for d in link.drops]}
         if link.execs:
             answer["execs"] = list(link.execs.values())
@@ -155,8 +154,9 @@ class TaskReports:
         try:
             changed = await self._store.start_tasks(self._cluster.term, flat)
         except StoreUnavailable:
-            self._cluster.is_dirty = True
+            self._cluster.doubt()
             raise
+        self._signals.written.tell(TasksStarted(flat, changed))
         for task_id, attempt, at in flat:
             task = self._cluster.tasks.get(task_id)
             if task_id in changed and task is not None and task.attempt == attempt:
@@ -174,7 +174,7 @@ class TaskReports:
                 link.loads += 1
                 link.load_s += outcome.load_s
             if spec.model is not None:
-                self._cluster.meters.use_model(spec, outcome)
+                self._counters.use_model(spec, outcome)
             if spec.model is not None and outcome.started_at is not None:
                 link.shelf.use(spec.model, self._clock.now())
             if spec.job_type in OWN_TYPES:
@@ -200,7 +200,7 @@ class TaskReports:
             asyncio.get_running_loop().create_future()
         )
         link.replies.append(reply)
-        self._dispatching.ask(link)
+        self._dispatch.ask(link)
         try:
             return await asyncio.wait_for(reply, 5.0)
         except TimeoutError:

@@ -6,31 +6,30 @@ from dataclasses import replace
 
 from corral.core.tasks.task import State, Task
 from corral.errors import Conflict, TaskNotFound
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster
+from corral.manager.context import ManagerContext
 from corral.manager.output.artifacts import Artifacts
+from corral.manager.signals import TaskRequeued
 from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.settle import Settle
 from corral.scheduler.events import TasksGone, TasksQueued
-from corral.store.base import Store
 
 
 class Requeue:
     def __init__(
         self,
-        cluster: Cluster,
-        store: Store,
-        settling: Settle,
-        dispatching: Dispatch,
-        keeping: Artifacts,
-        clock: Clock,
+        ctx: ManagerContext,
+        settle: Settle,
+        dispatch: Dispatch,
+        artifacts: Artifacts,
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._settling = settling
-        self._dispatching = dispatching
-        self._keeping = keeping
-        self._clock = clock
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._settle = settle
+        self._dispatch = dispatch
+        self._artifacts = artifacts
+        self._clock = ctx.clock
+        self._signals = ctx.signals
+        self._tracing = ctx.tracing
 
     async def requeue(self, task_id: str) -> Task:
         """Run an ended task again under the same id."""
@@ -39,10 +38,12 @@ class Requeue:
             raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
         if stored.is_terminal:
             await self._check_needs(stored)
-            await self._keeping.restart(stored)
-        task = await self._store.requeue_task(
-            self._cluster.term, task_id, self._clock.now()
-        )
+            await self._artifacts.restart(stored)
+        now = self._clock.now()
+        with self._signals.writing() as tell:
+            task = await self._store.requeue_task(self._cluster.term, task_id, now)
+            if task is not None:
+                tell(TaskRequeued(task))
         if task is None:
             raise Conflict(
                 f"task {task_id} is {stored.state}; only ended tasks can be requeued",
@@ -53,14 +54,13 @@ class Requeue:
             self._cluster.close_attempt(known)
             self._cluster.scheduler.apply(TasksGone((task.id,)))
         self._cluster.tasks[task.id] = task
-        if self._cluster.tracing is not None:
-            self._cluster.tracing.requeue(task.id, self._clock.now())
+        self._tracing.requeue(task.id, self._clock.now())
         waiting = self._cluster.waiting(task, frozenset(task.spec.depends_on))
         # Its run waits from now on: it must not pass all that came since its first.
         waiting = replace(waiting, arrived=self._clock.now().timestamp())
         self._cluster.scheduler.apply(TasksQueued((waiting,)))
-        await self._settling.resolve(task.spec.depends_on)
-        self._dispatching.kick()
+        await self._settle.resolve(task.spec.depends_on)
+        self._dispatch.kick()
         return task
 
     async def _check_needs(self, task: Task) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
 
-from corral.core.models.catalogue import CatalogueModel
 from corral.core.nodes.worker import WorkerSpec
 from corral.core.nodes.worker_type import WorkerCode
 from corral.core.tasks.job_type import JobType
@@ -28,13 +27,13 @@ from corral.core.tasks.result_cache import (
     read_label,
     version_of,
 )
-from corral.core.tasks.task import Task, TaskSpec
+from corral.core.tasks.retry import Settlement
+from corral.core.tasks.task import State, Task, TaskSpec
 from corral.errors import CorralError
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster, WorkerLink
+from corral.manager.cluster.state import WorkerLink
+from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.manager.group_commit import GroupCommit
-from corral.store.base import Store
 from corral.store.text import is_storable
 
 log = logging.getLogger(__name__)
@@ -67,16 +66,11 @@ class CacheFigures:
 class ResultCache:
     """`limit_bytes` is for all results together; 0 keeps none."""
 
-    def __init__(
-        self, cluster: Cluster, store: Store, clock: Clock, limit_bytes: int
-    ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext, limit_bytes: int) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._clock = ctx.clock
         self.limit_bytes = limit_bytes
-        self.models: Callable[[], dict[str, CatalogueModel]] = dict
-        """The catalogue, by name."""
-        self.on_step: Callable[[], None] = lambda: None
         self._figures: dict[str, CacheFigures] = {}
         self._asked = CacheFigures()
         self._used: dict[str, datetime] = {}
@@ -85,6 +79,7 @@ class ResultCache:
         self._saving: asyncio.Task[None] | None = None
         self._finds: GroupCommit[Sequence[str], Mapping[str, KeptResult]]
         self._finds = GroupCommit(self._find)
+        ctx.signals.settled.listen(self._on_settled)
 
     async def load(self) -> None:
         """Take up how much the store has."""
@@ -93,12 +88,11 @@ class ResultCache:
             old = self._figures.get(name, CacheFigures())
             self._figures[name] = replace(old, kept=kept.get(name, KeptTotal()))
 
-    def loop(self, on_deposed: Callable[[], None]) -> Loop:
-        return Loop("caching", _PERIOD_S, self.step, on_deposed)
+    def loop(self) -> Loop:
+        return Loop("result cache", _PERIOD_S, self.step)
 
     async def step(self) -> None:
         """Forget what is past its time, or of types that keep nothing any more."""
-        self.on_step()
         now = self._clock.now()
         since = {
             kind.name: now - timedelta(seconds=kind.cache_ttl_s)
@@ -128,7 +122,7 @@ class ResultCache:
         """The task, with its question where the answer is to be kept."""
         if not self.limit_bytes:
             return spec
-        question = question_of(job_type, spec, self.models())
+        question = question_of(job_type, spec, self._cluster.catalogue)
         if question is None:
             return spec
         return replace(spec, labels={**spec.labels, CACHE: question.label})
@@ -230,6 +224,12 @@ class ResultCache:
         self._asked = replace(all_, hits=all_.hits + 1, misses=all_.misses - 1)
 
     # on the way out ------------------------------------------------------------
+    def _on_settled(self, settled: Sequence[tuple[Task, Settlement]]) -> None:
+        for task, row in settled:
+            is_kept = CACHE in task.spec.labels and task.worker_id is not None
+            if is_kept and row.state is State.COMPLETED:
+                self.keep(task, row.result)
+
     def keep(self, task: Task, result: str | None) -> None:
         """A marked task has completed: have its result for others, written soon."""
         question = read_label(task.spec.labels[CACHE])
@@ -237,7 +237,7 @@ class ResultCache:
         if result is None or kind is None or kind.cache_ttl_s is None:
             return
         # What answers such questions may have changed while the task was under way.
-        model = self.models().get(question.model) if question.model else None
+        model = self._cluster.catalogue.get(question.model or "")
         if version_of(kind, model) != question.version or not is_storable(result):
             return
         link = self._cluster.workers.get(task.worker_id or "")

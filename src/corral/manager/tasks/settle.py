@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
 from corral.core.tasks.job_status import ONLY_ON
-from corral.core.tasks.options import GANG, trace_of
+from corral.core.tasks.options import trace_of
 from corral.core.tasks.report import OUT_OF_MEMORY, Outcome, OutcomeKind
-from corral.core.tasks.result_cache import CACHE
 from corral.core.tasks.retry import RetryPolicy, Settlement, settle
 from corral.core.tasks.task import State, Task, TaskError, TaskSpec
 from corral.errors import StoreUnavailable
-from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster
+from corral.manager.context import ManagerContext
 from corral.manager.group_commit import GroupCommit
+from corral.manager.signals import TasksSettled
 from corral.manager.tasks.payload_schema import checked
 from corral.scheduler.events import DependencyMet, OutOfMemory, TasksGone, TasksQueued
-from corral.store.base import Store
 
 # A task that ran out of GPU memory goes where there is more, while there is.
 
@@ -58,20 +57,14 @@ _LOUD = frozenset(
 class Settle:
     """The only way a task leaves a worker, a queue, or the cluster."""
 
-    def __init__(
-        self, cluster: Cluster, store: Store, clock: Clock, policy: RetryPolicy
-    ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext, policy: RetryPolicy) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._clock = ctx.clock
         self._policy = policy
         self._luck = random.Random()
-        self.on_member: Callable[[Task, State], None] = lambda task, state: None
-        """Told of every member of a gang that has ended or waits again."""
-        self.on_result: Callable[[Task, str | None], None] = lambda task, result: None
-        """Told of every task that has completed and whose result is to be kept."""
-        self.on_asked_end: Callable[[Task, State], None] = lambda task, state: None
-        """Told of every task with such a result that has ended or waits again."""
+        self._signals = ctx.signals
+        self._counters = ctx.counters
         self._writes: GroupCommit[Sequence[Settlement], set[str]] = GroupCommit(
             self._commit
         )
@@ -93,7 +86,7 @@ class Settle:
             if outcome.started_at is not None:
                 worked.append((task, outcome))
         changed = await self._writes.put(settlements) if settlements else set()
-        self._cluster.meters.ran(worked, changed)
+        self._counters.ran(worked, changed)
         return changed
 
     async def expire(self, task_ids: Iterable[str]) -> set[str]:
@@ -117,26 +110,30 @@ class Settle:
     async def _commit(self, batch: Sequence[Sequence[Settlement]]) -> list[set[str]]:
         flat = [s for rows in batch for s in rows]
         try:
-            applied = await self._store.settle_tasks(self._cluster.term, flat)
+            applied = await self._write(flat)
         except StoreUnavailable:
-            self._cluster.is_dirty = True
+            self._cluster.doubt()
             raise
         await self._follow(flat, applied)
         return [{s.task_id for s in rows if s.task_id in applied} for rows in batch]
+
+    async def _write(self, rows: Sequence[Settlement]) -> set[str]:
+        with self._signals.writing() as tell:
+            applied = await self._store.settle_tasks(self._cluster.term, rows)
+            tell(TasksSettled(rows, applied))
+        return applied
 
     async def _follow(self, flat: Sequence[Settlement], applied: set[str]) -> None:
         again: list[Task] = []
         doomed: dict[str, str] = {}
         refused = []
-        members: dict[str, Task] = {}
+        ended: list[tuple[Task, State]] = []
         settled: list[tuple[Task, Settlement]] = []
         says_all = log.isEnabledFor(logging.DEBUG)
         for row in flat:
             task = self._cluster.tasks.get(row.task_id)
             if task is None or task.attempt != row.attempt:
                 continue
-            if GANG in task.spec.labels:
-                members[task.id] = task
             if row.task_id not in applied:
                 refused.append(row.task_id)
                 continue
@@ -147,16 +144,11 @@ class Settle:
             if row.state is State.QUEUED:
                 again.append(self._back(task, row, worked_s))
             else:
-                is_kept = CACHE in task.spec.labels and task.worker_id is not None
-                if is_kept and row.state is State.COMPLETED:
-                    self.on_result(task, row.result)
+                ended.append((task, row.state))
                 doomed |= self._end(task, row.state, worked_s)
-        self._cluster.meters.settle(settled)
-        if self._cluster.tracing is not None:
-            self._cluster.tracing.settle(settled)
-        for row in flat:
-            if row.task_id in applied and row.task_id in members:
-                self.on_member(members[row.task_id], row.state)
+        # Before those that wait again could start: a gang may have to be taken back.
+        self._signals.settled.tell(settled)
+        self._signals.ended.tell(ended)
         if again:
             waiting = tuple(self._cluster.waiting(t) for t in again)
             self._cluster.scheduler.apply(TasksQueued(waiting))
@@ -165,8 +157,6 @@ class Settle:
 
     def _back(self, task: Task, row: Settlement, worked_s: float) -> Task:
         self._cluster.close_attempt(task, worked_s)
-        if CACHE in task.spec.labels:
-            self.on_asked_end(task, row.state)
         spec = task.spec
         if row.run_after is not None:
             spec = replace(spec, run_after=row.run_after)
@@ -184,7 +174,7 @@ class Settle:
             started_at=None,
         )
         self._cluster.progress.pop(task.id, None)
-        self._cluster.bells.ring(task.id)
+        self._cluster.followers.ring(task.id)
         self._cluster.tasks[task.id] = back
         return back
 
@@ -201,8 +191,6 @@ class Settle:
         else:
             doomed = dict.fromkeys(scheduler.dependents(task.id), task.id)
         self._cluster.end(task.id)
-        if CACHE in task.spec.labels:
-            self.on_asked_end(task, state)
         return doomed
 
     async def _doom(self, doomed: Mapping[str, str]) -> None:
@@ -221,9 +209,9 @@ class Settle:
         if not rows:
             return
         try:
-            applied = await self._store.settle_tasks(self._cluster.term, rows)
+            applied = await self._write(rows)
         except StoreUnavailable:
-            self._cluster.is_dirty = True
+            self._cluster.doubt()
         else:
             await self._follow(rows, applied)
 
@@ -232,8 +220,8 @@ class Settle:
         found = await self._look_up(task_ids)
         # Those not found are on their way in: their submit is not yet written.
         ended = {t.id for t in found if t.is_terminal}
-        self._cluster.is_dirty |= any(
-            t in self._cluster.tasks for t in task_ids if t not in ended
+        self._cluster.doubt(
+            any(t in self._cluster.tasks for t in task_ids if t not in ended)
         )
         await self.follow(found)
 
@@ -241,16 +229,19 @@ class Settle:
         try:
             return await self._store.get_tasks(task_ids) if task_ids else ()
         except StoreUnavailable:
-            self._cluster.is_dirty = True
+            self._cluster.doubt()
             return ()
 
     async def follow(self, stored: Iterable[Task]) -> None:
         """Let memory end those tasks that have ended in the store."""
         doomed: dict[str, str] = {}
+        ended: list[tuple[Task, State]] = []
         for row in stored:
             task = self._cluster.tasks.get(row.id)
             if task is not None and row.is_terminal:
+                ended.append((task, row.state))
                 doomed |= self._end(task, row.state, _worked_s(task, row))
+        self._signals.ended.tell(ended)
         await self._doom(doomed)
 
     async def resolve(self, needs: Iterable[str]) -> None:
@@ -261,7 +252,7 @@ class Settle:
         try:
             states = {t.id: t.state for t in await self._store.get_tasks(ended)}
         except StoreUnavailable:
-            self._cluster.is_dirty = True
+            self._cluster.doubt()
             return
         scheduler = self._cluster.scheduler
         doomed: dict[str, str] = {}

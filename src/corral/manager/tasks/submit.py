@@ -6,7 +6,7 @@ A caller is told "accepted" only after the commit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from corral.core.tasks.job_status import ONLY_ON
@@ -21,18 +21,18 @@ from corral.errors import (
     WorkerNotFound,
 )
 from corral.manager.access.secrets import NamedSecrets
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster
+from corral.manager.context import ManagerContext
 from corral.manager.group_commit import GroupCommit
+from corral.manager.signals import TasksInserted
 from corral.manager.tasks.coalesce import Coalesce
 from corral.manager.tasks.dispatch import Dispatch, ReadyOrder
 from corral.manager.tasks.explain import expected_s
+from corral.manager.tasks.model_fit import check_room
 from corral.manager.tasks.payload_schema import check_payload
-from corral.manager.tasks.result_cache import ResultCache
 from corral.manager.tasks.settle import FOLLOWED_S, Settle, told_of
 from corral.scheduler.events import OrderClosed, TasksGone, TasksQueued
 from corral.scheduler.plan import PlannedOrder
-from corral.store.base import Inserted, Store
+from corral.store.base import Inserted
 
 log = logging.getLogger(__name__)
 
@@ -58,23 +58,21 @@ class _Entry:
 class Submit:
     def __init__(
         self,
-        cluster: Cluster,
-        store: Store,
-        dispatching: Dispatch,
-        settling: Settle,
-        clock: Clock,
-        vault: NamedSecrets,
-        caching: ResultCache,
+        ctx: ManagerContext,
+        dispatch: Dispatch,
+        settle: Settle,
+        secrets: NamedSecrets,
+        coalesce: Coalesce,
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._dispatching = dispatching
-        self._settling = settling
-        self._clock = clock
-        self._vault = vault
-        self._caching = caching
-        self._merging = Coalesce(cluster, caching, settling, dispatching, clock)
-        self.check_model: Callable[[TaskSpec], None] = lambda spec: None
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._dispatch = dispatch
+        self._settle = settle
+        self._clock = ctx.clock
+        self._secrets = secrets
+        self._coalesce = coalesce
+        self._results = coalesce.results
+        self._signals = ctx.signals
         self._writes: GroupCommit[list[_Entry], None] = GroupCommit(self._commit)
 
     async def submit(self, specs: Sequence[TaskSpec]) -> list[Answer]:
@@ -85,12 +83,12 @@ class Submit:
         try:
             await self._writes.put(checked)
         finally:
-            self._merging.stored(marked)
+            self._coalesce.stored(marked)
         # What they depend on may have ended before, or since it was looked for.
         needs = {need for e in checked if _is_new(e.answer) for need in e.needs}
         if needs:
-            await self._settling.resolve(needs)
-            self._dispatching.kick()
+            await self._settle.resolve(needs)
+            self._dispatch.kick()
         return [e.answer or BadRequest("the task was not stored") for e in entries]
 
     # checks ------------------------------------------------------------------
@@ -118,10 +116,10 @@ class Submit:
         marked = [e for e in entries if CACHE in e.task.spec.labels]
         if not marked:
             return []
-        known = await self._caching.answer([e.task for e in marked])
+        known = await self._results.answer([e.task for e in marked])
         for entry in marked:
             task = known.get(entry.task.id)
-            entry.task = task or self._merging.join(entry.task)
+            entry.task = task or self._coalesce.join(entry.task)
         return [e.task for e in marked]
 
     async def _look_up(self, specs: Sequence[TaskSpec]) -> dict[str, State]:
@@ -155,10 +153,10 @@ class Submit:
             )
         if job_type is not None:
             check_payload(job_type, spec.payload)
-        self._vault.check(spec)
-        self.check_model(spec)
+        self._secrets.check(spec)
+        check_room(self._cluster, self._cluster.catalogue.get(spec.model or ""), spec)
         if job_type is not None and job_type.cache_ttl_s is not None:
-            spec = self._caching.marked(job_type, spec)
+            spec = self._results.marked(job_type, spec)
             entry.task = replace(entry.task, spec=spec)
         needs = set()
         for need in spec.depends_on:
@@ -186,26 +184,28 @@ class Submit:
                 entry.task = self._cluster.assign(entry.task, link, now)
             rows.append(entry.task)
         new = {task.id for task in rows}
-        self._cluster.unstored |= new
+        self._cluster.unstored.update(new)
         try:
-            inserted = await self._store.insert_tasks(self._cluster.term, rows)
+            with self._signals.writing() as tell:
+                inserted = await self._store.insert_tasks(self._cluster.term, rows)
+                tell(TasksInserted(rows, inserted))
         except BaseException as e:
             self._undo(waiting, [*direct, *later])
             is_refused = isinstance(e, CorralError) and not isinstance(
                 e, StoreUnavailable
             )
-            self._cluster.is_dirty |= not is_refused
-            self._dispatching.let_go([*direct, *later])
-            self._dispatching.kick()
+            self._cluster.doubt(not is_refused)
+            self._dispatch.let_go([*direct, *later])
+            self._dispatch.kick()
             raise
         finally:
-            self._cluster.unstored -= new
+            self._cluster.unstored.difference_update(new)
         self._answer(entries, inserted)
         try:
-            await self._dispatch(direct, {t.id: t for t in rows})
+            await self._send_direct(direct, {t.id: t for t in rows})
         finally:
-            self._dispatching.let_go(direct)
-            self._dispatching.later(later)
+            self._dispatch.let_go(direct)
+            self._dispatch.later(later)
         return [None] * len(batch)
 
     def _without_repeats(self, entries: list[_Entry]) -> list[_Entry]:
@@ -235,7 +235,7 @@ class Submit:
         new = {e.task.id for e in entries}
         direct: list[PlannedOrder] = []
         later: list[PlannedOrder] = []
-        for order in self._dispatching.plan().orders:
+        for order in self._dispatch.plan().orders:
             is_direct = all(w.task_id in new for w in order.tasks)
             (direct if is_direct else later).append(order)
         return direct, later
@@ -259,6 +259,7 @@ class Submit:
     def _answer(self, entries: list[_Entry], inserted: Inserted) -> None:
         says_all = log.isEnabledFor(logging.DEBUG)
         accepted: list[Task] = []
+        answered: list[tuple[Task, State]] = []
         for entry in entries:
             task_id = entry.task.id
             if task_id in inserted.created:
@@ -269,9 +270,9 @@ class Submit:
                 if (task := self._cluster.tasks.get(task_id)) is not None:
                     self._cluster.keep(task)
                 elif entry.task.is_terminal:
-                    # As if it had just ended: who is to be told of it is told.
-                    self._cluster.tasks[task_id] = entry.task
+                    # As if it had just ended: who waits for it is answered.
                     self._cluster.end(task_id)
+                    answered.append((entry.task, entry.task.state))
                 entry.answer = Accepted(entry.task)
                 continue
             if not entry.task.is_terminal:
@@ -280,17 +281,16 @@ class Submit:
             if (known := inserted.existing.get(task_id)) is not None:
                 entry.answer = Accepted(known, is_new=False)
                 if known.id == task_id and not known.is_terminal:
-                    self._cluster.is_dirty = True
+                    self._cluster.doubt()
             else:
                 complaint = inserted.rejected.get(task_id, "it could not be stored")
                 entry.answer = InvalidField(
                     f"the task cannot be stored: {complaint}", field="parameters"
                 )
-        self._cluster.meters.accept(accepted)
-        if self._cluster.tracing is not None:
-            self._cluster.tracing.accept(accepted)
+        self._signals.accepted.tell(accepted)
+        self._signals.ended.tell(answered)
 
-    async def _dispatch(
+    async def _send_direct(
         self, orders: list[PlannedOrder], rows: dict[str, Task]
     ) -> None:
         for order in orders:
@@ -302,7 +302,7 @@ class Submit:
                 self._cluster.scheduler.apply(OrderClosed(order.worker_id))
                 continue
             given = (order.unload, order.cards, order.lead)
-            await self._dispatching.send(ReadyOrder(link, tasks, {}, *given))
+            await self._dispatch.send(ReadyOrder(link, tasks, {}, *given))
 
 
 def _is_new(answer: Answer | None) -> bool:

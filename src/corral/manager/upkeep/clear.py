@@ -6,18 +6,17 @@ Nodes, workers, apps and keys stay, and so does what history says of it all.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import Task, TaskError
 from corral.errors import StoreUnavailable
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster
-from corral.manager.tasks.settle import Settle
+from corral.manager.context import ManagerContext
+from corral.manager.tasks import Tasks
 from corral.manager.upkeep.rescue import Rescue
-from corral.manager.workers.registry import Registry
-from corral.store.base import Event, Store
+from corral.manager.workers.registry import WorkerRegistry
+from corral.store.base import Event
 
 _BATCH = 1000
 _PAUSES_S = (0.0, 0.0, 0.05, 0.2, 0.5, 1.0)
@@ -25,25 +24,17 @@ _WHY = TaskError("cancelled", "the databases were cleared")
 
 
 class Clear:
-    """`drop` tells the worker that has a task to stop it."""
-
     def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        settling: Settle,
-        registry: Registry,
-        rescue: Rescue,
-        clock: Clock,
-        drop: Callable[[Task], Awaitable[None]],
+        self, ctx: ManagerContext, tasks: Tasks, workers: WorkerRegistry, rescue: Rescue
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._settling = settling
-        self._registry = registry
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._settle = tasks.settle
+        self._drop = tasks.drop
+        self._record = ctx.record
+        self._workers = workers
         self._rescue = rescue
-        self._clock = clock
-        self._drop = drop
+        self._clock = ctx.clock
 
     async def clear(self, actor: str) -> Mapping[str, int]:
         """Cancel what lives, then delete; rows deleted by table.
@@ -64,7 +55,7 @@ class Clear:
         data = {"actor": actor, "cancelled": cancelled, **gone}
         title = f"the databases were cleared by {actor}"
         event = Event("databases_cleared", title, "warning", data=data)
-        await self._store.add_events([event])
+        await self._record([event])
         return gone
 
     async def _clear(self) -> Mapping[str, int]:
@@ -81,7 +72,7 @@ class Clear:
         for job_type in served:
             if job_type.name not in cluster.job_types:
                 cluster.set_job_type(job_type)
-        await self._registry.ensure_job_types(t.name for t in self._served())
+        await self._workers.ensure_job_types(t.name for t in self._served())
         return gone
 
     async def _cancel(self, ids: list[str]) -> int:
@@ -96,12 +87,12 @@ class Clear:
             due = [i for i in left if i not in self._cluster.unstored]
             for start in range(0, len(due), _BATCH):
                 count += await self._cancel_batch(due[start : start + _BATCH])
-        self._cluster.is_dirty = True
+        self._cluster.doubt()
         raise StoreUnavailable("some tasks are changing hands; try again")
 
     async def _cancel_batch(self, ids: Iterable[str]) -> int:
         tasks = [t for i in ids if (t := self._cluster.tasks.get(i)) is not None]
-        ended = await self._settling.settle(
+        ended = await self._settle.settle(
             Outcome(t.id, t.attempt, OutcomeKind.CANCELLED, error=_WHY) for t in tasks
         )
         for task in tasks:

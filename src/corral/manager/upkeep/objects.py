@@ -16,11 +16,8 @@ from corral.core import tree as trees
 from corral.core.nodes.worker_type import WorkerCode
 from corral.core.tasks.environment import ArchiveEnvironment, Environment
 from corral.errors import BadRequest, CorruptObject, NotFound
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster
+from corral.manager.context import ManagerContext
 from corral.manager.output.artifacts import load_tree
-from corral.store.base import Store
-from corral.store.objects import ObjectStore
 
 log = logging.getLogger(__name__)
 GRACE_S = 6 * 3600.0
@@ -32,24 +29,17 @@ _GONE = (NotFound, CorruptObject, BadRequest)
 class ObjectCleanup:
     """`keep_s` is how old an object is at least when it goes."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        objects: ObjectStore,
-        clock: Clock,
-        keep_s: float,
-    ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._objects = objects
-        self._clock = clock
+    def __init__(self, ctx: ManagerContext, keep_s: float) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._objects = ctx.objects
+        self._clock = ctx.clock
         self._keep_s = keep_s
         self._grace_s = min(GRACE_S, keep_s)
         self._spared: dict[str, float] = {}
         self._removing = asyncio.Lock()
         # What was asked for before this manager led is not known to it.
-        self._next = clock.monotonic() + self._grace_s
+        self._next = ctx.clock.monotonic() + self._grace_s
 
     async def spare(self, digests: Iterable[str]) -> None:
         """Call it before somebody is told that these are there, and relies on it."""

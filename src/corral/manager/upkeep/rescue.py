@@ -12,46 +12,38 @@ import logging
 
 from corral.core.nodes.node import NodeState
 from corral.core.nodes.worker import WorkerState
-from corral.core.tasks.task import Overlap, State, Task
-from corral.engine.base import Engine
+from corral.core.tasks.task import State, Task
 from corral.errors import EngineUnavailable
 from corral.manager.access.derived_keys import node_password
-from corral.manager.clock import Clock
-from corral.manager.cluster.state import Cluster, OpenOrder, WorkerLink
-from corral.manager.nodes.liveness import Liveness
-from corral.manager.tasks.dispatch import Dispatch
-from corral.manager.tasks.settle import Settle
-from corral.manager.workers.registry import Registry
-from corral.scheduler.events import TasksGone, TasksQueued
-from corral.store.base import Store
+from corral.manager.context import ManagerContext
+from corral.manager.tasks import Tasks
+from corral.manager.workers.registry import WorkerRegistry
+from corral.scheduler.events import TasksGone
 
 log = logging.getLogger(__name__)
-_OPEN = 2
-"""As many orders a slot may have: one at work, one ahead."""
 
 
 class Rescue:
+    """A worker that should be there must register within `register_s`."""
+
     def __init__(
         self,
-        cluster: Cluster,
-        store: Store,
-        engine: Engine,
-        registry: Registry,
-        settling: Settle,
-        dispatching: Dispatch,
-        clock: Clock,
-        liveness: Liveness,
-        cluster_secret: bytes,
+        ctx: ManagerContext,
+        tasks: Tasks,
+        workers: WorkerRegistry,
+        register_s: float,
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._engine = engine
-        self._registry = registry
-        self._settling = settling
-        self._dispatching = dispatching
-        self._clock = clock
-        self._liveness = liveness
-        self._cluster_secret = cluster_secret
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._engine = ctx.engine
+        self._clock = ctx.clock
+        self._secret = ctx.secret
+        self._settle = tasks.settle
+        self._dispatch = tasks.dispatch
+        self._restore = tasks.restore
+        self._tasks = tasks
+        self._workers = workers
+        self._register_s = register_s
         self._server_id = ""
 
     async def step(self) -> None:
@@ -73,7 +65,7 @@ class Rescue:
 
     def _watch_registrations(self) -> None:
         """A worker that should be there but never registers is shown as broken."""
-        now, limit_s = self._clock.monotonic(), self._liveness.register_s
+        now, limit_s = self._clock.monotonic(), self._register_s
         for link in self._cluster.workers.values():
             node = self._cluster.nodes.get(link.worker.node_id)
             is_due = (
@@ -88,49 +80,47 @@ class Rescue:
                 link.wanted_at = now
             elif now - link.wanted_at >= limit_s:
                 error = f"it did not register within {limit_s:g} s"
-                self._registry.set_serving(link, WorkerState.ERROR, error)
+                self._workers.set_serving(link, WorkerState.ERROR, error)
 
     async def _watch_engine(self) -> None:
         try:
             server_id = await self._engine.server_id()
         except EngineUnavailable as e:
-            if self._dispatching.is_engine_up:
+            if self._cluster.is_engine_up:
                 log.warning("orders wait: %s", e.message)
-            self._dispatching.is_engine_up = False
+            self._cluster.set_engine(False)
             return
         if server_id != self._server_id:
             # A Redis that started anew has forgotten the nodes' users.
             for node_id in list(self._cluster.nodes):
-                await self._engine.grant(
-                    node_id, node_password(self._cluster_secret, node_id)
-                )
+                await self._engine.grant(node_id, node_password(self._secret, node_id))
             self._server_id = server_id
-        if not self._dispatching.is_engine_up:
+        if not self._cluster.is_engine_up:
             log.info("Redis answers again")
-            self._dispatching.is_engine_up = True
-            self._dispatching.kick()
+            self._cluster.set_engine(True)
+            self._dispatch.kick()
 
     async def reconcile(self) -> None:
         """Make memory agree with the store after a write of unknown outcome."""
-        self._cluster.is_dirty = False
+        self._cluster.trust()
         try:
             await self._compare()
         except BaseException:
-            self._cluster.is_dirty = True
+            self._cluster.doubt()
             raise
-        self._dispatching.kick()
+        self._dispatch.kick()
 
     async def _compare(self) -> None:
         stored = {t.id: t for t in await self._store.live_tasks()}
         ended = [t for t in self._cluster.tasks if t not in stored]
         # A task may have been settled or inserted while live_tasks was read, so only
         # what the store says about it now counts.
-        await self._settling.follow(await self._store.get_tasks(ended))
+        await self._settle.follow(await self._store.get_tasks(ended))
         for task in stored.values():
             if self._is_behind(task):
                 await self._adopt(task.id)
         await self._find_strays()
-        await self.resolve()
+        await self._tasks.resolve()
 
     async def _find_strays(self) -> None:
         """Tasks a broken-off hand-over left between the scheduler and a worker."""
@@ -138,25 +128,16 @@ class Rescue:
         held = {task_id for link in workers for _, task_id in link.held()}
         homeless = []
         for task in self._cluster.tasks.values():
-            if task.id in held or task.id in self._dispatching.in_hand:
+            if task.id in held or task.id in self._dispatch.in_hand:
                 continue
             if task.id in self._cluster.kept:
                 continue
             if task.state is not State.QUEUED:
                 homeless.append(task)
             elif not self._cluster.scheduler.knows(task.id):
-                self._queue(task)
+                self._restore.queue(task)
         if homeless:
-            await self._dispatching.give_up(homeless)
-
-    async def resolve(self) -> None:
-        """Look up what queued tasks depend on, where that is no longer live."""
-        await self._settling.resolve(
-            need
-            for task in self._cluster.tasks.values()
-            if task.state is State.QUEUED
-            for need in task.spec.depends_on
-        )
+            await self._dispatch.give_up(homeless)
 
     def _is_behind(self, task: Task) -> bool:
         """Does memory lack something the store has? What is on its way does not count.
@@ -170,7 +151,7 @@ class Rescue:
             known.attempt == task.attempt
             and known.state is State.QUEUED
             and task.state is not State.QUEUED
-            and task.id not in self._dispatching.in_hand
+            and task.id not in self._dispatch.in_hand
         )
 
     async def _adopt(self, task_id: str) -> None:
@@ -181,50 +162,5 @@ class Rescue:
         if known is not None:
             self._cluster.close_attempt(known)
             self._cluster.scheduler.apply(TasksGone((task_id,)))
-        if not self.take_over(task):
-            await self._dispatching.give_up([task])
-
-    def _queue(self, task: Task) -> None:
-        """Let it wait, for all it depends on; `resolve` finds out what is met."""
-        needs = frozenset(task.spec.depends_on)
-        waiting = self._cluster.waiting(task, needs)
-        self._cluster.scheduler.apply(TasksQueued((waiting,)))
-
-    def take_over(self, task: Task) -> bool:
-        """Put a live task of the store into memory, wherever it is.
-
-        False when no worker has it any more, and it must be given up. Follow with
-        `resolve`.
-        """
-        self._cluster.sequence = max(self._cluster.sequence, task.seq)
-        self._cluster.keep(task)
-        if task.state is State.QUEUED:
-            self._queue(task)
-            return True
-        node = self._cluster.nodes.get(task.node_id or "")
-        if node is not None and node.node.state in (NodeState.LOST, NodeState.LEFT):
-            return self._keep(task, node.seen)
-        link = self._cluster.link_of(task)
-        if link is None or link.worker.incarnation != task.incarnation:
-            return False
-        self._restore(link, task)
-        self._cluster.taken(task)
-        return True
-
-    def _restore(self, link: WorkerLink, task: Task) -> None:
-        """This worker holds the attempt, unless its beats say no."""
-        # Which came together nobody knows: apart, none looks as if it took no slot.
-        if len(link.orders) < _OPEN * link.worker.spec.concurrency:
-            order = OpenOrder(f"restored {task.id}", self._clock.monotonic(), set())
-            self._cluster.open_order(link, order)
-        else:
-            order = min(link.orders.values(), key=lambda order: len(order.left))
-        order.left.add(task.id)
-
-    def _keep(self, task: Task, seen: float) -> bool:
-        """Its node was lost before we began: it may go elsewhere, unless too early."""
-        if task.spec.overlap is not Overlap.NEVER:
-            return False
-        free_at = seen + self._liveness.no_overlap_requeue_s
-        self._cluster.kept[task.id] = (task.attempt, free_at)
-        return True
+        if not self._restore.take_over(task):
+            await self._dispatch.give_up([task])

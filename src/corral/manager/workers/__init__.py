@@ -1,1 +1,101 @@
 """Workers: who is there, who starts, stops and moves, and how many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from corral.core.nodes.node import NodeState
+from corral.core.nodes.worker import WorkerState
+from corral.errors import Conflict
+from corral.manager.cluster.state import NodeLink, WorkerLink
+from corral.manager.context import ManagerContext
+from corral.manager.feature import Feature, Loop
+from corral.manager.prometheus import Gauge, Labels, MetricFamily
+from corral.manager.tasks import Tasks
+from corral.manager.tasks.report import Report
+from corral.manager.workers.lifecycle import (
+    WorkerRestarts,
+    WorkerStops,
+    can_take,
+    emptiest,
+)
+from corral.manager.workers.registry import WorkerRegistry
+from corral.manager.workers.scaling import Autoscaler, ScalingConfig
+from corral.manager.workers.types import WorkerTypeRegistry
+
+
+class Workers(Feature):
+    def __init__(
+        self,
+        ctx: ManagerContext,
+        tasks: Tasks,
+        scaling: ScalingConfig,
+        ports: tuple[int, ...],
+    ) -> None:
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._signals = ctx.signals
+        self._reports = tasks.reports
+        self.registry = WorkerRegistry(ctx, tasks.settle, tasks.dispatch)
+        self.types = WorkerTypeRegistry(ctx, self.registry, ports)
+        self.stops = WorkerStops(ctx, self.registry, self.types)
+        self.scaling = Autoscaler(
+            ctx, self.registry, tasks.dispatch, self.types, scaling
+        )
+        restarts = WorkerRestarts(ctx, self.registry, tasks.dispatch)
+        self.restart = restarts.restart
+
+    async def load(self) -> None:
+        kinds = await self._store.worker_types()
+        self._cluster.worker_types.update((kind.name, kind) for kind in kinds)
+        for worker in await self._store.workers():
+            self._cluster.add_worker(worker)
+
+    def loops(self) -> Sequence[Loop]:
+        return (self.scaling.loop(),)
+
+    # verbs ---------------------------------------------------------------------
+    def get(self, worker_id: str) -> WorkerLink:
+        """Raises WorkerNotFound."""
+        return self._cluster.worker(worker_id)
+
+    def all(self) -> Sequence[WorkerLink]:
+        return list(self._cluster.workers.values())
+
+    def emptiest_node(self) -> NodeLink:
+        """The node a worker should be started on that nobody gave one.
+
+        Raises:
+            Conflict: none can take it.
+        """
+        nodes = self._cluster.nodes.values()
+        best = emptiest(self._cluster, [n for n in nodes if can_take(n)])
+        if best is not None:
+            return best
+        if held := [n for n in nodes if n.node.state is NodeState.ONLINE and n.holds]:
+            held[0].check_open()
+        raise Conflict("no node is online; join one with 'corral join'")
+
+    async def report(self, worker_id: str, report: Report) -> dict[str, Any]:
+        """Carry out a worker's report once; a repeated one gets the same answer.
+
+        Raises:
+            Conflict: another incarnation of it is the current one.
+        """
+        link = self._cluster.worker(worker_id)
+        if report.incarnation == link.worker.incarnation:
+            if report.state is not None:
+                self.registry.set_serving(link, report.state, report.error)
+            if report.models is not None:
+                # Before its outcomes: what an order left in memory is known when it
+                # closes.
+                self._signals.models_reported.tell(link, report.models)
+        return await self._reports.report(link, report)
+
+    # figures -------------------------------------------------------------------
+    def gauges(self) -> Iterator[MetricFamily]:
+        states = Counter(str(link.worker.state) for link in self.all())
+        rows: dict[Labels, float | None] = {(str(s),): states[s] for s in WorkerState}
+        yield Gauge("corral_workers", "Workers, by their state.", rows, ("status",))

@@ -5,34 +5,30 @@ The wish is a number in the worker's row, so it outlives a restart of the manage
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 from corral.core.nodes.node import NodeState
 from corral.core.nodes.worker import LAUNCHED, MOVABLE, WorkerSpec, WorkerState
 from corral.errors import WorkerNotFound
-from corral.manager.clock import Clock
 from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
+from corral.manager.context import ManagerContext
 from corral.manager.tasks.dispatch import Dispatch
-from corral.manager.workers.registry import Registry
+from corral.manager.workers.registry import WorkerRegistry
 from corral.manager.workers.types import WorkerTypeRegistry
 from corral.scheduler.events import WorkerGone
-from corral.store.base import Event, Store
+from corral.store.base import Event
 
 
 class WorkerRestarts:
     def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        registry: Registry,
-        dispatching: Dispatch,
+        self, ctx: ManagerContext, workers: WorkerRegistry, dispatch: Dispatch
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._registry = registry
-        self._dispatching = dispatching
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._workers = workers
+        self._dispatch = dispatch
 
     async def restart(self, worker_id: str) -> float:
         """Let a worker start anew under its id; for how many seconds, about.
@@ -40,14 +36,14 @@ class WorkerRestarts:
         It gets no more orders and finishes what it runs; what it cannot finish in
         the agent's grace goes back uncharged.
         """
-        link = self._registry.worker(worker_id)
+        link = self._cluster.worker(worker_id)
         generation = link.worker.generation + 1
         await self._store.save_worker(replace(link.worker, generation=generation))
         link.worker = replace(link.worker, generation=generation)
         link.is_leaving = True
         self._cluster.scheduler.apply(WorkerGone(worker_id))
-        self._dispatching.kick()
-        self._registry.node(link.worker.node_id).touch_desired()
+        self._dispatch.kick()
+        self._cluster.node(link.worker.node_id).touch_desired()
         return _downtime_s(link)
 
 
@@ -67,10 +63,13 @@ class WorkerStops:
     """Without a node a worker is looked for on all of them."""
 
     def __init__(
-        self, cluster: Cluster, registry: Registry, worker_types: WorkerTypeRegistry
+        self,
+        ctx: ManagerContext,
+        workers: WorkerRegistry,
+        worker_types: WorkerTypeRegistry,
     ) -> None:
-        self._cluster = cluster
-        self._registry = registry
+        self._cluster = ctx.cluster
+        self._workers = workers
         self._worker_types = worker_types
 
     async def by_name(self, name: str, node_url: str | None) -> None:
@@ -87,7 +86,7 @@ class WorkerStops:
 
     async def all_of(self, node_url: str) -> None:
         for link in self._on(node_url):
-            await self._registry.stop(link.id)
+            await self._workers.stop(link.id)
 
     async def node(self, node_url: str) -> str:
         """Stop a node and its workers; its id."""
@@ -105,8 +104,8 @@ class WorkerStops:
             where = f" on {node_url}" if node_url else ""
             raise WorkerNotFound(f"no worker {what!r}{where}")
         for link in found:
-            await self._registry.stop(link.id)
-            self._let_go(self._registry.node(link.worker.node_id))
+            await self._workers.stop(link.id)
+            self._let_go(self._cluster.node(link.worker.node_id))
 
     @staticmethod
     def _let_go(node: NodeLink) -> None:
@@ -118,7 +117,7 @@ class WorkerStops:
     def _on(self, node_url: str | None) -> list[WorkerLink]:
         if node_url is None:
             return list(self._cluster.workers.values())
-        return self._registry.of_node(self._worker_types.node(node_url).node.id)
+        return self._cluster.of_node(self._worker_types.node(node_url).node.id)
 
 
 def _port(spec: WorkerSpec) -> int | None:
@@ -133,28 +132,24 @@ def _port(spec: WorkerSpec) -> int | None:
 
 class WorkerMoves:
     def __init__(
-        self,
-        cluster: Cluster,
-        store: Store,
-        registry: Registry,
-        dispatching: Dispatch,
-        clock: Clock,
+        self, ctx: ManagerContext, workers: WorkerRegistry, dispatch: Dispatch
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._registry = registry
-        self._dispatching = dispatching
-        self._clock = clock
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._workers = workers
+        self._dispatch = dispatch
+        self._clock = ctx.clock
+        self._record = ctx.record
 
     async def move(self, worker: WorkerLink) -> bool:
         """Give an idle worker to another node; false when it stays where it is."""
-        old = self._registry.node(worker.worker.node_id)
+        old = self._cluster.node(worker.worker.node_id)
         target = self._target(worker, old)
         if target is None:
             return False
         worker.is_leaving = True
-        await self._registry.retire(worker, WorkerState.STARTING)
-        await self._dispatching.forget(worker)
+        await self._workers.retire(worker, WorkerState.STARTING)
+        await self._dispatch.forget(worker)
         self._cluster.move_worker(worker, target.node.id)
         worker.worker = replace(worker.worker, error=None)
         worker.is_parked = worker.is_leaving = False
@@ -169,11 +164,11 @@ class WorkerMoves:
         if not spec.is_movable:
             return None
         fit = [n for n in self._cluster.nodes.values() if self._is_fit(spec, old, n)]
-        return emptiest(self._registry, fit)
+        return emptiest(self._cluster, fit)
 
     def _is_fit(self, spec: WorkerSpec, old: NodeLink, other: NodeLink) -> bool:
         cards = sum(gpu.is_offered for gpu in other.gpus or ())
-        names = {w.worker.spec.name for w in self._registry.of_node(other.node.id)}
+        names = {w.worker.spec.name for w in self._cluster.of_node(other.node.id)}
         return (
             other is not old
             and can_take(other)
@@ -188,7 +183,7 @@ class WorkerMoves:
         data = {"worker_id": worker.id, "to": new.node.id}
         now = self._clock.now()
         event = Event("worker_moved", title, "info", node.id, data=data, at=now)
-        await self._store.add_events([event])
+        await self._record([event])
 
 
 def can_take(link: NodeLink) -> bool:
@@ -197,13 +192,13 @@ def can_take(link: NodeLink) -> bool:
     return is_up and not link.holds
 
 
-def emptiest(registry: Registry, nodes: list[NodeLink]) -> NodeLink | None:
+def emptiest(cluster: Cluster, nodes: Sequence[NodeLink]) -> NodeLink | None:
     """The one with the fewest workers; tainted ones only when there is no other."""
     return min(
         nodes,
         key=lambda n: (
             bool(n.node.all_taints),
-            len(registry.of_node(n.node.id)),
+            len(cluster.of_node(n.node.id)),
             n.node.id,
         ),
         default=None,

@@ -1,30 +1,27 @@
-"""Nodes and workers: joining, registering, heartbeats, what should run where."""
+"""Workers: which should run where, who has registered, and what their beats say."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from corral.core.nodes.node import NodeRecord, NodeState, Sample
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.task import Task
-from corral.errors import Conflict, NodeNotFound, WorkerNotFound
-from corral.manager.clock import Clock, new_id
+from corral.manager.clock import new_id
 from corral.manager.cluster import gpus
 from corral.manager.cluster import scheduler_events as serving
-from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
+from corral.manager.cluster.state import NodeLink, WorkerLink
+from corral.manager.context import ManagerContext
 from corral.manager.group_commit import GroupCommit
+from corral.manager.signals import NameChanged
 from corral.manager.tasks.cancel import stopped
 from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.settle import Settle, homeless, orphan
 from corral.scheduler.events import TypesServed, WorkerGone
-from corral.store.base import Event, Store
 
 # Job types that workers were connected to by URL, before there was such a worker.
 
@@ -72,91 +69,28 @@ class WorkerBeat:
     breaker: str | None = None
 
 
-class Registry:
+class WorkerRegistry:
+    """`unheld_grace_s`: so long after it was sent an order may be unheard of."""
+
     def __init__(
         self,
-        cluster: Cluster,
-        store: Store,
-        settling: Settle,
-        dispatching: Dispatch,
-        clock: Clock,
+        ctx: ManagerContext,
+        settle: Settle,
+        dispatch: Dispatch,
         unheld_grace_s: float = 3.0,
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._settling = settling
-        self._dispatching = dispatching
-        self._clock = clock
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._signals = ctx.signals
+        self._settle = settle
+        self._dispatch = dispatch
+        self._clock = ctx.clock
         self._grace_s = unheld_grace_s
         self.connecting = PendingConnections()
         self._saves: GroupCommit[WorkerRecord, None] = GroupCommit(self._save_all)
 
-    # look-ups ----------------------------------------------------------------
-    def node(self, node_id: str) -> NodeLink:
-        link = self._cluster.nodes.get(node_id)
-        if link is None:
-            raise NodeNotFound(f"no node {node_id!r}", node_id=node_id)
-        return link
-
-    def worker(self, worker_id: str) -> WorkerLink:
-        link = self._cluster.workers.get(worker_id)
-        if link is None:
-            raise WorkerNotFound(f"no worker {worker_id!r}", worker_id=worker_id)
-        return link
-
-    def of_node(self, node_id: str) -> list[WorkerLink]:
-        return self._cluster.of_node(node_id)
-
-    # nodes -------------------------------------------------------------------
-    async def join(self, hostname: str, node_type: str = "worker") -> NodeRecord:
-        node = NodeRecord(
-            id=new_id("n"),
-            hostname=hostname,
-            node_type=node_type,
-            state=NodeState.LOST,
-            joined_at=self._clock.now(),
-        )
-        await self._store.save_node(node)
-        self._cluster.nodes[node.id] = NodeLink(node, self._clock.monotonic())
-        await self._tell("node_joined", f"{hostname} joined as {node.id}", node.id)
-        return node
-
-    async def register(
-        self, node_id: str, facts: Mapping[str, Any], declared: Sequence[WorkerSpec]
-    ) -> NodeLink:
-        """An agent started: a new epoch; what its former self held goes back."""
-        link = self.node(node_id)
-        async with link.registering:
-            await self._register(link, facts, declared)
-        return link
-
-    async def _register(
-        self, link: NodeLink, facts: Mapping[str, Any], declared: Sequence[WorkerSpec]
-    ) -> None:
-        link.node = replace(
-            link.node,
-            node_type=facts.get("node_type") or link.node.node_type,
-            version=facts.get("version"),
-            address=facts.get("address"),
-            labels=dict(facts.get("labels") or {}),
-            taints=tuple(facts.get("taints") or ()),
-            capabilities=dict(facts.get("capabilities") or {}),
-            epoch=link.node.epoch + 1,
-            state=NodeState.ONLINE,
-            left_at=None,
-            last_heartbeat=self._clock.now(),
-        )
-        link.seen = self._clock.monotonic()
-        link.is_leaving = link.is_leave_told = False
-        await self._store.save_node(link.node)
-        self._cluster.mark(link.node)
-        for worker in self.of_node(link.node.id):
-            await self.retire(worker, WorkerState.STARTING)
-        await self._declare(link, declared)
-        await self._tell("node_registered", f"{link.node.hostname} is up", link.node.id)
-
-    async def _declare(self, link: NodeLink, specs: Sequence[WorkerSpec]) -> None:
-        by_name = {w.worker.spec.name: w for w in self.of_node(link.node.id)}
+    async def declare(self, link: NodeLink, specs: Sequence[WorkerSpec]) -> None:
+        by_name = {w.worker.spec.name: w for w in self._cluster.of_node(link.node.id)}
         wanted: list[WorkerRecord] = []
         for spec in specs:
             old = by_name.get(spec.name)
@@ -174,7 +108,7 @@ class Registry:
             is_declared = not old.worker.spec.is_launched
             if is_declared and name not in names:
                 await self._remove(old)
-        for worker in self.of_node(link.node.id):
+        for worker in self._cluster.of_node(link.node.id):
             worker.is_parked = link.is_draining
             if worker.is_parked:
                 self.set_serving(worker, WorkerState.STOPPED)
@@ -186,7 +120,7 @@ class Registry:
         Raises:
             Conflict: the node is held.
         """
-        node = self.node(node_id)
+        node = self._cluster.node(node_id)
         node.check_open()
         spec = self.connecting.complete(spec)
         await self.ensure_job_types(spec.job_types)
@@ -205,14 +139,14 @@ class Registry:
         if self._cluster.is_serving(link.worker) and not link.is_leaving:
             served = frozenset(spec.job_types)
             self._cluster.scheduler.apply(TypesServed(link.id, served))
-            self._dispatching.kick()
+            self._dispatch.kick()
 
     async def stop(self, worker_id: str) -> None:
-        link = self.worker(worker_id)
+        link = self._cluster.worker(worker_id)
         link.is_leaving = True
         await self.retire(link, WorkerState.STOPPED)
         await self._remove(link)
-        self.node(link.worker.node_id).touch_desired()
+        self._cluster.node(link.worker.node_id).touch_desired()
 
     async def _save(self, worker: WorkerRecord) -> WorkerLink:
         await self._saves.put(worker)
@@ -223,11 +157,11 @@ class Registry:
         return [None] * len(workers)
 
     async def _remove(self, link: WorkerLink) -> None:
-        await self._settling.settle(homeless(self._cluster.tasks.values(), link.id))
+        await self._settle.settle(homeless(self._cluster.tasks.values(), link.id))
         await self._store.delete_worker(link.id)
         self._cluster.drop_worker(link.id)
         self._cluster.scheduler.apply(WorkerGone(link.id))
-        await self._dispatching.forget(link)
+        await self._dispatch.forget(link)
 
     async def ensure_job_types(self, names: Iterable[str]) -> None:
         for name in names:
@@ -236,24 +170,12 @@ class Registry:
 
     async def save_job_type(self, job_type: JobType) -> None:
         await self._store.save_job_type(job_type)
+        self._signals.written.tell(NameChanged("job_type_changed", job_type.name))
         self._cluster.set_job_type(job_type)
 
-    async def desired(
-        self, node_id: str, since: int, wait_s: float
-    ) -> tuple[int, list[WorkerRecord]]:
-        """The workers a node should run; waits while `since` is still the newest."""
-        link = self.node(node_id)
-        if since == link.desired_version and wait_s > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(link.changed.wait(), wait_s)
-        links = [w for w in self.of_node(node_id) if not w.is_parked]
-        workers = [w.worker for w in links if w.worker.wanted]
-        return link.desired_version, workers
-
-    # workers -----------------------------------------------------------------
     async def register_worker(self, worker_id: str, pid: int) -> WorkerRecord:
         """A supervisor started: a new incarnation, not yet serving."""
-        link = self.worker(worker_id)
+        link = self._cluster.worker(worker_id)
         await self.retire(link, WorkerState.STARTING)
         worker = replace(
             link.worker,
@@ -282,7 +204,7 @@ class Registry:
                 link.start_s = self._clock.monotonic() - link.registered_at
                 link.registered_at = None
             self._cluster.scheduler.apply(serving.worker_ready(self._cluster, link))
-            self._dispatching.kick()
+            self._dispatch.kick()
 
     async def retire(
         self, link: WorkerLink, state: WorkerState, *, is_charged: bool = True
@@ -299,7 +221,7 @@ class Registry:
         stopped(self._cluster, link, set(link.lingering))
         link.shelf.clear()
         lost = [t for t in self._cluster.tasks.values() if t.incarnation == dead]
-        await self._settling.settle(
+        await self._settle.settle(
             orphan(t, is_charged=is_charged and not link.is_leaving)
             for t in lost
             if t.worker_id == link.id and t.id not in self._cluster.kept
@@ -308,47 +230,9 @@ class Registry:
             if not reply.done():
                 reply.set_result(None)
         link.replies.clear()
-        self._dispatching.kick()
+        self._dispatch.kick()
 
-    # heartbeats --------------------------------------------------------------
-    async def beat(
-        self,
-        node_id: str,
-        epoch: int,
-        beats: Sequence[WorkerBeat],
-        sample: Sample | None,
-    ) -> tuple[int, list[tuple[str, int]]]:
-        """Note that a node lives; (desired version, attempts it must drop)."""
-        link = self.node(node_id)
-        if epoch != link.node.epoch:
-            raise Conflict(
-                f"epoch {epoch} of node {node_id} is over; register again",
-                epoch=link.node.epoch,
-            )
-        link.seen = self._clock.monotonic()
-        link.is_stamped = False
-        if sample is not None:
-            link.sample, link.is_sample_kept = sample, False
-        if link.node.state is not NodeState.ONLINE:
-            link.node = replace(link.node, state=NodeState.ONLINE)
-            await self._store.save_node(link.node)
-        link.node = replace(link.node, last_heartbeat=self._clock.now())
-        await self._retire_unlisted(node_id, {beat.worker_id for beat in beats})
-        drop: list[tuple[str, int]] = []
-        for beat in beats:
-            worker = self._cluster.workers.get(beat.worker_id)
-            if worker is not None and worker.worker.node_id == node_id:
-                drop += await self._worker_beat(worker, beat)
-        return link.desired_version, drop
-
-    async def _retire_unlisted(self, node_id: str, listed: set[str]) -> None:
-        for worker in self.of_node(node_id):
-            if worker.worker.incarnation is not None and worker.id not in listed:
-                await self.retire(worker, WorkerState.STOPPED)
-
-    async def _worker_beat(
-        self, link: WorkerLink, beat: WorkerBeat
-    ) -> list[tuple[str, int]]:
+    async def beat(self, link: WorkerLink, beat: WorkerBeat) -> list[tuple[str, int]]:
         worker = link.worker
         # Not its tasks' fault: it was taken from the card it had.
         link.is_leaving |= gpus.has_moved(link.facts, beat.facts)
@@ -389,7 +273,7 @@ class Registry:
                 unheld += missing
         if unheld:
             log.warning("worker %s never got %d task(s)", link.id, len(unheld))
-            await self._dispatching.give_up(unheld)
+            await self._dispatch.give_up(unheld)
 
     def _to_drop(self, link: WorkerLink, beat: WorkerBeat) -> list[tuple[str, int]]:
         link.drops &= beat.held
@@ -403,12 +287,6 @@ class Registry:
             if not is_ours:
                 link.drops.add((task_id, attempt))
         return sorted(link.drops)
-
-    async def _tell(
-        self, kind: str, title: str, node_id: str, severity: str = "info"
-    ) -> None:
-        event = Event(kind, title, severity, node_id, at=self._clock.now())
-        await self._store.add_events([event])
 
 
 def _not_serving(state: WorkerState) -> WorkerState:

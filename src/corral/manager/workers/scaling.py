@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -18,13 +18,13 @@ from corral.core.nodes.node import NodeState
 from corral.core.nodes.worker import WorkerState
 from corral.core.nodes.worker_type import WorkerType
 from corral.errors import CorralError, NotLeader
-from corral.manager.clock import Clock
 from corral.manager.cluster.gpus import bound_ids
 from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
+from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.workers.lifecycle import can_take
-from corral.manager.workers.registry import Registry
+from corral.manager.workers.registry import WorkerRegistry
 from corral.manager.workers.types import WorkerTypeRegistry
 from corral.scheduler.events import WorkerGone
 from corral.scheduler.plan import Reason
@@ -40,7 +40,7 @@ from corral.scheduler.scaling.values import (
     ScalingPolicy,
     TypeNow,
 )
-from corral.store.base import Event, Store
+from corral.store.base import Event
 
 # The cluster as autoscaling sees it: which workers a type has, which nodes have room.
 
@@ -190,19 +190,18 @@ class ScaledTypeStatus:
 class Autoscaler:
     def __init__(
         self,
-        cluster: Cluster,
-        store: Store,
-        registry: Registry,
-        dispatching: Dispatch,
-        clock: Clock,
+        ctx: ManagerContext,
+        workers: WorkerRegistry,
+        dispatch: Dispatch,
         worker_types: WorkerTypeRegistry,
         config: ScalingConfig,
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._registry = registry
-        self._dispatching = dispatching
-        self._clock = clock
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._workers = workers
+        self._dispatch = dispatch
+        self._clock = ctx.clock
+        self._record = ctx.record
         self._worker_types = worker_types
         self.config = config
         self._scaler = Scaler(config.policy)
@@ -242,8 +241,8 @@ class Autoscaler:
         return [w for w in workers if w.worker.spec.worker_type == kind.name]
 
     # the loop ----------------------------------------------------------------
-    def loop(self, on_deposed: Callable[[], None]) -> Loop:
-        return Loop("scaling", _PERIOD_S, self.step, on_deposed)
+    def loop(self) -> Loop:
+        return Loop("scaling", _PERIOD_S, self.step)
 
     async def step(self) -> None:
         """Look at every type with limits, and do what demand asks for."""
@@ -291,7 +290,7 @@ class Autoscaler:
             if link is None:
                 del self._leaving[worker_id]
             elif self._hold_back(link) and not link.orders:
-                await self._registry.stop(worker_id)
+                await self._workers.stop(worker_id)
                 del self._leaving[worker_id]
                 await self._tell(DOWN, retire.type_name, link, retire.reason)
 
@@ -303,7 +302,7 @@ class Autoscaler:
         link.is_leaving = True
         if scheduler.serves(link.id):
             scheduler.apply(WorkerGone(link.id))
-            self._dispatching.kick()
+            self._dispatch.kick()
         return True
 
     async def _tell(self, event: str, name: str, link: WorkerLink, why: str) -> None:
@@ -318,7 +317,7 @@ class Autoscaler:
         }
         log.info(title)
         row = Event(event, title, "info", worker.node_id, data=data, at=now)
-        await self._store.add_events([row])
+        await self._record([row])
 
     # what tasks are told -----------------------------------------------------
     def reword(self, reason: Reason | None) -> Reason | None:

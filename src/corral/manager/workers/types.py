@@ -22,11 +22,11 @@ from corral.core.nodes.worker_type import (
 )
 from corral.core.tasks.job_status import launch_status
 from corral.errors import InvalidField, NodeNotFound, NotFound
-from corral.manager.clock import Clock, new_id
-from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
-from corral.manager.workers.registry import Registry
-from corral.store.base import Store
-from corral.store.objects import ObjectStore
+from corral.manager.clock import new_id
+from corral.manager.cluster.state import NodeLink, WorkerLink
+from corral.manager.context import ManagerContext
+from corral.manager.signals import NameChanged
+from corral.manager.workers.registry import WorkerRegistry
 
 PORTS = "worker_ports"
 """The label of a node with its workers' ports: 9001,9002."""
@@ -47,18 +47,16 @@ class LaunchProgress:
 class WorkerTypeRegistry:
     def __init__(
         self,
-        cluster: Cluster,
-        store: Store,
-        registry: Registry,
-        clock: Clock,
-        objects: ObjectStore,
+        ctx: ManagerContext,
+        workers: WorkerRegistry,
         ports: tuple[int, ...] = tuple(range(8092, 8112)),
     ) -> None:
-        self._cluster = cluster
-        self._store = store
-        self._registry = registry
-        self._clock = clock
-        self._objects = objects
+        self._cluster = ctx.cluster
+        self._store = ctx.store
+        self._signals = ctx.signals
+        self._workers = workers
+        self._clock = ctx.clock
+        self._objects = ctx.objects
         self._ports = ports
         self._failed: OrderedDict[str, str] = OrderedDict()
         self._given: set[tuple[str | None, int]] = set()
@@ -78,7 +76,7 @@ class WorkerTypeRegistry:
         """
         check_scaling(worker_type)
         if worker_type.job_type is not None:
-            await self._registry.ensure_job_types([worker_type.job_type])
+            await self._workers.ensure_job_types([worker_type.job_type])
         entry = WorkerCode(
             worker_type.worker_class, worker_type.params, worker_type.environment
         )
@@ -89,6 +87,7 @@ class WorkerTypeRegistry:
             versions = (*versions, digest)
         row = replace(worker_type, versions=versions, created_at=self._clock.now())
         await self._store.save_worker_type(row)
+        self._signals.written.tell(NameChanged("worker_type_changed", row.name))
         self._cluster.worker_types[row.name] = row
 
     async def bind(self, job_type: str, name: str) -> None:
@@ -98,6 +97,9 @@ class WorkerTypeRegistry:
     async def remove(self, name: str) -> None:
         self.get(name)
         await self._store.delete_worker_type(name)
+        self._signals.written.tell(
+            NameChanged("worker_type_changed", name, is_removed=True)
+        )
         del self._cluster.worker_types[name]
 
     # launches ----------------------------------------------------------------
@@ -147,7 +149,7 @@ class WorkerTypeRegistry:
             return self._fail(f"the port of {url} is taken by another worker")
         if holder is not None:
             # It may come back, and would find its port taken.
-            await self._registry.stop(holder.id)
+            await self._workers.stop(holder.id)
         types = tuple(t for t in (worker_type.job_type, job_type) if t)
         spec = _spec(worker_type, f"{LAUNCHED}{name or new_id(worker_type.name)}")
         spec = replace(
@@ -156,7 +158,7 @@ class WorkerTypeRegistry:
             url=url,
             gpus=gpus or spec.gpus,
         )
-        return (await self._registry.launch(node.node.id, spec)).id
+        return (await self._workers.launch(node.node.id, spec)).id
 
     async def start(self, node_id: str, type_name: str) -> WorkerLink:
         """Want a worker of a type on a node that it may leave; it has no URL.
@@ -166,7 +168,7 @@ class WorkerTypeRegistry:
         """
         worker_type = self.get(type_name)
         spec = _spec(worker_type, f"{MOVABLE}{new_id(worker_type.name)}")
-        return await self._registry.launch(node_id, spec)
+        return await self._workers.launch(node_id, spec)
 
     async def scale(self, name: str, least: int, most: int | None) -> WorkerType:
         """Let demand decide how many workers a type has; without `most`, no more."""
@@ -202,7 +204,7 @@ class WorkerTypeRegistry:
             link
             for other in self._cluster.nodes.values()
             if other is node or _is_one_machine(other, node)
-            for link in self._registry.of_node(other.node.id)
+            for link in self._cluster.of_node(other.node.id)
         ]
         # The last one written stays.
         links.sort(key=_is_gone, reverse=True)
@@ -247,9 +249,9 @@ class WorkerTypeRegistry:
         """Let a worker serve a job type, now or as soon as there is one."""
         link = self.by_url(url)
         if link is None:
-            self._registry.connecting.expect(url, job_type)
+            self._workers.connecting.expect(url, job_type)
         else:
-            await self._registry.serve(link, job_type)
+            await self._workers.serve(link, job_type)
 
 
 def _spec(worker_type: WorkerType, name: str) -> WorkerSpec:

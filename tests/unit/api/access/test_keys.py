@@ -124,7 +124,7 @@ async def test_it_is_shown_when_a_key_was_last_used_also_after_a_restart() -> No
         await ann.get("/tasks")
         used = (await row(world, "ann"))["last_used_at"]
         assert datetime.fromisoformat(used) == world.clock.now()
-        await world.manager.access.stamp_uses(world.clock.monotonic())
+        await world.manager.access.keys.stamp_uses(world.clock.monotonic())
         clock = world.clock
     async with running(inner=store, clock=clock) as world:
         assert (await row(world, "ann"))["last_used_at"] == used
@@ -133,7 +133,7 @@ async def test_it_is_shown_when_a_key_was_last_used_also_after_a_restart() -> No
 async def test_making_and_revoking_leave_audit_rows(world: World) -> None:
     told, _ = await make(world, "ann", role="operate")
     said(await world.admin.delete(f"/keys/{told['key_id']}"))
-    await world.manager.access.flush_audit()
+    await world.manager.access.audit.flush()
     rows = [r for r in await world.store.audit() if r.action.startswith("key.")]
     assert [(r.action, r.target, r.data["name"]) for r in rows] == [
         ("key.revoke", told["key_id"], "ann"),

@@ -165,7 +165,7 @@ async def test_another_cluster_secret_opens_nothing_and_says_so() -> None:
 async def test_the_trail_says_who_and_when_but_not_what(world: World) -> None:
     worker, item = await held(world)
     said(await give(worker, item))
-    await world.manager.access.flush_audit()
+    await world.manager.access.audit.flush()
     rows = await world.store.audit()
     assert {"secret.set", "secret.give"} <= {row.action for row in rows}
     assert VALUE not in json.dumps([dict(row.data) for row in rows])

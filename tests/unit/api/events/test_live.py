@@ -44,7 +44,7 @@ async def test_the_life_of_a_task_is_told_in_the_documented_shape(world: World) 
         "duration": 0,
     }
     await socket.hang_up()
-    assert not world.manager.live.broadcast.listeners
+    assert not world.manager.events.broadcast.listeners
 
 
 async def test_failure_retry_cancel_and_requeue_are_told(world: World) -> None:
@@ -73,11 +73,11 @@ async def test_failure_retry_cancel_and_requeue_are_told(world: World) -> None:
 
 @pytest.mark.spec("C45")
 async def test_workers_nodes_and_progress_are_told(world: World) -> None:
-    live = world.manager.live
+    live = world.manager.events
     socket = Socket(world)
     await socket.opened()
     worker = await world.worker("echo")
-    await live.watching.step()
+    await live.cluster_events.step()
     joined = await socket.until("node_status_changed")
     assert "node_joined" in names(joined)
     (status,) = [e for e in joined if e["event"] == "worker_status_changed"]
@@ -87,12 +87,12 @@ async def test_workers_nodes_and_progress_are_told(world: World) -> None:
     item = worker.take_one()
     await worker.begin(item)
     await worker.report(progress=[[item["task_id"], item["attempt"], 0.5, "half"]])
-    await live.watching.step()
+    await live.cluster_events.step()
     (*_, progress) = await socket.until("task_progress")
     assert progress["data"]["progress"] == {"fraction": 0.5, "message": "half"}
     world.clock.step(30)
-    await world.manager.node_watch.step()
-    await live.watching.step()
+    await world.manager.nodes.watch.step()
+    await live.cluster_events.step()
     lost = await socket.until("node_status_changed")
     assert "node_lost" in names(lost)
     assert lost[-1]["data"]["status"] == "offline"
@@ -106,7 +106,7 @@ async def test_models_that_come_and_go_are_told(world: World) -> None:
     for number, models in enumerate(([held], []), 1):
         told = {"number": number, "held": models, "sizes": {}}
         await worker.report(models=told)
-        await world.manager.live.watching.step()
+        await world.manager.events.cluster_events.step()
     events = [await socket.hear(), await socket.hear()]
     assert names(events) == ["model_loaded", "model_unloaded"]
     assert all(e["data"]["model_name"] == "tiny" for e in events)
@@ -120,10 +120,10 @@ async def test_figures_are_told_when_they_change(world: World) -> None:
     await world.submit.submit()
     for _ in range(3):
         world.clock.step(1)
-        await world.manager.live.watching.step()
+        await world.manager.events.cluster_events.step()
     await world.submit.submit()
     world.clock.step(1)
-    await world.manager.live.watching.step()
+    await world.manager.events.cluster_events.step()
     told = [(await socket.hear())["data"] for _ in range(2)]
     assert [data["queued_tasks"] for data in told] == [1, 2]
 
@@ -133,7 +133,7 @@ async def test_trouble_of_a_gpu_is_told_under_the_documented_name(world: World) 
     await socket.opened()
     row = Event("alert", "hot", "warning", "n1", data={"rule": "gpu_temperature"})
     start = Event("cluster_rebalance_started", "moving", data={"rebalance_id": "r"})
-    await world.manager.store.add_events([row, start, replace(row, data={"rule": "x"})])
+    await world.manager.ctx.record([row, start, replace(row, data={"rule": "x"})])
     alert, moving = await socket.hear(), await socket.hear()
     assert (alert["event"], alert["data"]["severity"]) == ("gpu_alert", "warning")
     assert moving["data"]["rebalance_id"] == "r"
@@ -160,7 +160,7 @@ async def test_a_filter_lets_through_what_it_names(
     await world.submit.submit("echo", task_id="a", labels={"team": "x", "y": "z"})
     await world.submit.submit("other", task_id="b")
     await world.submit.submit("echo", task_id="c", labels={"team": "y"})
-    world.manager.live.broadcast.flush()
+    world.manager.events.broadcast.flush()
     await quiet()
     told = [json.loads(m["text"]) for m in list(socket._down._queue)]  # type: ignore[attr-defined]
     assert [e["data"]["task_id"] for e in told] == wanted
@@ -217,14 +217,14 @@ async def test_one_who_missed_too_much_is_told_to_load_anew() -> None:
         hello = await socket.opened()
         for _ in range(20):
             await world.submit.submit()
-            world.manager.live.broadcast.flush()
+            world.manager.events.broadcast.flush()
         for after in (hello["seq"], 0, hello["seq"] + 10**9):
             told = await Socket(world, f"after={after}").opened()
             assert (told["event"], told["data"]["epoch"]) == (
                 "reset",
                 hello["data"]["epoch"],
             )
-            assert told["seq"] == world.manager.live.broadcast._ring.last
+            assert told["seq"] == world.manager.events.broadcast._ring.last
 
 
 async def test_numbers_of_a_former_manager_are_known_for_what_they_are() -> None:
@@ -240,17 +240,17 @@ async def test_numbers_of_a_former_manager_are_known_for_what_they_are() -> None
 
 async def test_nothing_is_kept_while_nobody_listens(world: World) -> None:
     await world.operate.tell("/job-types", {"name": "echo"})
-    live = world.manager.live
+    live = world.manager.events
     await world.submit.submit()
     assert not live.broadcast.is_awake
     assert not list(live.broadcast._ring.since(0))
     socket = Socket(world)
     hello = await socket.opened()
     await socket.hang_up()
-    await live.watching.step()
+    await live.cluster_events.step()
     assert live.broadcast.is_awake, "it may come again"
     world.clock.step(61)
-    await live.watching.step()
+    await live.cluster_events.step()
     assert not live.broadcast.is_awake
     assert (await Socket(world, f"after={hello['seq']}").opened())["event"] == "reset"
 
@@ -273,7 +273,7 @@ async def test_the_stream_tells_the_same_and_goes_on_by_the_last_id(
     assert (await heard(again, "task_submitted"))[1]["data"]["task_id"] == "b"
     for one in (listener, again):
         await one.hang_up()
-    assert not world.manager.live.broadcast.listeners
+    assert not world.manager.events.broadcast.listeners
 
 
 async def test_pages_are_waited_for_and_follow_each_other(world: World) -> None:

@@ -30,14 +30,14 @@ async def test_a_ticket_is_good_once_and_for_a_moment(world: World) -> None:
 
 
 async def test_a_ticket_dies_with_its_key(world: World) -> None:
-    key, text = await world.manager.access.create(Scope.READ, "short")
+    key, text = await world.manager.access.keys.create(Scope.READ, "short")
     who = type(world.read)(world.http, text)
     ticket = (await who.tell("/events/ticket"))["ticket"]
     socket = Socket(world, key=f"Bearer {text}")
     await socket.opened()
-    await world.manager.access.revoke(key.id)
+    await world.manager.access.keys.revoke(key.id)
     assert (await Socket(world, f"ticket={ticket}", key="").word())["code"] == 4401
-    await world.manager.live.watching.step()
+    await world.manager.events.cluster_events.step()
     assert (await socket.word())["code"] == 1008
 
 
@@ -101,7 +101,7 @@ async def test_the_manager_lets_everybody_go_when_it_stops(world: World) -> None
     listener = Listener(world.app, "/events/stream", world.read)
     poll = asyncio.create_task(world.read.ask("/events/live", wait=60))
     await quiet()
-    world.manager.hush()
+    world.manager.release()
     assert (await socket.word())["code"] == 1012
     await listener.ended()
     assert (await asyncio.wait_for(poll, 60))["events"] == []

@@ -52,7 +52,7 @@ async def served(world: World) -> AsyncIterator[Place]:
     try:
         yield Place(f"{host}:{port}", server)
     finally:
-        world.manager.hush()
+        world.manager.release()
         await server.shutdown([listener])
 
 
@@ -80,9 +80,9 @@ async def hear_all(client: ClientConnection) -> tuple[int, ConnectionClosed]:
 
 async def tell_until_one_is_left(world: World, quick: ClientConnection) -> int:
     """Tell more than a connection holds, as quickly as one reads; how often."""
-    broadcast = world.manager.live.broadcast
+    broadcast = world.manager.events.broadcast
     for count in range(1, MOST):
-        await world.manager.store.add_events([Event("large", TEXT)])
+        await world.manager.ctx.record([Event("large", TEXT)])
         broadcast.flush()
         assert await hear(quick) == "large"
         if len(broadcast.listeners) == 1:

@@ -331,7 +331,7 @@ async def test_an_outcome_waits_for_a_store_that_is_away(
     await seen(target.arrived)
     world.store.is_down = True
     target.go.set()
-    while not world.manager.cluster.is_dirty:  # It tried to write, in vain.
+    while not world.manager.ctx.cluster.is_dirty:  # It tried to write, in vain.
         await quiet()
     world.store.is_down = False
     task = await ended(world, task_id)

@@ -30,7 +30,7 @@ async def take(world: World, node: FakeNode, seconds: float = 30, **more: Any) -
     """One regular sample reaches the store."""
     gpus = more.pop("gpus", None)
     await node.beat(sample={**SAMPLE, **more}, gpus=gpus)
-    await world.manager.monitor.step()
+    await world.manager.nodes.readings.step()
     world.clock.step(seconds)
 
 
@@ -99,7 +99,7 @@ async def test_each_card_has_its_series_once_per_sample(world: World) -> None:
     ]
     await take(world, node, gpus=cards)
     await node.beat(gpus=[card("GPU-1", utilization_percent=99.0)])
-    await world.manager.monitor.step()
+    await world.manager.nodes.readings.step()
     await take(world, node)
     found = await metrics(world, node, **{"from": "-5m", "step": 30})
     (gpu,) = found["gpus"]
@@ -132,7 +132,7 @@ async def test_a_month_is_answered_from_what_was_thinned(world: World) -> None:
     node = await world.node()
     for day in range(30):
         await take(world, node, seconds=86_400, cpu_percent=float(day))
-    await world.manager.prune.step()
+    await world.manager.upkeep.prune()
     found = await metrics(world, node, **{"from": "-31d"})
     assert found["step_s"] == 10_800
     assert len(found["times"]) <= 301
@@ -192,7 +192,7 @@ async def test_the_cluster_counts_tasks_and_adds_up_its_nodes(world: World) -> N
     gpus = [card("GPU-1", utilization_percent=60.0)]
     await take(world, worker.node, seconds=0, gpus=gpus)
     await take(world, other, seconds=120, memory_used_mb=750.0)
-    await world.manager.history.step()
+    await world.manager.insight.charts.step()
     found = await world.read.ask("/cluster/metrics", timeframe="1h")
     told = found["metrics"]
     assert (told["total_tasks"], told["failed_tasks"]) == (4, 1)

@@ -27,7 +27,7 @@ async def work(world: World, seconds: float) -> None:
 
 
 async def named(world: World, name: str) -> Caller:
-    _, key = await world.manager.access.create(Scope.SUBMIT, name)
+    _, key = await world.manager.access.keys.create(Scope.SUBMIT, name)
     return Caller(world.http, key)
 
 
@@ -72,7 +72,7 @@ async def test_a_sheet_gets_it_as_csv(world: World) -> None:
 async def test_the_cluster_tells_how_tasks_went_by_step(world: World) -> None:
     await work(world, 60)
     world.clock.step(120)
-    await world.manager.history.step()
+    await world.manager.insight.charts.step()
     told = (await world.read.ask("/cluster/metrics", timeframe="1h"))["tasks"]
     assert told["step_s"] == 300
     assert len(told["times"]) == len(told["waiting"]) == len(told["response_s"])

@@ -158,20 +158,20 @@ async def test_memory_that_others_take_is_given_up_by_idle_models(
     worker = await drawer(world)
     await worker.report(models=word(1, held("a", 400.0), held("b", 400.0)))
     await beat(worker, 800.0)
-    await world.manager.models.step()
+    await world.manager.models.memory.step()
     assert worker.take() == []
     await beat(worker, 1200.0)
-    await world.manager.models.step()
+    await world.manager.models.memory.step()
     (order,) = worker.orders()
     (gone,) = order["unload"]
     (item,) = order["items"]
     assert item["job_type"] == MODEL_TASK
-    await world.manager.models.step()
+    await world.manager.models.memory.step()
     assert worker.take() == []
     (kept,) = {"a", "b"} - {gone}
     await worker.finish(item, models=word(2, held(kept, 400.0)))
     await beat(worker, 800.0)
-    await world.manager.models.step()
+    await world.manager.models.memory.step()
     assert worker.take() == []
 
 
@@ -185,7 +185,7 @@ async def test_a_reading_older_than_a_swap_is_not_taken_for_others_use(
     await beat(worker, 600.0)
     rows = (await world.read.ask("/models/assignments"))["assignments"]
     assert rows == []
-    assert world.manager.cluster.workers[worker.id].shelf.room_mb == 1024.0
+    assert world.manager.ctx.cluster.workers[worker.id].shelf.room_mb == 1024.0
 
 
 async def test_a_model_is_loaded_when_somebody_asks_and_only_once(
@@ -255,7 +255,7 @@ async def test_a_pinned_model_is_kept_loaded_until_it_is_unpinned(
     too_much = {"model_name": "b", "worker_ids": [worker.id]}
     fault(await world.operate.post("/models/assign", too_much), 409, "conflict")
     await world.operate.tell("/models/assign", {**pin, "pin": False, "preload": False})
-    world.manager.dispatching.kick()
+    world.manager.tasks.dispatch.kick()
     await quiet()
     (order,) = worker.orders()
     assert (order["items"][0]["task_id"], order["unload"]) == (task_id, ["a"])
@@ -269,17 +269,17 @@ async def test_a_pinned_model_is_loaded_again_and_failures_are_spread(
     await world.operate.tell("/models/assign", pin)
     await worker.fail(worker.take_one(), "no weights")
     assert (await models_of(world, worker))["a"]["status"] == "failed"
-    await world.manager.models.step()
+    await world.manager.models.memory.step()
     assert worker.take() == []
     world.clock.step(6.0)
     await beat(worker)
-    await world.manager.models.step()
+    await world.manager.models.memory.step()
     item = worker.take_one()
     await worker.finish(item, models=word(1, held("a")))
     assert (await world.read.ask("/tasks", dead="true"))["tasks"] == []
-    await world.manager.models.step()
+    await world.manager.models.memory.step()
     await worker.report(models=word(2))
-    await world.manager.models.step()
+    await world.manager.models.memory.step()
     assert worker.take_one()["model"] == "a"
 
 
@@ -288,13 +288,16 @@ async def test_pins_and_sizes_survive_the_manager(world: World) -> None:
     pin = {"model_name": "a", "worker_ids": [worker.id], "pin": True}
     await world.operate.tell("/models/assign", {**pin, "preload": False})
     await worker.report(models=word(1, held("b", 600.0), a=700.0))
-    await world.manager.models.step()
+    await world.manager.models.memory.step()
     async with running(inner=world.store.inner, clock=world.clock) as again:
-        models, scheduler = again.manager.models, again.manager.cluster.scheduler
+        models, scheduler = (
+            again.manager.models.memory,
+            again.manager.ctx.cluster.scheduler,
+        )
         assert list(models.pins) == [(worker.id, "a")]
         assert scheduler.known_model("b") == (600.0, 2.0)
         assert scheduler.known_model("a")[0] == 700.0
-        await again.manager.registry.stop(worker.id)
+        await again.manager.workers.registry.stop(worker.id)
         await models.step()
         assert models.pins == {}
         assert await again.store.seam().pins() == []
@@ -321,7 +324,7 @@ async def test_a_model_that_nobody_uses_is_dropped_unless_it_is_pinned(
     await worker.finish(item)
     tidy.clock.step(30.0)
     await beat(worker)
-    await tidy.manager.models.step()
+    await tidy.manager.models.memory.step()
     (order,) = worker.orders()
     assert order["unload"] == ["a"]
 

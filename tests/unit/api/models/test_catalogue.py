@@ -237,9 +237,9 @@ async def test_an_upload_is_kept_by_the_manager_until_it_is_removed(
     told = (await world.operate.post("/models", body)).json()
     assert (told["status"], hashes(told)) == ("ready", RIGHT)
     world.clock.step(30 * 86_400)
-    assert await world.manager.garbage._named() >= set(RIGHT.values())
+    assert await world.manager.upkeep.objects._named() >= set(RIGHT.values())
     await world.operate.delete("/models/tiny")
-    assert not await world.manager.garbage._named() & set(RIGHT.values())
+    assert not await world.manager.upkeep.objects._named() & set(RIGHT.values())
 
 
 async def test_loads_and_uses_are_counted_by_device(
@@ -250,14 +250,14 @@ async def test_loads_and_uses_are_counted_by_device(
     worker = await drawer(world)
     await world.submit.submit("draw", model_name="tiny")
     await worker.finish(worker.take_one(), models=word(1, held("tiny", 600.0)))
-    await world.manager.catalogue.step()
+    await world.manager.models.catalogue.step()
     told = await world.read.ask("/models/tiny")
     (seen,) = told["measures"]
     assert (seen["precision"], seen["memory_mb"], seen["loads"]) == ("float16", 600, 1)
     assert seen["device"] not in ("", "cpu")
     assert (told["usage_count"], told["workers"]) == (1, [worker.id])
     assert told["memory_mb"] == 600.0
-    (row,) = await world.manager.store.catalogue()
+    (row,) = await world.manager.ctx.store.catalogue()
     assert (row.uses, row.measures[0].load_s) == (1, 2.0)
 
 
@@ -315,14 +315,14 @@ async def test_a_model_manager_is_asked_for_models_and_told_who_has_them(
         "embedding", ["theirs"], RIGHT,
     )  # fmt: skip
     await worker.report(models=word(1, held("theirs"), held("unknown")))
-    await world.manager.catalogue.telling.step()  # type: ignore[union-attr]
+    await world.manager.models.catalogue.telling.step()  # type: ignore[union-attr]
     assert service.assigned == [("theirs", worker.id)]
     known = service.workers[worker.id]
     assert known["loaded_models"] == ["theirs", "unknown"]
     assert known["hostname"]
     await beat(worker, models=word(2))
     for _ in range(2):
-        await world.manager.catalogue.telling.step()  # type: ignore[union-attr]
+        await world.manager.models.catalogue.telling.step()  # type: ignore[union-attr]
     assert [p for p in service.asked if p[1].endswith("/unassign")] == [
         ("POST", "/models/id-0/unassign")
     ]
@@ -346,10 +346,10 @@ async def test_without_its_model_manager_known_models_go_on_and_others_say_why(
     said = fault(away, 503, "unavailable")
     assert "the model manager at 127.0.0.1 does not answer" in said["message"]
     await worker.report(models=word(1, held("theirs")))
-    await world.manager.catalogue.telling.step()  # type: ignore[union-attr]
+    await world.manager.models.catalogue.telling.step()  # type: ignore[union-attr]
     service.start()
     world.clock.step(10)
-    await world.manager.catalogue.telling.step()  # type: ignore[union-attr]
+    await world.manager.models.catalogue.telling.step()  # type: ignore[union-attr]
     assert service.assigned == [("theirs", worker.id)]
     fault(await worker.node.caller.get(f"{path}/other"), 404, "not_found")
 
@@ -367,9 +367,9 @@ async def test_a_model_manager_fetches_what_it_does_not_have_yet(
     assert await asyncio.to_thread(service.downloading.wait, 60)
     service.models["id-0"]["status"] = "available"
     async with asyncio.timeout(60):
-        while world.manager.catalogue.entries["tiny"].status == "reading":
+        while world.manager.ctx.cluster.catalogue["tiny"].status == "reading":
             world.clock.step(10)
-            await world.manager.catalogue.step()
+            await world.manager.models.catalogue.step()
             await asyncio.sleep(0.02)
     assert hashes(await settled(world, "tiny")) == RIGHT
     service.add("bare")

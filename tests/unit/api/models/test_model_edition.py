@@ -37,13 +37,13 @@ async def follow_revisions(world: World, tmp_path: Path) -> None:
     await added(world, "tiny", "tiny")
     new = await edition()
     assert new != old
-    await world.manager.models.step()
+    await world.manager.models.memory.step()
     item = worker.take_one()
     assert (item["job_type"], item["payload"]) == ("corral.model", {"unload": "tiny"})
     await worker.finish(item)
     has = {"name": "tiny", "loaded_at": 2.0, "edition": new}
     said(await worker.report(models={"number": 3, "held": [has], "sizes": {}}))
-    await world.manager.models.step()
+    await world.manager.models.memory.step()
     assert worker.take() == []
     await added(world, "tiny", "tiny", dtype="float32")
     assert await edition() not in (old, new), "the same files, read otherwise"

@@ -62,11 +62,11 @@ async def test_what_batches_take_is_kept_by_their_size(world: World) -> None:
     for number, peaks in enumerate(({}, {1: 12.0}, {1: 12.0, 8: 90.5}), 1):
         told = held("tiny", 600.0, **FACTS, peaks=peaks)
         await beat(worker, models=word(number, told))
-    await world.manager.catalogue.step()
+    await world.manager.models.catalogue.step()
     (seen,) = (await world.read.ask("/models/tiny"))["measures"]
     assert seen["batch_memory_mb"] == {"1": 12.0, "8": 90.5}
     assert seen["loads"] == 1
-    (row,) = await world.manager.store.catalogue()
+    (row,) = await world.manager.ctx.store.catalogue()
     assert row.measures[0].peaks == ((1, 12.0), (8, 90.5))
 
 
@@ -79,7 +79,7 @@ async def test_memory_that_did_not_come_back_is_an_event_with_its_figure(
     for number in (2, 3):
         told = {**word(number), "restarts": 1, "worn": worn}
         await beat(worker, models=told)
-    await world.manager.models.step()
+    await world.manager.models.memory.step()
     events = (await world.read.ask("/events", limit=1000))["events"]
     (event,) = [e for e in events if e["event_type"] == "memory_not_freed"]
     assert event["severity"] == "warning"
@@ -121,7 +121,7 @@ async def test_a_node_is_sent_to_peers_that_have_the_same_files(world: World) ->
     right, until = sha256(WEIGHTS), int(query["until"][0])
     assert (f"{told.scheme}://{told.netloc}", told.path) == (near, f"/files/{right}")
     assert is_signed("s" * 64, right, until, query["token"][0])
-    assert until > world.manager.clock.now().timestamp() + 60
+    assert until > world.manager.ctx.clock.now().timestamp() + 60
     # Who takes no part, has another revision, or is oneself is not named.
     assert await bill(three) == {name: [] for name in FILES}
     assert await bill(one) == {name: [] for name in FILES}
@@ -145,4 +145,4 @@ async def test_a_secret_of_a_peer_is_shown_to_nobody(world: World) -> None:
     for path in ("/nodes", f"/nodes/{one.node.id}", "/models/tiny", "/workers"):
         told: Any = await world.admin.ask(path)
         assert secret not in str(told)
-    assert secret not in repr(world.manager.cluster.nodes[one.node.id].peer)
+    assert secret not in repr(world.manager.ctx.cluster.nodes[one.node.id].peer)

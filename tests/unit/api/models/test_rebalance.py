@@ -83,11 +83,11 @@ async def test_a_model_is_loaded_elsewhere_before_it_is_dropped(world: World) ->
     for number in (1, 2):
         item = empty.take_one()
         assert item["job_type"] == MODEL_TASK
-        await world.manager.rebalancing.step()
+        await world.manager.models.rebalancer.step()
         loaded.append(held(item["model"], at=float(number)))
         await empty.finish(item, models=word(number, *loaded))
     assert {model["name"] for model in loaded} == moved
-    await world.manager.rebalancing.step()
+    await world.manager.models.rebalancer.step()
     kept = set("abcd")
     for number in (2, 3):
         (order,) = full.orders()
@@ -106,9 +106,9 @@ async def test_a_load_that_fails_leaves_the_model_where_it_is(world: World) -> N
     await rebalance(world)
     for _ in range(2):
         await empty.fail(empty.take_one(), "no weights")
-    await world.manager.rebalancing.step()
+    await world.manager.models.rebalancer.step()
     world.clock.step(11.0)
-    await world.manager.rebalancing.step()
+    await world.manager.models.rebalancer.step()
     assert full.take() == []
     assert await shown(world, full) == list("abcd")
     kinds = [event["event_type"] for event in await events(world)]
@@ -173,10 +173,10 @@ async def test_a_model_is_there_when_its_time_comes(world: World) -> None:
         await worker.report(models=word(2 * number + 2))
         await world.step(100.0, worker.node)
         assert await shown(world, worker) == []
-    await world.manager.prefetching.step()
+    await world.manager.models.prefetcher.step()
     item = worker.take_one()
     assert (item["job_type"], item["model"]) == (MODEL_TASK, "a")
-    await world.manager.prefetching.step()
+    await world.manager.models.prefetcher.step()
     assert worker.take() == []
     await worker.finish(item, models=word(20, held("a", at=9.0)))
     assert await shown(world, worker) == ["a"]
@@ -190,5 +190,5 @@ async def test_without_a_rhythm_nothing_is_loaded(world: World) -> None:
         await ask(world, worker, 2 * number + 1, held("a", at=float(number)))
         await worker.report(models=word(2 * number + 2))
         await world.step(gap_s, worker.node)
-        await world.manager.prefetching.step()
+        await world.manager.models.prefetcher.step()
         assert worker.take() == []

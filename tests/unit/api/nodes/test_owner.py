@@ -11,7 +11,7 @@ GAME = "game holds 4000 MB of a card"
 
 async def say(world: World, worker: FakeWorker, owner: Json | None) -> None:
     await worker.node.beat(worker.word(), owner=owner)
-    await world.manager.holding.step()
+    await world.manager.nodes.holds.step()
     await quiet()
 
 
@@ -33,9 +33,9 @@ async def test_while_the_owner_uses_a_node_work_waits_and_says_why(
     waiting = (await world.read.task(task_id))["waiting"]
     assert waiting["reason"] == "node_held"
     assert GAME in waiting["message"]
-    link = world.manager.registry.node(worker.node.id)
+    link = world.manager.nodes.get(worker.node.id)
     assert (link.is_draining, len(link.holds)) == (drain, 1)
-    told = await world.manager.registry.desired(worker.node.id, -1, 0.0)
+    told = await world.manager.nodes.registry.desired(worker.node.id, -1, 0.0)
     assert len(told[1]) == (0 if drain else 1), "idle workers are stopped by a drain"
     await say(world, worker, owner | {"reason": "another game"})
     assert await kinds(world) == ["owner_active"]
@@ -54,4 +54,4 @@ async def test_an_agent_without_the_policy_any_more_ends_it(world: World) -> Non
     worker = await world.worker("echo")
     await say(world, worker, {"active": True, "reason": "a\x00b"})
     await say(world, worker, None)
-    assert world.manager.registry.node(worker.node.id).holds == ()
+    assert world.manager.nodes.get(worker.node.id).holds == ()

@@ -244,7 +244,7 @@ async def test_who_hangs_up_ends_the_work(world: World, is_streamed: bool) -> No
     await listener.hang_up()
     assert await world.read.status(item["task_id"]) == "cancelled"
     assert (await worker.report()).json()["drop"] == [[item["task_id"], 1]]
-    assert len(world.manager.cluster.tasks) == 0
+    assert len(world.manager.ctx.cluster.tasks) == 0
 
 
 @pytest.mark.parametrize(

@@ -30,12 +30,12 @@ async def tree_of(world: World, **files: bytes) -> str:
         pieces = [
             data[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)
         ]
-        parts = [await world.manager.objects.put(piece) for piece in pieces]
+        parts = [await world.manager.ctx.objects.put(piece) for piece in pieces]
         digest = hashlib.sha256(data).hexdigest()
         many = tuple(parts) if len(parts) > 1 else ()
         made.append(TreeFile(name.replace("__", "/"), len(data), digest, parts=many))
     (manifest,) = encode(Tree(tuple(made)))
-    return await world.manager.objects.put(manifest)
+    return await world.manager.ctx.objects.put(manifest)
 
 
 def row(item: Json, digest: str, kind: str = "artifacts", **more: Any) -> Json:
@@ -131,7 +131,7 @@ async def test_files_of_a_cancelled_task_may_still_come(world: World) -> None:
 
 async def test_what_is_no_tree_or_unknown_is_refused(world: World) -> None:
     worker, item = await running_task(world)
-    blob = await world.manager.objects.put(b"no tree")
+    blob = await world.manager.ctx.objects.put(b"no tree")
     fault(await keep(worker, row(item, blob)), 422, "invalid_field")
     fault(await keep(worker, row(item, "0" * 64)), 404, "not_found")
     fault(await keep(worker, row(item, blob, "other")), 422, "invalid_field")
@@ -180,7 +180,7 @@ async def aged(world: World, seconds: float) -> None:
 async def test_what_nothing_names_any_more_is_removed_and_nothing_else(
     world: World,
 ) -> None:
-    objects, keep_s = world.manager.objects, world.manager.config.keep_objects_s
+    objects, keep_s = world.manager.ctx.objects, world.manager.config.keep_objects_s
     worker, item = await running_task(world)
     large = b"x" * (CHUNK_BYTES + 1)
     artifact = await tree_of(world, large=large)
@@ -199,7 +199,7 @@ async def test_what_nothing_names_any_more_is_removed_and_nothing_else(
     stray = await objects.put(b"stray")
     asked = await objects.put(b"asked for")
     stale = await tree_of(world, old=b"stale")
-    garbage = world.manager.garbage
+    garbage = world.manager.upkeep.objects
     assert await garbage.collect() == 0, "too young"
     await aged(world, keep_s + 60)
     await world.operate.tell("/objects/missing", {"digests": [asked]})
@@ -216,9 +216,9 @@ async def test_what_nothing_names_any_more_is_removed_and_nothing_else(
 
 
 async def test_an_outage_removes_nothing(world: World) -> None:
-    stray = await world.manager.objects.put(b"stray")
+    stray = await world.manager.ctx.objects.put(b"stray")
     await aged(world, world.manager.config.keep_objects_s + 60)
     world.store.is_down = True
     with pytest.raises(Exception, match="store"):
-        await world.manager.garbage.collect()
-    assert await world.manager.objects.exists(stray)
+        await world.manager.upkeep.objects.collect()
+    assert await world.manager.ctx.objects.exists(stray)

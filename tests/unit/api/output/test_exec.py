@@ -168,7 +168,7 @@ async def test_it_asks_for_operate_and_leaves_a_trail(make: Make) -> None:
     for who in (world.submit, world.read):
         fault(await who.post(path, COMMAND), 403, "forbidden")
         fault(await who.get(f"{path}/{beside.id}"), 403, "forbidden")
-    await world.manager.access.flush_audit()
+    await world.manager.access.audit.flush()
     rows = [r for r in await world.store.audit() if r.action == "task.exec"]
     assert [(r.target, r.data) for r in rows] == [(beside.task, {"command": "ls -l"})]
 
@@ -209,7 +209,7 @@ async def test_silence_of_the_worker_ends_the_wait(make: Make) -> None:
     waiting = asyncio.create_task(beside.read(0, wait=30))
     await quiet()
     beside.world.clock.step(LOST_S + 1)
-    beside.world.manager.execs._all[beside.id].wake()
+    beside.world.manager.output.execs._all[beside.id].wake()
     page = await waiting
     assert page["done"]
     assert page["exit_code"] is None
@@ -220,7 +220,7 @@ async def test_a_manager_that_stops_answers_every_reader(make: Make) -> None:
     beside = await (await make()).begin()
     waiting = asyncio.create_task(beside.read(0, wait=30))
     await quiet()
-    beside.world.manager.hush()
+    beside.world.manager.release()
     page = await waiting
     assert "Corral is being stopped" in page["error"]
     assert said(await beside.tell(2)) == {"stop": True}

@@ -174,7 +174,7 @@ async def test_events_go_on_until_the_end_and_stop_with_the_manager(
     other = await world.submit.submit()
     stream = asyncio.create_task(world.read.get(f"/tasks/{other}/logs/stream"))
     await quiet()
-    world.manager.hush()
+    world.manager.release()
     assert "event: end" not in (await asyncio.wait_for(stream, 60)).text
 
 

@@ -40,7 +40,7 @@ async def drive(who: Caller, flow: Flow[Any]) -> tuple[Any, list[str]]:
 
 
 async def damage(world: World, data: bytes) -> None:
-    backend = world.manager.objects._backend
+    backend = world.manager.ctx.objects._backend
     await backend.put_async(f"{DIGEST[:2]}/{DIGEST}", data)
 
 
@@ -121,7 +121,7 @@ async def test_a_put_and_a_refusal_leave_audit_rows(world: World) -> None:
     await put(world.read)
     await world.nobody.get(PATH)
     await put(world.operate)
-    await world.manager.access.flush_audit()
+    await world.manager.access.audit.flush()
     rows = await world.store.inner.audit(10)
     assert [(r.action, r.target, r.allowed) for r in rows] == [
         ("object.put", DIGEST, True),

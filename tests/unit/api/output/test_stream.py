@@ -151,7 +151,7 @@ async def test_after_the_end_and_a_while_only_the_outcome_is_left(world: World) 
     worker, task_id, item = await started(world)
     await worker.report(output=[part(item, 1, "a")], outcomes=[outcome(item, "a")])
     for _ in range(2):
-        await world.manager.streaming.step()
+        await world.manager.output.stream.step()
         world.clock.step(31)
     answer = await world.read.get(f"/tasks/{task_id}/stream")
     (end,) = events(answer.content)
@@ -180,7 +180,7 @@ async def test_a_stop_of_the_manager_ends_no_work(world: World) -> None:
     query = "cancel_on_disconnect=true"
     listener = Listener(world.app, path, world.submit, query=query)
     await worker.report(output=[part(item, 1, "a")])
-    world.manager.hush()
+    world.manager.release()
     await listener.ended()
     await quiet()
     assert "end" not in [event.get("event") for event in events(listener.body)]

@@ -150,4 +150,4 @@ async def test_a_batch_limit_does_not_send_an_app_more_calls_than_it_takes(
     await world.admin.tell("/apps", app)
     kind = {"name": "call", "target": "far/x", "batch_limit": 5}
     assert (await world.operate.tell("/job-types", kind))["batch_limit"] == 5
-    assert world.manager.cluster.job_types["call"].gathered is None
+    assert world.manager.ctx.cluster.job_types["call"].gathered is None

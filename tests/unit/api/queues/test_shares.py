@@ -139,13 +139,13 @@ async def test_gpu_seconds_are_counted_by_the_cards_of_the_worker(
     (share,) = (await world.read.ask("/shares"))["shares"]
     assert share["gpu_seconds_today"] == pytest.approx(80.0)
     assert (await why(world, second))[0] == "quota"
-    await world.manager.sharing.step()
+    await world.manager.queues.shares.step()
     day = int(world.clock.now().timestamp() // 86_400)
     (use,) = await world.store.seam().share_uses()
     assert (use.name, use.day) == ("team=vision", day)
     assert use.gpu_seconds == pytest.approx(80.0)
     world.clock.step(86_400 - world.clock.now().timestamp() % 86_400)
-    world.manager.dispatching.kick()
+    world.manager.tasks.dispatch.kick()
     await quiet()
     assert worker.take_one()["task_id"] == second
 

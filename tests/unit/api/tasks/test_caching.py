@@ -133,7 +133,7 @@ async def test_results_stand_for_the_time_their_type_says(world: World) -> None:
     # Shorter from now on, also for what is there.
     body = {"cache_ttl_s": 20}
     said(await world.operate.send("PATCH", "/job-types/add", json=body))
-    await world.manager.caching.step()
+    await world.manager.tasks.results.step()
     assert (await cache(world))["entries"] == 0
     await ran(world, worker)
 

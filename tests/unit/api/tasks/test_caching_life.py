@@ -40,7 +40,7 @@ async def test_one_request_is_given_so_much_and_the_rest_of_it_runs(
     await ran(world, worker, "x" * (MOST_BYTES // 10))
     rows = [{"task_type": "add", "parameters": SUM}] * 12
     told = await world.submit.tell("/tasks/batch", {"tasks": rows})
-    live = [i for i in told["task_ids"] if world.manager.cluster.is_live(i)]
+    live = [i for i in told["task_ids"] if world.manager.ctx.cluster.is_live(i)]
     assert (len(live), (await cache(world))["hits"]) == (3, 9)
 
 
@@ -68,7 +68,8 @@ async def test_who_is_to_be_told_of_its_end_is_told(world: World) -> None:
     worker = await keeping(world)
     first = await ran(world, worker)
     ended: list[str] = []
-    world.manager.cluster.on_noted_end = ended.append
+    signal = world.manager.ctx.signals.ended
+    signal.listen(lambda rows: ended.extend(task.id for task, _ in rows))
     task = await known(world, first, notify="http://127.0.0.1:9/x")
     assert ended == [task["task_id"]]
     (notice,) = await world.store.notices()
@@ -104,7 +105,7 @@ async def test_an_answered_task_runs_when_it_is_requeued(world: World) -> None:
 async def test_owners_share_what_all_of_them_may_read(world: World) -> None:
     worker = await keeping(world)
     first = await ran(world, worker)
-    _, key = await world.manager.access.create(Scope.SUBMIT, "bob")
+    _, key = await world.manager.access.keys.create(Scope.SUBMIT, "bob")
     bob = Caller(world.http, key)
     # Bob may read Ann's task, so her result tells him nothing new.
     assert (await bob.task(first))["result"] == 3

@@ -117,12 +117,12 @@ async def test_a_task_that_was_too_late_says_so(world: World) -> None:
 async def test_a_task_waits_for_redis(world: World) -> None:
     await world.worker("echo")
     await world.submit.submit()
-    world.manager.dispatching.is_engine_up = False
+    world.manager.ctx.cluster.set_engine(False)
     task_id = await world.submit.submit()
     told = await explained(world, task_id)
     assert told["reason"]["reason"] == "engine_down"
     assert [c["change"] for c in told["changes"]] == ["engine"]
-    world.manager.dispatching.is_engine_up = True
+    world.manager.ctx.cluster.set_engine(True)
 
 
 async def test_of_an_unknown_task_nothing_can_be_said(world: World) -> None:

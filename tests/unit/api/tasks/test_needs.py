@@ -117,7 +117,7 @@ async def test_a_manager_that_began_anew_gives_nothing_out_twice() -> None:
         word = worker.word(item, state="busy", facts=said)
         other = await again.submit.submit(resources={"gpus": 1})
         await node.beat(word, gpus=[card("GPU-a"), card("GPU-b")], sample=SAMPLE)
-        leases = again.manager.cluster.scheduler.leases()
+        leases = again.manager.ctx.cluster.scheduler.leases()
         assert leases[item["task_id"]].cards == ("GPU-a",)
         assert leases[other].cards == ("GPU-b",)
 
@@ -153,11 +153,11 @@ async def test_a_cancelled_task_keeps_its_gpu_until_it_has_stopped(
 
 async def test_what_a_node_that_left_had_is_forgotten(world: World) -> None:
     worker = await machine(world, card("GPU-a"))
-    node, scheduler = worker.node, world.manager.cluster.scheduler
+    node, scheduler = worker.node, world.manager.ctx.cluster.scheduler
     assert scheduler.offers(node.id) is not None
     await world.admin.send("DELETE", f"/nodes/{node.id}", params={"force": True})
     world.clock.step(3_600.0)
-    await world.manager.leaving.step()
+    await world.manager.nodes.leave.step()
     assert (await world.read.ask(f"/nodes/{node.id}"))["status"] != "online"
     assert scheduler.offers(node.id) is None
 

@@ -120,7 +120,7 @@ async def test_each_run_of_a_schedule_has_an_id_that_its_task_and_lines_share(
     ids = []
     for _ in range(2):
         world.clock.step(3600)
-        await world.manager.schedules.fire()
+        await world.manager.queues.schedules.fire()
         item = worker.take_one()
         task = await world.read.task(item["task_id"])
         assert item["request_id"] == task["request_id"]

@@ -63,7 +63,7 @@ async def test_a_launch_takes_the_newest_version_or_the_one_it_names(
         body = {"node_url": node["node_id"], "worker_type": name}
         ids[name] = (await world.operate.tell("/launch_worker", body))["launch_id"]
     specs = {
-        name: world.manager.cluster.workers[worker_id].worker.spec
+        name: world.manager.ctx.cluster.workers[worker_id].worker.spec
         for name, worker_id in ids.items()
     }
     assert specs["mine"].params == specs["mine@2"].params == {"a": 2}

@@ -53,7 +53,7 @@ SHORT = replace(CONFIG, alerts=AlertConfig(after_s=10.0))
 async def look(world: World, seconds: float = 0.0) -> Json:
     """Time passes, the manager looks; the cluster's health then."""
     world.clock.step(seconds)
-    await world.manager.alarm.alerting.step()
+    await world.manager.alerts.watch.step()
     return await world.read.ask("/cluster/health")
 
 
@@ -279,7 +279,7 @@ async def test_alerts_of_a_node_that_is_no_more_are_over() -> None:
         await tell(node, 91)
         await look(world)
         assert rules(await look(world, 10)) == ["node_disk"]
-        del world.manager.cluster.nodes[node.id]
+        del world.manager.ctx.cluster.nodes[node.id]
         assert rules(await look(world)) == []
 
 
@@ -288,14 +288,14 @@ async def test_stores_that_do_not_answer_make_the_cluster_critical(
     world: World,
 ) -> None:
     world.engine.is_down = True
-    await world.manager.rescue.step()
+    await world.manager.upkeep.rescue.step()
     health = await look(world)
     assert (health["status"], rules(health)) == ("critical", ["engine_down"])
     world.store.is_down = True
     health = await look(world)
     assert rules(health) == ["engine_down", "store_down"]
     world.store.is_down = world.engine.is_down = False
-    await world.manager.rescue.step()
+    await world.manager.upkeep.rescue.step()
     assert (await look(world))["status"] == "healthy"
     assert len(await events(world, "alert", "alert_resolved")) == 2
 
@@ -309,7 +309,7 @@ async def test_an_answer_of_the_store_that_is_lost_raises_nothing_twice(
     await world.step(21)
     world.store.loses_answer(lost)
     with pytest.raises(Exception, match="lost on its way"):
-        await world.manager.alarm.alerting.step()
+        await world.manager.alerts.watch.step()
     health = await look(world)
     assert rules(health) == ["node_lost"]
     assert health["reasons"][0]["alert_id"] is not None
@@ -353,7 +353,7 @@ async def test_who_follows_events_is_let_go_when_the_manager_stops(
 ) -> None:
     poll = asyncio.create_task(world.read.ask("/events?wait=60&type=nothing"))
     await quiet()
-    world.manager.hush()
+    world.manager.release()
     assert (await poll)["events"] == []
 
 

@@ -43,7 +43,7 @@ async def telling(
 
 async def deliver(world: World, seconds: float = 0.0) -> None:
     await look(world, seconds)
-    await world.manager.alarm.notices.look()
+    await world.manager.alerts.notices.look()
 
 
 async def fill(world: World, node: FakeNode, disk: float) -> None:

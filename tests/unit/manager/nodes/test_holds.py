@@ -26,7 +26,7 @@ async def wanted(node: FakeNode) -> list[str]:
 
 
 async def step(world: World) -> None:
-    await world.manager.holding.step()
+    await world.manager.nodes.holds.step()
     await quiet()
 
 
@@ -136,7 +136,7 @@ async def test_an_order_on_its_way_to_its_worker_keeps_it_from_being_stopped(
     task_id = await world.submit.submit(run_after=1.0)
     reached, gate = world.store.hold("place_tasks")
     world.clock.step(2)
-    world.manager.dispatching.kick()
+    world.manager.tasks.dispatch.kick()
     await reached.wait()
     await say(world, node, "drain")
     assert await wanted(node) == [worker.id]
@@ -190,7 +190,7 @@ async def test_a_hold_ends_by_itself_when_its_time_has_come(world: World) -> Non
 
 async def test_its_owner_holds_a_node_as_long_as_he_uses_it(world: World) -> None:
     node, (worker,) = await node_with(world, "one")
-    link = world.manager.registry.node(node.id)
+    link = world.manager.nodes.get(node.id)
     link.owner_hold = Hold(HoldSource.OWNER, "a game", drain=True)
     await step(world)
     assert await wanted(node) == []

@@ -41,12 +41,12 @@ async def test_a_node_leaves_when_its_agent_has_stopped(world: World) -> None:
     node = worker.node
     told = (await world.operate.delete(f"/nodes/{node.id}")).json()
     assert told["status"] == "leaving"
-    await world.manager.leaving.step()
+    await world.manager.nodes.leave.step()
     assert await status(world, node) == "online"
     told = await desired(node)
     assert (told["leave"], told["forget"]) == (True, True)
     await node.beat()
-    await world.manager.leaving.step()
+    await world.manager.nodes.leave.step()
     assert await status(world, node) == "left"
     assert (await world.read.ask("/workers"))["workers"] == []
     answer = await node.try_beat()
@@ -66,7 +66,7 @@ async def test_a_node_that_runs_tasks_leaves_only_by_force(world: World) -> None
     assert (await world.operate.delete(f"{path}?force=true")).is_success
     await desired(worker.node)
     await worker.node.beat()
-    await world.manager.leaving.step()
+    await world.manager.nodes.leave.step()
     task = await world.read.task(task_id)
     assert (task["status"], task["losses"]) == ("queued", 0)
     assert other.node.id != worker.node.id
@@ -75,7 +75,7 @@ async def test_a_node_that_runs_tasks_leaves_only_by_force(world: World) -> None
 async def test_nothing_new_comes_to_a_node_that_leaves(world: World) -> None:
     worker = await world.worker("echo")
     await world.operate.delete(f"/nodes/{worker.node.id}")
-    await world.manager.holding.step()
+    await world.manager.nodes.holds.step()
     task_id = await world.submit.submit()
     assert worker.take() == []
     assert (await world.read.task(task_id))["waiting"]["reason"] == "node_held"
@@ -96,7 +96,7 @@ async def test_an_agent_that_does_not_stop_is_not_waited_for(world: World) -> No
     for _ in range(7):
         world.clock.step(9)
         await worker.node.try_beat(worker.word())
-        await world.manager.leaving.step()
+        await world.manager.nodes.leave.step()
     assert await status(world, worker.node) == "left"
 
 
@@ -106,7 +106,7 @@ async def test_a_machine_takes_its_own_leave_and_no_others(world: World) -> None
     fault(answer, 403, "forbidden")
     assert (await node.caller.delete(f"/nodes/{node.id}")).is_success
     await desired(node)
-    await world.manager.leaving.step()
+    await world.manager.nodes.leave.step()
     assert await status(world, node) == "left"
     assert await status(world, other) == "online"
 
@@ -117,7 +117,7 @@ async def test_an_agent_that_starts_anew_while_leaving_is_told_again(
     node = await world.node(declared("one"))
     await world.operate.delete(f"/nodes/{node.id}")
     await node.register(declared("one"))
-    await world.manager.leaving.step()
+    await world.manager.nodes.leave.step()
     assert (await desired(node))["leave"] is True
 
 
@@ -126,15 +126,15 @@ async def test_a_node_that_is_long_lost_is_forgotten(world: World) -> None:
     worker = await world.worker("echo")
     stays = await world.worker("echo")
     await world.step(30, stays.node)
-    await world.manager.leaving.step()
+    await world.manager.nodes.leave.step()
     assert await status(world, worker.node) == "offline"
     world.clock.step(7 * DAY_S - 40)
     await stays.node.beat(stays.word())
-    await world.manager.leaving.step()
+    await world.manager.nodes.leave.step()
     assert await status(world, worker.node) == "offline"
     world.clock.step(40)
     await stays.node.beat(stays.word())
-    await world.manager.leaving.step()
+    await world.manager.nodes.leave.step()
     assert await status(world, worker.node) == "left"
     assert await status(world, stays.node) == "online"
     rows = (await world.read.ask("/workers"))["workers"]
@@ -150,7 +150,7 @@ async def test_a_forgotten_node_that_comes_back_takes_up_its_identity(
     await world.operate.send("PATCH", f"/nodes/{node.id}", json={"labels": {"a": "b"}})
     await world.step(30)
     world.clock.step(8 * DAY_S)
-    await world.manager.leaving.step()
+    await world.manager.nodes.leave.step()
     fault(await node.try_beat(worker.word()), 409, "conflict")
     told = await node.register(declared("one", "echo"))
     assert len(told["desired"]["workers"]) == 1
@@ -176,9 +176,9 @@ async def test_a_node_back_before_that_keeps_what_it_had(world: World) -> None:
 async def test_a_node_that_joined_and_never_came_is_forgotten_too(
     world: World,
 ) -> None:
-    node = await world.manager.registry.join("shy")
+    node = await world.manager.nodes.registry.join("shy")
     world.clock.step(8 * DAY_S)
-    await world.manager.leaving.step()
+    await world.manager.nodes.leave.step()
     assert (await world.read.ask(f"/nodes/{node.id}"))["status"] == "left"
 
 

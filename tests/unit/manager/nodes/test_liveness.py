@@ -55,7 +55,7 @@ async def pass_time(
         for node in beating:
             worker = node.workers["w"]
             await node.beat(worker.word(held[node.id], state="busy"))
-        await world.manager.node_watch.step()
+        await world.manager.nodes.watch.step()
 
 
 async def kinds(world: World) -> list[str]:
@@ -145,7 +145,7 @@ async def test_a_suspect_node_gets_no_new_work_until_it_beats_again(
 ) -> None:
     worker = await world.worker("echo")
     await pass_time(world, 15, [], {})
-    await world.manager.holding.step()
+    await world.manager.nodes.holds.step()
     task_id = await world.submit.submit()
     await quiet()
     assert worker.take() == []
@@ -153,7 +153,7 @@ async def test_a_suspect_node_gets_no_new_work_until_it_beats_again(
     assert waiting["reason"] == "node_held"
     assert "heartbeats are late" in waiting["message"]
     await worker.node.beat(worker.word())
-    await world.manager.holding.step()
+    await world.manager.nodes.holds.step()
     await quiet()
     assert worker.take_one()["task_id"] == task_id
 

@@ -62,8 +62,8 @@ async def nodes(world: World) -> list[Json]:
 
 async def step(world: World, seconds: float = 0.0, *keep: FakeNode) -> None:
     await world.step(seconds, *keep)
-    await world.manager.master.step()
-    await world.manager.monitor.step()
+    await world.manager.nodes.master.step()
+    await world.manager.nodes.readings.step()
 
 
 async def agent(world: World, machine: str, node_type: str = "worker") -> FakeNode:
@@ -100,7 +100,9 @@ async def test_a_manager_alone_registers_its_machine_as_master_and_measures_it(
     )
     for _ in range(4):
         await step(world, 30)
-    kept = await world.manager.store.samples(row["node_id"], world.manager.started_at)
+    kept = await world.manager.ctx.store.samples(
+        row["node_id"], world.manager.started_at
+    )
     assert len(kept) >= 4
 
 

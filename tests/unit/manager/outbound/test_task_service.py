@@ -38,12 +38,7 @@ async def follower(
     world: World, service: TaskServiceStandIn, **more: Any
 ) -> AsyncIterator[TaskService]:
     await world.operate.tell("/job-types", {"name": "echo"})
-    made = TaskService(
-        world.manager.cluster,
-        world.store.seam(),
-        world.clock,
-        config_of(service, **more),
-    )
+    made = TaskService(world.manager.ctx, config_of(service, **more))
     await made.open()
     yield made
     await made.close()
@@ -291,8 +286,8 @@ async def test_nobody_waits_for_a_service_that_hangs(
     async with running(config) as world:
         service.gate.clear()
         worker = await world.worker()
-        assert world.manager.neighbour is not None
-        hanging = asyncio.create_task(world.manager.neighbour.step())
+        assert world.manager.outbound.task_service is not None
+        hanging = asyncio.create_task(world.manager.outbound.task_service.step())
         ids = [f"task-{number}" for number in range(20)]
         for task_id in ids:
             await world.submit.submit(task_id=task_id)
@@ -301,5 +296,5 @@ async def test_nobody_waits_for_a_service_that_hangs(
         assert service.told == []
         service.gate.set()
         await hanging
-        await world.manager.neighbour.step()
+        await world.manager.outbound.task_service.step()
         await asyncio.to_thread(service.await_status, "completed", *ids)

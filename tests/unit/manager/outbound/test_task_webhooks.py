@@ -39,8 +39,8 @@ async def end(world: World, *urls: str, **more: Any) -> str:
 
 
 async def tell(world: World) -> None:
-    await world.manager.notifying.look()
-    await world.manager.notifying.settled()
+    await world.manager.outbound.webhooks.look()
+    await world.manager.outbound.webhooks.settled()
 
 
 async def owed(world: World) -> int:
@@ -138,8 +138,8 @@ async def test_what_ended_while_a_manager_died_is_told_by_the_next(
 ) -> None:
     inner, clock = MemoryStore(), StepClock()
     async with running(CONFIG, inner, clock) as world:
-        # It dies between the settlement and the bell.
-        world.manager.cluster.on_noted_end = lambda task_id: None
+        # It dies between the settlement and the call.
+        await world.manager.halt()
         task_id = await end(world, f"{receiver.url}/hook")
     assert receiver.seen == []
     async with running(CONFIG, inner, clock) as world:
@@ -161,11 +161,11 @@ async def test_a_slow_receiver_holds_up_nobody_else(
         for _ in range(SHARE + 3):
             await end(world, f"{lame.url}/hook")
         quick = await end(world, f"{receiver.url}/hook")
-        await world.manager.notifying.look()
+        await world.manager.outbound.webhooks.look()
         await until(lambda: bool(receiver.seen) and len(lame.seen) == SHARE)
         assert receiver.seen[0].json["task"]["task_id"] == quick
         gate.set()
-        await world.manager.notifying.settled()
+        await world.manager.outbound.webhooks.settled()
         assert len(lame.seen) == SHARE + 3
     assert await owed(world) == 0
 

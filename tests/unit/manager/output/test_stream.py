@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corral.manager.output.stream import (
+from corral.manager.cluster.streams import (
     ALL_BYTES,
     GRACE_S,
     TASK_BYTES,

@@ -29,7 +29,7 @@ async def runs(world: World) -> list[str]:
 
 async def pass_s(world: World, seconds: float) -> None:
     world.clock.step(seconds)
-    await world.manager.schedules.fire()
+    await world.manager.queues.schedules.fire()
 
 
 async def test_a_run_is_submitted_when_it_is_due_and_not_again(world: World) -> None:
@@ -40,7 +40,7 @@ async def test_a_run_is_submitted_when_it_is_due_and_not_again(world: World) -> 
     assert await runs(world) == []
     await pass_s(world, 1)
     await pass_s(world, 1)
-    await world.manager.schedules.fire()
+    await world.manager.queues.schedules.fire()
     assert await runs(world) == ["00:05Z"]
     shown = await world.read.ask("/schedules/s")
     assert shown["next_at"] == "2026-01-01T00:10:00Z"
@@ -66,7 +66,7 @@ async def test_one_schedule_tells_its_next_times(world: World) -> None:
 async def test_the_loop_rests_until_a_run_is_due_and_wakes_for_a_new_one(
     world: World,
 ) -> None:
-    schedules = world.manager.schedules
+    schedules = world.manager.queues.schedules
     assert schedules._rest_s() is None
     await add(world, "@daily")
     assert schedules._rest_s() == 86_400
@@ -94,11 +94,11 @@ async def test_a_manager_that_dies_at_any_step_neither_loses_nor_doubles_a_run(
         else:
             world.store.fails_after(step, 0)
         with pytest.raises(StoreUnavailable):
-            await world.manager.schedules.fire()
+            await world.manager.queues.schedules.fire()
         world.store.forgive()
     async with running(CONFIG, inner, clock) as world:
-        await world.manager.schedules.fire()
-        await world.manager.schedules.fire()
+        await world.manager.queues.schedules.fire()
+        await world.manager.queues.schedules.fire()
         assert await runs(world) == ["00:01Z"]
         shown = await world.read.ask("/schedules/s")
         assert shown["next_at"] == "2026-01-01T00:02:00Z"
@@ -116,8 +116,8 @@ async def test_a_manager_that_lives_on_after_an_outage_goes_on_where_it_was(
     world.clock.step(60)
     world.store.loses_answer("advance_schedules")
     with pytest.raises(StoreUnavailable):
-        await world.manager.schedules.fire()
-    await world.manager.schedules.fire()
+        await world.manager.queues.schedules.fire()
+    await world.manager.queues.schedules.fire()
     assert await runs(world) == ["00:01Z"]
     await pass_s(world, 60)
     assert await runs(world) == ["00:01Z", "00:02Z"]
@@ -128,7 +128,7 @@ async def test_a_deposed_manager_fires_nothing(world: World) -> None:
     await world.store.take_lead("another", world.clock.now())
     world.clock.step(60)
     with pytest.raises(NotLeader):
-        await world.manager.schedules.fire()
+        await world.manager.queues.schedules.fire()
     assert await runs(world) == []
 
 
@@ -150,7 +150,7 @@ async def test_missed_runs_are_treated_as_the_schedule_says(
         await add(world, "5 * * * *", missed=policy, name="t")
     clock.step(600)
     async with running(CONFIG, inner, clock) as world:
-        await world.manager.schedules.fire()
+        await world.manager.queues.schedules.fire()
         shown = await world.read.ask("/schedules/t")
         if policy == "skip":
             # The run of this very minute is late, not missed.
@@ -273,7 +273,7 @@ async def test_a_schedule_that_could_not_run_is_refused(
     body["task"] = {**ECHO, **wrong.get("task", {})}
     error = fault(await world.operate.post("/schedules", body), 422, "invalid_field")
     assert error["details"]["field"] == field
-    assert world.manager.schedules.all() == []
+    assert world.manager.queues.schedules.all() == []
 
 
 async def test_a_schedule_of_an_unknown_type_or_with_a_taken_name_is_refused(

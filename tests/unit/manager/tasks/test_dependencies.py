@@ -148,4 +148,4 @@ async def test_a_chain_that_falls_while_the_store_is_away_falls_later(
 
 
 def _live(manager: Manager) -> int:
-    return len(manager.cluster.tasks)
+    return len(manager.ctx.cluster.tasks)

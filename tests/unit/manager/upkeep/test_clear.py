@@ -38,7 +38,7 @@ async def test_waiting_running_ended_and_dead_tasks_are_gone(world: World) -> No
     for task_id in (dead, done, runs, waits):
         fault(await world.read.get(f"/tasks/{task_id}"), 404, "task_not_found")
     assert (await world.read.tell("/get_dlq_jobs"))["jobs"] == []
-    assert world.manager.cluster.tasks == {}
+    assert world.manager.ctx.cluster.tasks == {}
 
 
 async def test_a_worker_is_told_to_stop_and_then_takes_the_next_task(
@@ -98,7 +98,7 @@ async def test_history_says_who_cleared(world: World) -> None:
     assert event["event_type"] == "databases_cleared"
     actor = world.admin.headers["Authorization"].split("_")[1]
     assert (event["data"]["actor"], event["data"]["tasks"]) == (actor, 1)
-    await world.manager.access.flush_audit()
+    await world.manager.access.audit.flush()
     row = (await world.store.inner.audit(1))[0]
     assert (row.action, row.actor) == ("cluster.clear", actor)
 
@@ -117,7 +117,7 @@ async def test_a_task_of_a_type_that_goes_meanwhile_does_not_wait_for_ever(
     said(await clearing)
     answer = await world.read.get(f"/tasks/{task_id}")
     assert answer.status_code == 404 or answer.json()["status"] == "cancelled"
-    assert world.manager.cluster.tasks == {}
+    assert world.manager.ctx.cluster.tasks == {}
 
 
 async def test_a_store_that_is_away_is_a_503_and_the_next_call_clears() -> None:

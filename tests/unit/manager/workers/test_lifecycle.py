@@ -103,7 +103,7 @@ async def test_the_wish_outlives_the_manager() -> None:
         await restart(world, worker)
         wanted = await generation(worker)
     async with running(inner=store, clock=clock, engine=engine) as world:
-        link = world.manager.registry.worker(worker.id)
+        link = world.manager.workers.get(worker.id)
         assert link.worker.generation == wanted
 
 

@@ -42,6 +42,6 @@ async def test_a_node_is_asked_for_its_own_workers_alone(world: World) -> None:
     here = await world.node(declared("one"), declared("two"))
     there = await world.node(declared("one"))
     await world.operate.delete(f"/workers/{here.workers['two'].id}")
-    registry = world.manager.registry
-    assert [w.id for w in registry.of_node(here.id)] == [here.workers["one"].id]
-    assert [w.id for w in registry.of_node(there.id)] == [there.workers["one"].id]
+    cluster = world.manager.ctx.cluster
+    assert [w.id for w in cluster.of_node(here.id)] == [here.workers["one"].id]
+    assert [w.id for w in cluster.of_node(there.id)] == [there.workers["one"].id]

@@ -47,7 +47,7 @@ async def kind(world: World, name: str = "mine", **more: Any) -> None:
 
 async def step(world: World, seconds: float = 0.0) -> None:
     world.clock.step(seconds)
-    await world.manager.autoscaling.step()
+    await world.manager.workers.scaling.step()
     await quiet()
 
 
@@ -151,7 +151,7 @@ async def test_a_busy_worker_finishes_before_it_goes(world: World) -> None:
     await step(world)
     assert len(await wanted(node)) == 2
     assert (await scaling(world))["leaving"] == 1
-    leaving = next(iter(world.manager.autoscaling._leaving))
+    leaving = next(iter(world.manager.workers.scaling._leaving))
     goes, stays = (one, two) if one.id == leaving else (two, one)
     third = await world.submit.submit()
     await goes.finish(items[goes.id], wants_order=True)
@@ -173,7 +173,7 @@ async def test_an_order_on_its_way_is_waited_for(world: World) -> None:
     task_id = await world.submit.submit(run_after=1.0)
     reached, gate = world.store.hold("place_tasks")
     world.clock.step(2)
-    world.manager.dispatching.kick()
+    world.manager.tasks.dispatch.kick()
     await reached.wait()
     await world.operate.send(
         "PUT", "/worker-types/mine/scaling", json={"max_workers": 0}
@@ -202,7 +202,7 @@ async def test_a_worker_that_tasks_wait_for_by_name_stays(world: World) -> None:
     await step(world, 100)
     assert await wanted(node) == [worker.id]
     world.clock.step(400)
-    world.manager.dispatching.kick()
+    world.manager.tasks.dispatch.kick()
     await quiet()
     await worker.finish(worker.take_one())
     assert await world.read.status(own) == "completed"
@@ -312,7 +312,7 @@ async def test_a_restarted_manager_takes_up_what_is_there(world: World) -> None:
         # Nobody has beaten yet; what was there is on its way.
         await step(other)
         await step(other, 2)
-        assert len(other.manager.cluster.workers) == 1
+        assert len(other.manager.ctx.cluster.workers) == 1
         assert (await scaling(other))["workers"] == 1
     assert item["attempt"] == 1
 

@@ -1,8 +1,9 @@
 """Counters and histograms as Prometheus reads them, and the text it reads.
 
-To add a figure: if something happens, a `Counter` or `Histogram` in `meters.Meters`,
-told where it happens as `cluster.meters.NAME.add(...)`; if it can be looked up when
-somebody asks, a `Gauge` (or `Count`) in `gauges.read`. Then name it in docs/metrics.md.
+To add a figure: if something happens, a `Counter` or `Histogram` in `Counters`, told
+where it happens as `ctx.counters.NAME.add(...)`; if it can be looked up when somebody
+asks, a `Gauge` (or `Count`) in the `gauges` of its feature. Then name it in
+docs/metrics.md.
 
 The first label of a counter or histogram may hold names that users make (job types,
 models): once `most` of them are known, all later ones are counted as `other`.
