@@ -7,11 +7,13 @@ import os
 import signal
 import sys
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import inference_extra
 from tests.spec_report import unknown_marks
 
 # A shell that starts us in the background has us ignore Ctrl-C, and so would every
@@ -70,6 +72,27 @@ def pytest_make_collect_report() -> Generator[
     if STRICT:
         _fail_skip(report)
     return report
+
+
+LEFT_OUT: set[Path] = set()
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Without PyTorch tests of the extra `inference` are left out."""
+    if STRICT or inference_extra.is_there() or collection_path.suffix != ".py":
+        return None
+    if not inference_extra.needs_it(collection_path):
+        return None
+    LEFT_OUT.add(collection_path)
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if LEFT_OUT:
+        terminalreporter.line(
+            f"left out {len(LEFT_OUT)} test files of the extra 'inference': PyTorch is "
+            "not installed ('make setup-dev' tries to)"
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
