@@ -37,6 +37,7 @@ _FILE = re.compile(r"([\w./*-]+\.(?:py|js|css|sh|mako))(?:: (\w+))?")
 _CLASS = re.compile(r"([A-Z][a-z]\w*)(?:\.(\w+))?(?:\(.*\))?")
 _BOLD = re.compile(r"\*\*(.+?)\*\*")
 _HOP = re.compile(r"^\| (↩)? ?(\d+)? ?\| `([^`]+)` \|", re.MULTILINE)
+_MOVED_TO = re.compile(r"^\| [\w.]+\.[\w.]+ \| ([\w.]+) \|", re.MULTILINE)
 _COUNTS = re.compile(r"\*\*(\d+) files, (\d+) returns\.\*\*")
 # Classes and functions of others, and of the dashboard's JavaScript; a made-up file.
 NOT_OURS = {"ApiError", "Badge", "Depends", "KeyError", "LockFileEx"}
@@ -136,6 +137,14 @@ def _is_module(parts: list[str]) -> bool:
             return (place / f"{part}.py").is_file() or (place / "__init__.py").is_file()
         place /= part
     return True
+
+
+def test_every_module_that_was_moved_is_where_the_table_says() -> None:
+    moved = _MOVED_TO.findall(MOVES.read_text(encoding="utf-8"))
+    assert moved
+    bases = [ROOT if name.startswith("tests.") else SRC for name in moved]
+    places = [b.joinpath(*n.split(".")) for b, n in zip(bases, moved, strict=True)]
+    assert not [p for p in places if not (p.is_dir() or p.with_suffix(".py").exists())]
 
 
 def words_of(source: Source) -> Iterator[str]:
