@@ -29,8 +29,8 @@ APT_INSTALL := apt-get install -y -qq -o DPkg::Lock::Timeout=300
 
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
-QUICK_TESTS := $(addprefix tests/,test_house.py test_ratchets.py test_practice.py \
-	unit contract)
+QUICK_TESTS := $(addprefix tests/,test_house.py test_ratchets.py test_documents.py \
+	test_practice.py unit contract)
 # Long ones that show what shorter tests touch, too: `make proofs`, before a release.
 PROOFS := tests/acceptance/test_examples.py tests/acceptance/test_script_chaos.py \
 	tests/integration/test_embedded_pythons.py tests/load/test_api_endpoints.py

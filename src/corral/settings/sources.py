@@ -1,7 +1,7 @@
 """How a setting is written and where its value comes from.
 
 The kinds of values, a setting's names, the layers they are looked up in, masking, and
-the error line. Only `settings.py` uses this; it knows no setting by name.
+the error line. Only this package uses this; it knows no setting by name.
 """
 
 from __future__ import annotations

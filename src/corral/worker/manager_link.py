@@ -64,7 +64,7 @@ class ManagerLink:
         Raises:
             Away: no answer, or one that says later.
             Fenced: the manager does not know us any more.
-            Refused: the body itself is the problem.
+            ReportRefused: the body itself is the problem.
         """
         status, answer = self._call("POST", path, body)
         if 200 <= status < 300:
@@ -81,7 +81,7 @@ class ManagerLink:
 
         Raises:
             Away: no answer, or one that says later.
-            Refused: it is not for us.
+            ReportRefused: it is not for us.
         """
         status, answer = self._call("GET", path, None)
         if status == 404:
@@ -97,7 +97,7 @@ class ManagerLink:
 
         Raises:
             Away: no answer, one that says later, or other bytes.
-            Refused: there is no such object, or none for us.
+            ReportRefused: there is no such object, or none for us.
         """
         status, answer = self._call("GET", f"/objects/{digest}", None)
         if status in _RETRIABLE or status >= 500:

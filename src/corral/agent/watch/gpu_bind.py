@@ -1,7 +1,7 @@
 """Gives the cards of this node to its workers, and takes them back.
 
-Which worker gets which is `core/gpu_binding`; this keeps what was given to whom. It
-is used under its fleet's lock.
+Which worker gets which is `core/nodes/gpu_bind.py`; this keeps what was given to
+whom. It is used under the lock of `NodeWorkers`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`corral config`: every setting, its value and where it came from; changes nothing."""
+"""`corral config`: every setting, its value and its origin; `corral version`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`corral key create | list | revoke`: keys for people."""
+"""`corral key`: keys for people; `corral token`: join tokens for nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`corral events`: what happened, and what happens now."""
+"""`corral events`: what happened, and happens; `corral alerts`: what is wrong."""
 
 from __future__ import annotations
 

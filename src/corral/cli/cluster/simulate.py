@@ -1,4 +1,7 @@
-"""`corral simulate`: the same scheduler in virtual time, on other work or workers."""
+"""`corral simulate`: the same scheduler in virtual time, on other work or workers.
+
+`corral record` writes down what the real one decided.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`corral generate MODEL [PROMPT]`: have a model write, and see it as it does."""
+"""`corral generate` and `corral embed`: have a model write, or make vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`corral cordon`, `drain` and `uncordon`: nodes that get nothing new, and again do."""
+"""`corral cordon`, `drain`, `uncordon`, `label`, `taint` and `window`, of nodes."""
 
 from __future__ import annotations
 

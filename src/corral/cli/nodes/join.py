@@ -42,7 +42,7 @@ def marks_of(
         ),
     ] = None,
 ) -> JoinLabels:
-    """The options that mark a node, for `group.takes`."""
+    """The options that mark a node, for `takes`."""
     return JoinLabels(_labels(label), ",".join(taint) if taint else None)
 
 
@@ -58,7 +58,7 @@ def workers_of(
         bool, typer.Option("--no-worker", help="Only what is launched later.")
     ] = False,
 ) -> list[str]:
-    """The options that choose a node's own workers, for `group.takes`."""
+    """The options that choose a node's own workers, for `takes`."""
     from corral.agent.worker_option import DEFAULTS
 
     return [] if no_worker else worker or list(DEFAULTS)

@@ -1,4 +1,4 @@
-"""`corral nodes`: the machines of the cluster."""
+"""`corral nodes`, `corral gpu` and `corral breaker`: machines, cards, what fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that a shell may complete, asked of the cluster; none when it does not say."""
+"""Arguments and options that several commands share: read, checked, completed."""
 
 from __future__ import annotations
 
@@ -331,7 +331,7 @@ def task_group(
     cpus: Cpus = None,
     memory: Memory = None,
 ) -> TaskOptions:
-    """The options of a task, for `group.takes`."""
+    """The options of a task, for `takes`."""
     return task_options(
         priority=priority,
         timeout=timeout,

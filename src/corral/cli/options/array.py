@@ -93,7 +93,7 @@ def many(
     nodes: Nodes = None,
     dry_run: DryRun = False,
 ) -> ArrayOptions:
-    """The options of arrays, for `group.takes`."""
+    """The options of arrays, for `takes`."""
     asked = ArrayOptions(array, sweep, dry_run, nodes)
     if dry_run and not asked.is_given:
         raise typer.BadParameter(

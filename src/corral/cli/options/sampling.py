@@ -42,7 +42,7 @@ def options(
     seed: Seed = None,
     stop: Stop = None,
 ) -> dict[str, Any]:
-    """What was given, as tasks of type generate take it; for `group.takes`."""
+    """What was given, as tasks of type generate take it; for `takes`."""
     told = {
         "max_tokens": max_tokens,
         "temperature": temperature,

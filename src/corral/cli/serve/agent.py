@@ -1,4 +1,4 @@
-"""What a node's settings allow the code that runs on it."""
+"""`corral agent serve`, and what a node's settings allow the code that runs on it."""
 
 from __future__ import annotations
 

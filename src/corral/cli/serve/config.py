@@ -1,4 +1,4 @@
-"""From settings to what the manager needs for alerts and for those who listen."""
+"""From settings to what the manager is told at its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hidden commands behind the processes: `corral manager serve`, `agent serve`.
+"""The hidden command behind the manager process: `corral manager serve`.
 
 Here, and only here, the manager's rooms are wired to settings, files and sockets.
 """

@@ -1,4 +1,4 @@
-"""`corral wait ID...`: wait until tasks have ended, and say how."""
+"""`corral wait`, `cancel` and `requeue`: what is done to tasks that are there."""
 
 from __future__ import annotations
 

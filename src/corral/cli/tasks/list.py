@@ -1,4 +1,4 @@
-"""`corral task ID`: all that is known about one task, and why it waits."""
+"""`corral tasks`: a list of them; `corral task ID`: all that is known about one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`corral logs ID`: what a task printed, as it printed it."""
+"""`corral logs ID`: what a task printed; `corral artifacts`: files it left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`corral workers`: what runs tasks, and how it is doing."""
+"""`corral workers`, and `corral worker launch | restart | stop`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`corral worker-type add | list | show | set | remove`: named recipes for workers."""
+"""`corral worker-type`: named recipes for workers; `corral scaling`: by demand."""
 
 from __future__ import annotations
 

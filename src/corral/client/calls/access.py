@@ -1,4 +1,4 @@
-"""The calls about keys of people: make, list, revoke. Only an admin's key may."""
+"""The calls about keys, secrets of jobs, and a link to the dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls about the cluster itself: nodes, workers, job types, tokens."""
+"""The calls about the cluster as a whole, its apps, and join tokens."""
 
 from __future__ import annotations
 

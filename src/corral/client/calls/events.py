@@ -1,4 +1,4 @@
-"""The calls about what happened and what is wrong: events, alerts, health."""
+"""The calls about what happens and what is wrong: events, alerts, health."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls about figures over time: of a node and its GPUs, of the whole cluster."""
+"""The calls about figures over time, usage, and the scheduler's journal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls about models: where they are, and what workers are asked to have.
+"""The calls about models: the catalogue, what workers have in memory, moves.
 
 A worker is named by its id, or by its name where only one is called so.
 """

@@ -1,4 +1,4 @@
-"""The calls with which nodes are held, marked, planned for and let go.
+"""The calls about nodes: listed, held, marked, planned for, let go; their cards.
 
 A node is named by its id or, where only one is called so, by its hostname.
 """

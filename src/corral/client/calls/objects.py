@@ -27,7 +27,7 @@ from corral.errors import CorralError, InvalidField, TooLarge, Unavailable
 
 
 class ChunkSource(Protocol):
-    """Where the bytes of files come from; see `Reader`."""
+    """Where the bytes of files come from; see `files/tree.py`."""
 
     def chunk(self, file: TreeFile, index: int) -> bytes: ...
 

@@ -1,4 +1,4 @@
-"""The call that follows what a task emits while it runs."""
+"""The calls about what a task leaves: output, log, commands beside it, files."""
 
 from __future__ import annotations
 

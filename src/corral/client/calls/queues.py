@@ -1,4 +1,4 @@
-"""The calls about schedules, and the secret that signs webhooks."""
+"""The calls about job types, shares and schedules, and the webhooks' secret."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls about one task: submit, look, wait, cancel."""
+"""The calls about tasks, one or many: submit, look, wait, cancel, run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls about worker types that are scaled by demand."""
+"""The calls about workers and worker types, and how many there are by demand."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which nodes a task may go to: labels they must have, taints it tolerates.
+"""Options of a task that are labels of Corral's own: nodes, gang, profile, trace.
 
-A task carries both as labels of Corral's own, so its row has no column for them.
+Its row has no column for them. Other such labels: `needs`, `share`, `webhook`.
 """
 
 from __future__ import annotations

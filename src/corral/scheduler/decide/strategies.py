@@ -1,7 +1,7 @@
 """Strategies that give a task to a worker when it comes, whether that is free or not.
 
 They are what the documents name, kept for comparison and for those who want them; the
-default (`smith.py`) decides when a worker is free, which is better in all we measured.
+default (`cost.py`) decides when a worker is free, which is better in all we measured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What keeps one worker from one waiting task: the filters of the plan, put in words.
 
-Asks the code that decides (`Group.serves`, `Smith.cost`, `Smith.room_for`), so that an
-answer is never a second opinion.
+Asks the code that decides (`WorkerGroup.serves`, `CostModel.cost`, `.room_for`), so
+that an answer is never a second opinion.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a task with needs is short of on one node, in words and figures."""
+"""What a task with needs is short of on a node, and what ends a general obstacle."""
 
 from __future__ import annotations
 

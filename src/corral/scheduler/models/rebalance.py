@@ -1,7 +1,7 @@
 """Which models should be elsewhere: moved, or copied to who has nothing to do.
 
 Tasks wait with the manager, so only models are worth moving. A move is made when the
-seconds that it is expected to spare tasks are more than it costs; see `board.py`.
+seconds that it is expected to spare tasks are more than it costs; see `what_if.py`.
 """
 
 from __future__ import annotations

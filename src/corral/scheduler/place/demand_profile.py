@@ -1,6 +1,6 @@
 """What tasks usually need, learned from the latest, and what of that is scarce.
 
-Nothing here knows nodes one by one or judges them; that is `outlook`.
+Nothing here knows nodes one by one or judges them; that is `worth`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a node is worth: the GPU there that usual needs can be expected to use.
 
-Nothing here learns what is usual, that is `usual`, or chooses, that is `packing`.
+Nothing here learns what is usual, that is `demand_profile`, or chooses, that is
+`packing`.
 """
 
 from __future__ import annotations

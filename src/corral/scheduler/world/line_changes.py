@@ -1,4 +1,4 @@
-"""When shares or pauses change, waiting tasks find their lines anew."""
+"""Tasks find their lines anew: shares or pauses changed, or a card was too small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alembic's entry: runs on the connection that `postgres/migrate.py` hands over."""
+"""Alembic's entry: runs on the connection of `store/postgres/migrate.py`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events and the audit log: what happened, and who asked for it."""
+"""Events, alerts and the audit log: what happened, and who asked for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models: what was learned of them, and which of them workers must not drop."""
+"""Models: the catalogue, what was learned of them, and which are pinned where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Job types, nodes, workers and keys: small tables, saved whole."""
+"""Job types, nodes, workers, keys, shares, learned figures: tables saved whole."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Between rows and values.
 
 Tasks come from either side of the store, so they are read by position, in the order of
-`statement.TASK_COLUMNS`.
+`sql.TASK_COLUMNS`.
 """
 
 from __future__ import annotations

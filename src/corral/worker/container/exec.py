@@ -23,7 +23,7 @@ END_S = 10.0
 
 
 class ContainerExec:
-    """Made by `Running.exec`; it ends with the container at the latest."""
+    """Made by `RunningContainer.exec`; it ends with the container at the latest."""
 
     def __init__(
         self,

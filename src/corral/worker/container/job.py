@@ -68,7 +68,7 @@ class ContainerSettings:
 
 def bound_gpus(environment: Mapping[str, str]) -> Gpus | None:
     """The cards the worker of this process has for itself, if a container can have
-    them; the variables are those of `core/gpu_binding`.
+    them; the variables are those of `core/nodes/gpu_bind.py`.
     """
     if "CORRAL_GPUS" not in environment:
         return None

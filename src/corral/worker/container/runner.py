@@ -1,4 +1,4 @@
-"""Starts a worker's runner inside an image, and is the vessel it lives in.
+"""Starts a worker's runner inside an image, and is the transport it lives in.
 
 Frames go through a socket in a folder of the runner's own; the cell file is mounted
 beside it, and this package, read-only, so that an image needs a Python alone.

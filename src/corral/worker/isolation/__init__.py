@@ -1,6 +1,6 @@
 """Runs one command of a job as an isolated, limited, wholly stoppable family.
 
-It knows nothing of tasks, Git or the manager: a `Job` in, a `Running` out.
+It knows nothing of tasks, Git or the manager: a `SandboxJob` in, a `RunningJob` out.
 """
 
 from __future__ import annotations

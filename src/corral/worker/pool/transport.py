@@ -1,6 +1,6 @@
 """What a runner lives in, as its supervisor holds it: here a process of this machine.
 
-A vessel carries frames and ends its runner; what the frames say it does not know.
+A transport carries frames and ends its runner; what the frames say it does not know.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class Reporter:
         """Ask for an incarnation; waits for the manager while it is away.
 
         Raises:
-            Fenced, Refused: the manager does not want this worker.
+            Fenced, ReportRefused: the manager does not want this worker.
         """
         body = _encode({"pid": pid, "epoch": epoch})
         answer = self._send("/register", body)

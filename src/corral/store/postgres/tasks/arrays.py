@@ -56,7 +56,7 @@ def _label_literals(specs: Sequence[TaskSpec]) -> list[str | None]:
 
 
 def insert_arrays(tasks: Sequence[Task]) -> list[Array]:
-    """In the order of `statement.INSERTED`."""
+    """In the order of `sql.INSERTED`."""
     specs = [task.spec for task in tasks]
     return [
         [spec.id for spec in specs],
@@ -87,7 +87,7 @@ def insert_arrays(tasks: Sequence[Task]) -> list[Array]:
 
 
 def answered_arrays(tasks: Sequence[Task]) -> list[Array]:
-    """In the order of `statement.ANSWERED`."""
+    """In the order of `sql.ANSWERED`."""
     finished = [task.finished_at for task in tasks]
     return [*insert_arrays(tasks), finished, [task.result for task in tasks]]
 
@@ -98,7 +98,7 @@ _by_id = attrgetter("task_id")
 
 
 def place_arrays(placements: Sequence[Placement]) -> list[Array]:
-    """In the order of `statement.PLACED`."""
+    """In the order of `sql.PLACED`."""
     placements = sorted(placements, key=_by_id)
     return [
         [p.task_id for p in placements],
@@ -110,12 +110,12 @@ def place_arrays(placements: Sequence[Placement]) -> list[Array]:
 
 
 def start_arrays(started: Sequence[tuple[str, int, datetime]]) -> list[Array]:
-    """In the order of `statement.STARTED`."""
+    """In the order of `sql.STARTED`."""
     return [list(column) for column in zip(*sorted(started), strict=True)]
 
 
 def settle_arrays(settlements: Sequence[Settlement]) -> list[Array]:
-    """In the order of `statement.SETTLED`; error texts are cleaned on the way."""
+    """In the order of `sql.SETTLED`; error texts are cleaned on the way."""
     settlements = sorted(settlements, key=_by_id)
     errors = [clean_error(s.error) for s in settlements]
     return [

@@ -25,7 +25,7 @@ TASK_COLUMNS = tuple(
     name for field in fields(Task) for name in _NESTED.get(field.name, (field.name,))
 )
 """The fields of a task in their order, those of its spec and error in their places:
-every statement returns tasks so, and `record.task_of` relies on it."""
+every statement returns tasks so, and `task_of` relies on it."""
 
 INSERTED = {
     "id": "text",
@@ -55,7 +55,7 @@ INSERTED = {
 }
 ANSWERED = {**INSERTED, "finished_at": "timestamptz", "result": "text"}
 """For a batch in which some tasks come with their result."""
-# Where every row has the usual value the whole array is sent as null (batch.thin).
+# Where every row has the usual value the whole array is sent as null (arrays.thin).
 _PICKS = {
     "priority": "coalesce(priority, 0)",
     "retries": "coalesce(retries, 0)",
