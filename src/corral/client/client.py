@@ -41,6 +41,7 @@ class Calls:
     usage = Endpoint(metric_calls.usage)
 
     submit = Endpoint(task_calls.submit)
+    submit_and_wait = Endpoint(task_calls.submit_and_wait)
     get_task = Endpoint(task_calls.get_task)
     explain = Endpoint(explain_calls.explain)
     job_status = Endpoint(task_calls.job_status)

@@ -14,12 +14,19 @@ FAILURE = {"kind": "ValueError", "message": "no\nsuch file", "traceback": "Trace
 
 
 def test_run_prints_the_bare_result(manager: StandIn, corral: Corral) -> None:
-    manager.on("POST /tasks", Answer(submitted(), 201))
-    manager.on("GET /tasks/t1", task_out())
+    manager.on("POST /tasks", Answer(task_out(), 201))
     ran = corral("run", "echo", '{"message":"hi"}')
     assert (ran.code, ran.out, ran.err) == (0, '{"echoed": "hi"}\n', "")
+    assert len(manager.seen) == 1
     assert manager.seen[0].json["parameters"] == {"message": "hi"}
     assert manager.seen[0].headers["authorization"] == "Bearer corral_k_s"
+
+
+def test_run_follows_what_is_not_over_at_once(manager: StandIn, corral: Corral) -> None:
+    manager.on("POST /tasks", Answer(task_out(status="running", result=None), 201))
+    manager.on("GET /tasks/t1", task_out())
+    ran = corral("run", "echo")
+    assert (ran.code, ran.out) == (0, '{"echoed": "hi"}\n')
 
 
 def test_run_passes_its_options_on(manager: StandIn, corral: Corral) -> None:
@@ -45,8 +52,7 @@ def test_run_passes_its_options_on(manager: StandIn, corral: Corral) -> None:
 def test_run_of_a_failing_task_exits_1_with_its_message(
     manager: StandIn, corral: Corral
 ) -> None:
-    manager.on("POST /tasks", submitted())
-    manager.on("GET /tasks/t1", task_out(status="failed", error=FAILURE))
+    manager.on("POST /tasks", task_out(status="failed", error=FAILURE))
     ran = corral("run", "echo")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.endswith("Error: task t1 failed: no such file\n")
@@ -86,9 +92,8 @@ def test_label_without_key_or_value_is_a_usage_error(
 def test_result_no_terminal_can_show_is_escaped(
     manager: StandIn, corral: Corral
 ) -> None:
-    manager.on("POST /tasks", submitted())
     odd = json.dumps(task_out()).replace('{"echoed": "hi"}', '"\\ud800 é"')
-    manager.on("GET /tasks/t1", Answer(odd.encode()))
+    manager.on("POST /tasks", Answer(odd.encode()))
     ran = corral("run", "echo")
     assert json.loads(ran.out) == "\ud800 é"
 

@@ -14,14 +14,14 @@ from corral.cli.options.shared_options import takes
 from corral.cli.tasks.act import await_all
 from corral.cli.tasks.logs import show_all
 from corral.cli.terminal import errors, output, progress
-from corral.cli.terminal import output as show
 from corral.core.tasks.script import JOB_TYPE
 
 if TYPE_CHECKING:
     from corral.client import Client, LogLine, TaskDetail, TaskOptions
 
-
-# Prints what a task emits, as it does.
+_LOOK_S = 1.0
+_AT_ONCE_S = 0.25
+"""So long the request itself waits, before anybody is shown that it does."""
 
 
 def follow_stream(client: Client, task_id: str) -> TaskDetail:
@@ -53,9 +53,6 @@ def _text(value: Any) -> str | None:
     if isinstance(value, dict):
         value = value.get("text")
     return value if isinstance(value, str) else None
-
-
-_LOOK_S = 1.0
 
 
 @takes(
@@ -110,18 +107,17 @@ def run(
             else:
                 _run_all(client, array.make(asked, task_type, value, many), as_json)
             return
+        is_followed = is_streamed or (is_script and not as_json)
+        if not detach and not is_followed:
+            _print_outcome(_await(client, task_type, value, options), as_json)
+            return
         submitted = client.submit(task_type, value, **options)
         if detach:
             _print_id(submitted.task_id, as_json)
-            return
-        if is_script and not as_json:
-            exit_as_script(follow_script(client, submitted.task_id))
-            return
-        if is_streamed:
+        elif is_streamed:
             _check(follow_stream(client, submitted.task_id))
-            return
-        task = follow(client, submitted.task_id)
-    _print_outcome(task, as_json)
+        else:
+            exit_as_script(follow_script(client, submitted.task_id))
 
 
 def _run_all(client: Client, made: array.TaskArray, as_json: bool) -> None:
@@ -153,6 +149,14 @@ def _print_id(task_id: str, as_json: bool) -> None:
         output.echo_json({"task_id": task_id})
     else:
         typer.echo(task_id)
+
+
+def _await(
+    client: Client, task_type: str, value: Any, options: TaskOptions
+) -> TaskDetail:
+    """The task when it has ended; most do within the request that brings them."""
+    task = client.submit_and_wait(task_type, value, wait_s=_AT_ONCE_S, **options)
+    return task if task.is_terminal else follow(client, task.task_id)
 
 
 def follow(client: Client, task_id: str) -> TaskDetail:
@@ -210,7 +214,7 @@ def follow_script(client: Client, task_id: str) -> TaskDetail:
         show_all(client.follow(task_id), _write)
         return client.wait(task_id)
     except KeyboardInterrupt:
-        show.hint(
+        output.hint(
             f"Task {task_id} goes on: 'corral logs -f {task_id}' follows it, "
             f"'corral cancel {task_id}' stops it."
         )
@@ -229,8 +233,8 @@ def exit_as_script(task: TaskDetail) -> None:
     if task.is_completed:
         return
     said = task.error.message if task.error else task.status
-    show.hint(f"Error: {errors.one_line(said)}")
-    if output := result.get("output"):
-        show.hint(str(output).rstrip())
+    output.hint(f"Error: {errors.one_line(said)}")
+    if printed := result.get("output"):
+        output.hint(str(printed).rstrip())
     code = result.get("exit_code")
     raise typer.Exit(code if isinstance(code, int) and 0 < code < 256 else OURS)

@@ -166,6 +166,29 @@ def result_of(task: TaskInfo) -> Any:
     )
 
 
+def submit_and_wait(
+    task_type: str,
+    parameters: Any = None,
+    *,
+    wait_s: float,
+    **options: Unpack[TaskOptions],
+) -> Flow[TaskDetail]:
+    """Hand a task in and wait so long for its end, in one request.
+
+    Returns:
+        The task, which may still be live.
+    """
+    response = yield Request(
+        "POST",
+        "/tasks",
+        {"wait": str(round(wait_s, 3))},
+        _body(task_type, parameters, options),
+        is_repeatable=True,
+        wait_s=wait_s,
+    )
+    return decode(response, TaskDetail)
+
+
 def run(
     task_type: str,
     parameters: Any = None,
@@ -181,15 +204,7 @@ def run(
     """
     ends = None if wait_timeout is None else time.monotonic() + wait_timeout
     first_s = POLL_S if wait_timeout is None else min(wait_timeout, POLL_S)
-    response = yield Request(
-        "POST",
-        "/tasks",
-        {"wait": str(round(first_s, 3))},
-        _body(task_type, parameters, options),
-        is_repeatable=True,
-        wait_s=first_s,
-    )
-    task = decode(response, TaskDetail)
+    task = yield from submit_and_wait(task_type, parameters, wait_s=first_s, **options)
     if not task.is_terminal:
         left_s = None if ends is None else max(ends - time.monotonic(), 0.0)
         task = yield from wait(task, left_s)
