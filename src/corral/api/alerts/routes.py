@@ -12,11 +12,11 @@ from corral.api.describe import described
 from corral.api.events.history import AtLeast, Limit
 from corral.api.tasks.routes import Reader
 from corral.core.access.key import Scope
+from corral.core.insight.event import Event, EventQuery
 from corral.core.insight.health import Severity, Thresholds
 from corral.core.insight.health_rule import RULES
 from corral.errors import NotFound
 from corral.manager.alerts.alerts import ActiveFinding
-from corral.store.events import Event, EventQuery
 
 router = APIRouter(tags=["cluster"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]

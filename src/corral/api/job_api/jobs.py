@@ -16,10 +16,9 @@ from corral.core.access.key import Scope
 from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.job_type import ORCHESTRATOR
 from corral.core.tasks.report import Outcome, OutcomeKind
-from corral.core.tasks.task import Task, TaskError
+from corral.core.tasks.task import Task, TaskError, TaskFilter
 from corral.errors import Conflict, CorralError, InvalidField, TaskNotFound
 from corral.manager.clock import new_task_id
-from corral.store.base import TaskFilter
 
 router = APIRouter(tags=["job API"])
 Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]

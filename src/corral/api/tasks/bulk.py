@@ -17,9 +17,8 @@ from msgspec import Struct
 from corral.api.deps import Caller, answer
 from corral.api.describe import described
 from corral.api.tasks.routes import Submitter, Where, Word
-from corral.core.tasks.task import State, Task
+from corral.core.tasks.task import State, Task, TaskFilter
 from corral.errors import CorralError, InvalidField
-from corral.store.base import TaskFilter
 
 # The JSON shapes of what is done to many tasks at once, as msgspec structs.
 

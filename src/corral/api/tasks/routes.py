@@ -13,10 +13,9 @@ from corral.api.tasks.intake import Intake
 from corral.core.access.key import Scope
 from corral.core.tasks.job_type import NAME
 from corral.core.tasks.options import REQUEST
-from corral.core.tasks.task import State, Task, TaskSpec
+from corral.core.tasks.task import State, Task, TaskFilter, TaskSpec
 from corral.core.tasks.webhook import OWN
 from corral.errors import CorralError, InvalidField, TaskNotFound
-from corral.store.base import TaskFilter
 
 router = APIRouter(prefix="/tasks", tags=["tasks"])
 Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]

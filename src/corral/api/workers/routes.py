@@ -22,7 +22,7 @@ from corral.core.nodes.worker import (
     WorkerSpec,
     WorkerState,
 )
-from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.report import LogChunk, Outcome, OutcomeKind
 from corral.core.tasks.task import TaskError
 from corral.engine.factory import queue_name
 from corral.errors import Conflict, Forbidden, InvalidField
@@ -31,7 +31,6 @@ from corral.manager.clock import new_id
 from corral.manager.cluster.state import WorkerLink
 from corral.manager.cluster.streams import AttemptPieces
 from corral.manager.tasks.report import Report
-from corral.store.base import LogChunk
 
 router = APIRouter(prefix="/workers", tags=["workers"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]

@@ -14,13 +14,13 @@ from datetime import datetime
 from typing import Any
 
 from corral.core.insight.alert import AlertChange, Key, WatchedFinding, follow
+from corral.core.insight.event import ALERT, EventQuery
 from corral.core.insight.health import Finding, Health, Severity, Thresholds, health_of
 from corral.core.insight.health_rule import STORE_DOWN, judge
 from corral.errors import Conflict, NotFound, StoreUnavailable
 from corral.manager.alerts.snapshot import HealthSnapshot
 from corral.manager.context import ManagerContext
 from corral.store.base import Event
-from corral.store.events import ALERT, EventQuery
 
 log = logging.getLogger(__name__)
 PERIOD_S = 2.0
