@@ -197,6 +197,31 @@ def test_rooms_do_not_import_through_the_public_api() -> None:
 
 
 @pytest.mark.spec("A32", "D6")
+def test_routes_see_neither_store_nor_cluster() -> None:
+    """They decode, call a verb of the manager, encode; links and values are verbs'."""
+    hidden = {"Cluster", "ManagerContext", "Signals"}
+    found = []
+    for path in sources("src/corral/api"):
+        for node in ast.walk(parse(path)):
+            seen = ""
+            if isinstance(node, ast.Attribute) and node.attr == "ctx":
+                seen = ast.unparse(node)
+            elif isinstance(node, ast.Import):
+                seen = ", ".join(a.name for a in node.names if _is_below(a.name))
+            elif isinstance(node, ast.ImportFrom):
+                names = {alias.name for alias in node.names}
+                seen = ", ".join(sorted(names & hidden))
+                if _is_below(node.module or ""):
+                    seen = ast.unparse(node)
+            if seen:
+                found.append(f"{name_of(path)}:{node.lineno}: {seen}")
+    assert not found, "\n".join(found)
+
+
+def _is_below(module: str) -> bool:
+    return module.split(".")[:2] in (["corral", "store"], ["corral", "engine"])
+
+
 def test_every_room_has_its_place() -> None:
     rooms = "agent api cli client core embedded engine manager scheduler store worker"
     missing = [r for r in rooms.split() if not (SRC / r / "__init__.py").is_file()]

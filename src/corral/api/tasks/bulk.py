@@ -103,7 +103,7 @@ async def _each(
 ) -> BulkOut:
     if where is None:
         return BulkOut(0, 0, [], None)
-    page = await who.manager.ctx.store.list_tasks(where, limit, 0, cursor)
+    page = await who.manager.tasks.reads.page(where, limit, 0, cursor)
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def one(task: Task) -> CorralError | None:
