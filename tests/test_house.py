@@ -197,6 +197,52 @@ def test_rooms_do_not_import_through_the_public_api() -> None:
 
 
 @pytest.mark.spec("A32", "D6")
+def test_routes_see_neither_store_nor_cluster() -> None:
+    """They decode, call a verb of the manager, encode; links and values are verbs'."""
+    found = [
+        f"{name_of(path)}: {seen}"
+        for path in sources("src/corral/api")
+        for node in ast.walk(parse(path))
+        if (seen := _hidden_from_routes(node))
+    ]
+    assert not found, "\n".join(found)
+
+
+def _hidden_from_routes(node: ast.AST) -> str:
+    """What of it a route must not see; empty when it may."""
+    hidden = {"Cluster", "ManagerContext", "Signals"}
+    if isinstance(node, ast.Attribute) and node.attr == "ctx":
+        return ast.unparse(node)
+    if isinstance(node, ast.Import):
+        return ", ".join(a.name for a in node.names if _is_below(a.name))
+    if isinstance(node, ast.ImportFrom):
+        names = {f"{node.module}.{alias.name}" for alias in node.names}
+        return ", ".join(
+            sorted(n for n in names if _is_below(n) or n.rpartition(".")[2] in hidden)
+        )
+    return ""
+
+
+def test_what_routes_must_not_see_is_told() -> None:
+    texts = {
+        "who.manager.ctx.store": "who.manager.ctx",
+        "import corral.store.base": "corral.store.base",
+        "from corral import engine": "corral.engine",
+        "from corral.manager.cluster.state import Cluster, NodeLink": (
+            "corral.manager.cluster.state.Cluster"
+        ),
+        "from corral.store.base import Store": "corral.store.base.Store",
+        "from corral.manager.app import Manager": "",
+    }
+    for text, seen in texts.items():
+        found = [_hidden_from_routes(node) for node in ast.walk(ast.parse(text))]
+        assert "".join(found) == seen
+
+
+def _is_below(module: str) -> bool:
+    return module.split(".")[:2] in (["corral", "store"], ["corral", "engine"])
+
+
 def test_every_room_has_its_place() -> None:
     rooms = "agent api cli client core embedded engine manager scheduler store worker"
     missing = [r for r in rooms.split() if not (SRC / r / "__init__.py").is_file()]

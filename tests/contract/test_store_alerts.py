@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import asyncpg
 
+from corral.core.insight.event import ALERT, EventQuery
 from corral.store.base import Event, Store
-from corral.store.events import ALERT, EventQuery
 from corral.store.postgres.store import PostgresStore
 from tests.contract.conftest import NOW, empty, later
 from tests.contract.test_store_history import KEEP

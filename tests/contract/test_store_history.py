@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from corral.core.insight.event import EventQuery
 from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.task import State
 from corral.store.base import AuditRow, Event, LogChunk, Retention, Store
-from corral.store.events import EventQuery
 from tests.contract.conftest import (
     NOW,
     Insert,

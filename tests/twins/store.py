@@ -10,10 +10,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from corral.core.insight.event import ALERT, OF_TASKS, Event, EventPage, EventQuery
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.task import Task
 from corral.store.base import AuditRow, Retention
-from corral.store.events import ALERT, OF_TASKS, Event, EventPage, EventQuery
 from corral.store.postgres.audit import Chain, Verifier, link
 from corral.store.postgres.rows import audit_of, audit_row, event_of, event_row
 from corral.store.text import clean

@@ -12,10 +12,8 @@ from corral import __version__
 from corral.api.deps import Caller, answer, caller, manager_of, read
 from corral.api.describe import described
 from corral.core.access.key import Scope
-from corral.core.nodes.node import NodeState
 from corral.core.tasks.task import State
 from corral.errors import InvalidField
-from corral.manager.cluster import gpus
 
 
 class WebhookSecretOut(Struct):
@@ -79,7 +77,7 @@ MAX_TOKEN_S = 365 * 86_400.0
     **described(HealthOut, is_open=True),
 )
 async def health(request: Request) -> Response:
-    now = manager_of(request).ctx.clock.now()
+    now = manager_of(request).now()
     return answer(HealthOut("healthy", now, __version__))
 
 
@@ -100,41 +98,32 @@ async def openapi(request: Request, who: Reader) -> Response:
     **described(ClusterOut),
 )
 async def status(who: Reader) -> Response:
-    manager = who.manager
-    # Those that could run something: the manager's own machine does not count.
-    nodes = [n for n in manager.ctx.cluster.nodes.values() if not n.is_own]
-    online = [n for n in nodes if n.node.state is NodeState.ONLINE]
-    workers = [w.worker for w in manager.ctx.cluster.workers.values()]
-    serving = sum(manager.ctx.cluster.is_serving(w) for w in workers)
-    counts = {str(k): n for k, n in (await manager.ctx.store.count_tasks()).items()}
-    samples = [n.sample for n in online if n.sample is not None]
-    total = sum(s.memory_total_mb for s in samples)
-    used = sum(s.memory_used_mb for s in samples)
-    uptime_s = (manager.ctx.clock.now() - manager.started_at).total_seconds()
-    is_well = serving == len(workers) and len(online) == len(nodes)
+    seen = await who.manager.overview()
+    counts = {str(state): count for state, count in seen.tasks.items()}
+    free_mb = seen.memory_mb - seen.memory_used_mb
     return answer(
         ClusterOut(
-            cluster_id=manager.config.cluster_name,
-            status="operational" if is_well else "degraded",
-            total_workers=len(workers),
-            active_workers=serving,
+            cluster_id=who.manager.config.cluster_name,
+            status="operational" if seen.is_well else "degraded",
+            total_workers=seen.workers,
+            active_workers=seen.serving,
             queued_tasks=counts.get(State.QUEUED, 0),
             running_tasks=counts.get(State.ASSIGNED, 0) + counts.get(State.RUNNING, 0),
             tasks=counts,
-            total_nodes=len(nodes),
-            online_nodes=len(online),
-            gpu_utilization=gpus.utilization(nodes),
-            gpu_memory_total_mb=gpus.memory_total_mb(nodes),
-            gpu_memory_offered_mb=gpus.memory_offered_mb(nodes),
-            total_memory_mb=total,
-            available_memory_mb=total - used,
-            uptime_s=uptime_s,
-            health=manager.alerts.watch.health().status,
+            total_nodes=seen.nodes,
+            online_nodes=seen.online,
+            gpu_utilization=seen.gpu_use_percent,
+            gpu_memory_total_mb=seen.gpu_total_mb,
+            gpu_memory_offered_mb=seen.gpu_offered_mb,
+            total_memory_mb=seen.memory_mb,
+            available_memory_mb=free_mb,
+            uptime_s=seen.uptime_s,
+            health=seen.health,
             version=__version__,
             # As existing documents name them; numbers, in MB and seconds.
-            total_memory=total,
-            available_memory=total - used,
-            uptime=uptime_s,
+            total_memory=seen.memory_mb,
+            available_memory=free_mb,
+            uptime=seen.uptime_s,
         )
     )
 

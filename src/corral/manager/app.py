@@ -19,6 +19,7 @@ from corral.manager.feature import Loop
 from corral.manager.gateway import Gateway
 from corral.manager.insight import Insight
 from corral.manager.insight.journal import scheduler_of
+from corral.manager.insight.overview import ClusterOverview
 from corral.manager.models import Models
 from corral.manager.nodes import Nodes
 from corral.manager.outbound import Outbound
@@ -75,13 +76,17 @@ class Manager:
         self.workers = Workers(ctx, self.tasks, config.scaling, config.worker_ports)
         self.gateway = Gateway(ctx, self.tasks, config.gateway)
         self.nodes = Nodes(ctx, self.tasks, self.workers, self.access, config.nodes)
-        self.models = Models(ctx, self.tasks, config.models, config.sources)
+        self.models = Models(
+            ctx, self.tasks, self.output.objects, config.models, config.sources
+        )
         self.queues = Queues(ctx, self.tasks, self.workers)
         self.alerts = Alerts(ctx, config.alerts, config.hooks)
         self.events = Events(ctx, self.access, config.live)
         self.outbound = Outbound(ctx, config.hooks, config.neighbour)
-        self.upkeep = Upkeep(ctx, self.tasks, self.workers, config.upkeep)
-        self.explain = Explain(ctx, self.workers.scaling)
+        self.upkeep = Upkeep(
+            ctx, self.output.objects, self.tasks, self.workers, config.upkeep
+        )
+        self.explain = Explain(ctx, self.tasks.reads, self.workers.scaling)
         # As they build on each other; stopping goes the other way.
         self.features = (
             *(self.access, self.insight, self.output, self.tasks, self.workers),
@@ -107,6 +112,15 @@ class Manager:
 
     def now(self) -> datetime:
         return self.ctx.clock.now()
+
+    def server_id(self) -> str:
+        """Which manager this is: another one after each change of leaders."""
+        return f"{self.config.cluster_name}-{self.ctx.cluster.term}"
+
+    async def overview(self) -> ClusterOverview:
+        """The cluster in numbers."""
+        health = self.alerts.watch.health().status
+        return await self.insight.overview(self.started_at, health)
 
     def _spawn(self, loop: Loop) -> None:
         run = loop.run(self.ctx.clock.sleep, self.deposed.set)

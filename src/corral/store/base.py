@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from corral.core.access.key import Key
 from corral.core.access.secret import Secret
+from corral.core.insight.event import Event as Event
+from corral.core.insight.event import EventPage, EventQuery
 from corral.core.insight.learned import Learned
 from corral.core.insight.metric import (
     GpuSample,
@@ -32,14 +34,47 @@ from corral.core.nodes.node import NodeRecord, Sample
 from corral.core.nodes.worker import WorkerRecord
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.job_type import JobType
+from corral.core.tasks.report import LogChunk as LogChunk
 from corral.core.tasks.result_cache import KeptResult, KeptTotal
 from corral.core.tasks.retry import Settlement
 from corral.core.tasks.schedule import Schedule
 from corral.core.tasks.share import Share, ShareUse
 from corral.core.tasks.task import Attempt, State, Task
+from corral.core.tasks.task import TaskFilter as TaskFilter
 from corral.core.tasks.webhook import Notice
-from corral.store.events import Event as Event
-from corral.store.events import EventStore
+
+
+class EventStore(Protocol):
+    """What a store does with events."""
+
+    async def add_events(self, events: Sequence[Event]) -> None: ...
+
+    async def events(self, after_seq: int = 0, limit: int = 100) -> Sequence[Event]:
+        """Oldest first when `after_seq` > 0, else the newest `limit`, oldest first."""
+
+    async def event_page(
+        self, where: EventQuery, after_seq: int = 0, limit: int = 100
+    ) -> EventPage:
+        """The same of some events, with the place to go on from without a loss."""
+
+    async def alerts(self, where: EventQuery, limit: int = 1000) -> Sequence[Event]:
+        """Alerts, newest first."""
+
+    async def acknowledge_alert(
+        self, seq: int, by: str, at: datetime, note: str = ""
+    ) -> Event | None:
+        """Note that somebody has seen an alert; the first one to say so stays.
+
+        The alert as it is then, None when there is none; a resolved one is left alone.
+        """
+
+    async def worsen_alert(
+        self, seq: int, severity: str, title: str, data: Mapping[str, Any]
+    ) -> None:
+        """An open alert is worse than it was; what `data` does not name stays."""
+
+    async def resolve_alerts(self, seqs: Sequence[int], at: datetime) -> None:
+        """The cause of these alerts is gone; those resolved already are left alone."""
 
 
 class ResultStore(Protocol):
@@ -151,19 +186,6 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFilter:
-    states: tuple[State, ...] = ()
-    job_type: str | None = None
-    worker_id: str | None = None
-    owner: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    dead_letter: bool | None = None
-    model: str | None = None
-    text: str | None = None
-    """In its id, type, model, worker, owner or error, however it is written."""
-
-
-@dataclass(frozen=True, slots=True)
 class TaskPage:
     """Newest first. `next_cursor` is None on the last page."""
 
@@ -182,16 +204,6 @@ class AuditRow:
     ip: str
     request_id: str
     data: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class LogChunk:
-    """Lines an attempt printed. `lines` is JSON text: [[epoch_s, stream, text]...]."""
-
-    task_id: str
-    attempt: int
-    seq: int
-    lines: str
 
 
 ARTIFACTS, CHECKPOINT = "artifacts", "checkpoint"

@@ -11,7 +11,6 @@ from msgspec import Struct
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.core.access.key import Key, Scope
-from corral.manager.access import keys
 
 router = APIRouter(prefix="/keys", tags=["keys"])
 Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
@@ -66,12 +65,9 @@ def _shown(key: Key, now: datetime) -> KeyOut:
 
 @router.get("", summary="Keys of people", **described(KeyListOut))
 async def list_keys(who: Admin) -> Response:
-    now = who.manager.ctx.clock.now()
-    return answer(
-        KeyListOut(
-            [_shown(k, now) for k in keys.personal_keys(who.manager.access.keys)]
-        )
-    )
+    now = who.manager.now()
+    keys = who.manager.access.personal_keys()
+    return answer(KeyListOut([_shown(key, now) for key in keys]))
 
 
 @router.post(
@@ -88,11 +84,9 @@ async def list_keys(who: Admin) -> Response:
 async def create_key(request: Request, who: Admin) -> Response:
     said = await read(request, KeyIn)
     manager = who.manager
-    key, text = await keys.create_key(
-        manager.access.keys, manager.ctx.clock, said.name, said.role, said.ttl_s
-    )
+    key, text = await manager.access.create_key(said.name, said.role, said.ttl_s)
     who.note("key.create", key.id, name=key.name, role=str(key.scope))
-    shown = _shown(key, manager.ctx.clock.now())
+    shown = _shown(key, manager.now())
     told = {name: getattr(shown, name) for name in shown.__struct_fields__}
     return answer(KeyMade(**told, key=text), 201)
 
@@ -104,7 +98,6 @@ async def create_key(request: Request, who: Admin) -> Response:
 )
 async def revoke_key(name: str, who: Admin) -> Response:
     manager = who.manager
-    key = await keys.revoke_key(manager.access.keys, manager.ctx.clock, name, who.key)
+    key = await manager.access.revoke_key(name, who.key)
     who.note("key.revoke", key.id, name=key.name)
-    found = next(k for k in keys.personal_keys(manager.access.keys) if k.id == key.id)
-    return answer(_shown(found, manager.ctx.clock.now()))
+    return answer(_shown(key, manager.now()))

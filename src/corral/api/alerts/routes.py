@@ -12,11 +12,11 @@ from corral.api.describe import described
 from corral.api.events.history import AtLeast, Limit
 from corral.api.tasks.routes import Reader
 from corral.core.access.key import Scope
+from corral.core.insight.event import Event
 from corral.core.insight.health import Severity, Thresholds
 from corral.core.insight.health_rule import RULES
 from corral.errors import NotFound
 from corral.manager.alerts.alerts import ActiveFinding
-from corral.store.events import Event, EventQuery
 
 router = APIRouter(tags=["cluster"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
@@ -35,12 +35,7 @@ async def alerts(
     limit: Limit = 100,
 ) -> Response:
     wanted = severity.and_worse if severity else tuple(Severity)
-    if state == "open":
-        found = who.manager.alerts.watch.open_alerts()
-        rows = [row for row in found if row.severity in wanted][:limit]
-    else:
-        where = EventQuery(severities=wanted)
-        rows = list(await who.manager.ctx.store.alerts(where, limit))
+    rows = await who.manager.alerts.watch.find(wanted, limit, is_open=state == "open")
     return answer(shapes.AlertListOut([_alert(row) for row in rows], len(rows)))
 
 

@@ -11,9 +11,9 @@ from msgspec import Struct
 from corral.api.deps import answer
 from corral.api.describe import described
 from corral.api.tasks.routes import Reader, Wait
+from corral.core.insight.event import Event, EventQuery
 from corral.core.insight.health import Severity
 from corral.core.tasks.job_type import NAME
-from corral.store.events import Event, EventQuery
 
 
 class EventOut(Struct):

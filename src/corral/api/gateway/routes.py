@@ -61,12 +61,12 @@ _LOOKED_AT_ONLY = frozenset({"GET", "HEAD", "OPTIONS"})
 
 @router.get("", summary="Apps of the gateway", **described(shapes.AppListOut))
 async def apps(who: Reader) -> Response:
-    rows = sorted(who.manager.ctx.cluster.apps.values(), key=lambda a: a.name)
+    rows = who.manager.gateway.apps.all()
     return answer(shapes.AppListOut([_shown(who.manager, a) for a in rows]))
 
 
 def _shown(manager: Manager, app: App) -> shapes.AppOut:
-    types = sorted(manager.ctx.cluster.types_for(app.name))
+    types = manager.gateway.apps.types_of(app)
     routes = [shapes.RouteOut(*row) for row in sorted(app.timeouts.items())]
     return shapes.AppOut(
         app.name, app.url, app.timeout_s, app.concurrency, types, app.created_at, routes
@@ -94,11 +94,9 @@ async def register(request: Request, who: Caller, said: shapes.AppIn) -> App:
     name = check_name(said.name, "name")
     if name in _taken(request.app):
         raise InvalidField(f"'{name}' is the name of a route of ours", field="name")
-    now = who.manager.ctx.clock.now()
-    known = who.manager.ctx.cluster.apps.get(name)
-    timeouts = known.timeouts if known else {}
-    row = App(name, said.url, said.timeout, said.concurrency, now, timeouts)
-    await who.manager.gateway.apps.save(row)
+    row = await who.manager.gateway.apps.register(
+        name, said.url, said.timeout, said.concurrency
+    )
     who.note("app.save", name, url=said.url)
     return row
 
@@ -176,7 +174,7 @@ class AppRoute(BaseRoute):
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         word, slash, rest = raw.removeprefix(b"/").partition(b"/")
         name = word.decode("ascii", "replace")
-        app = scope["app"].state.manager.ctx.cluster.apps.get(name)
+        app = scope["app"].state.manager.gateway.apps.find(name)
         if app is None or name in self._routes(scope["app"]):
             return Match.NONE, {}
         return Match.FULL, {"corral_app": (app, slash + rest), "route": self}

@@ -146,7 +146,7 @@ async def node_metrics(
 ) -> Response:
     manager = who.manager
     manager.nodes.get(node_id)
-    now = manager.ctx.clock.now()
+    now = manager.now()
     drawn = await manager.insight.charts.node(
         node_id, read_moment(begin, now, "from"), read_moment(to, now, "to"), step
     )
@@ -305,7 +305,7 @@ async def metrics(
     manager = manager_of(request)
     parts = []
     for family in chain(
-        manager.ctx.counters.families(),
+        manager.insight.counters(),
         request.app.state.http_meter.families(),
         manager.gauges(),
     ):

@@ -24,7 +24,6 @@ from corral.api.deps import Caller, answer, caller, decode
 from corral.api.describe import described
 from corral.core.access.key import Scope
 from corral.errors import BadRequest, Conflict, InvalidField
-from corral.manager.insight.journal import journal_of
 
 router = APIRouter(tags=["cluster"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
@@ -123,8 +122,7 @@ def _options(wanted: SimulateIn) -> Iterator[str]:
 
 async def _remember(who: Caller, since_s: float, path: Path) -> None:
     """Some lines at a time: what else there is to do is done between them."""
-    since = who.manager.ctx.clock.now().timestamp() - since_s
-    lines = iter(journal_of(who.manager.ctx.cluster.scheduler).lines(since))
+    lines = who.manager.insight.journal_since(since_s)
     with path.open("wb") as file:
         while parcel := b"".join(islice(lines, _LINES)):
             file.write(parcel)
@@ -196,10 +194,9 @@ async def journal(
         float, Query(ge=0, le=1e9, description="at least the last so many seconds")
     ] = 86_400.0,
 ) -> Response:
-    kept = journal_of(who.manager.ctx.cluster.scheduler)
+    lines = who.manager.insight.journal_since(since_s)
     who.note("journal.read", "cluster")
-    since = who.manager.ctx.clock.now().timestamp() - since_s
-    return StreamingResponse(_parcels(kept.lines(since)), media_type=MEDIA)
+    return StreamingResponse(_parcels(lines), media_type=MEDIA)
 
 
 async def _parcels(lines: Iterator[bytes]) -> AsyncIterator[bytes]:

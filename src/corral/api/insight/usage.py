@@ -71,7 +71,7 @@ async def usage(
 ) -> Response:
     kind, label = _kind(by)
     span = _span(who, begin, to)
-    rows = await who.manager.ctx.store.usage(kind, label, span)
+    rows = await who.manager.insight.usage(kind, label, span)
     is_csv = "text/csv" in request.headers.get("accept", "") if form is None else False
     if is_csv or form == "csv":
         return _csv(rows, by, span)
@@ -87,7 +87,7 @@ def _kind(by: str) -> tuple[UsageBy, str]:
 
 
 def _span(who: Caller, begin: str, to: str) -> UsageSpan:
-    now = who.manager.ctx.clock.now()
+    now = who.manager.now()
     first = int(read_moment(begin, now, "from").timestamp())
     last = int(read_moment(to, now, "to").timestamp())
     last = min(last, int(now.timestamp()) + 1)

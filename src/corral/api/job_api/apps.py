@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -13,7 +12,6 @@ from corral.api.gateway.routes import register
 from corral.api.gateway.shapes import AppIn
 from corral.api.job_api import shapes
 from corral.core.access.key import Scope
-from corral.core.tasks.job_type import JobType
 
 router = APIRouter(tags=["job API"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
@@ -46,10 +44,8 @@ async def register_app(request: Request, who: Admin) -> Response:
 )
 async def register_job_to_endpoint(request: Request, who: Operator) -> Response:
     said = await read(request, shapes.JobToEndpoint)
-    known = who.manager.ctx.cluster.job_types.get(said.job_type)
-    row = known or JobType(said.job_type, created_at=who.manager.ctx.clock.now())
     target = said.endpoint.strip("/")
-    await who.manager.queues.job_types.save(replace(row, target=target))
+    await who.manager.queues.job_types.route(said.job_type, target)
     who.note("job_type.route", said.job_type, endpoint=target)
     return answer(None)
 

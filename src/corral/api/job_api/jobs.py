@@ -15,11 +15,9 @@ from corral.api.tasks.routes import intake_of
 from corral.core.access.key import Scope
 from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.job_type import ORCHESTRATOR
-from corral.core.tasks.report import Outcome, OutcomeKind
-from corral.core.tasks.task import Task, TaskError
+from corral.core.tasks.task import Task, TaskFilter
 from corral.errors import Conflict, CorralError, InvalidField, TaskNotFound
 from corral.manager.clock import new_task_id
-from corral.store.base import TaskFilter
 
 router = APIRouter(tags=["job API"])
 Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]
@@ -37,10 +35,10 @@ _JOB = {"schema_name": "echo", "payload": {"message": "hi"}}
 )
 async def submit_job(request: Request, who: Submitter) -> Response:
     job = await read(request, shapes.JobIn)
-    if job.schema_name not in who.manager.ctx.cluster.job_types:
+    target = who.manager.queues.job_types.target_of(job.schema_name)
+    if target is None:
         return answer(render.no_target(job, job.id or new_task_id()))
     task = await submit(request, who, job)
-    target = who.manager.ctx.cluster.job_types[job.schema_name].target
     if target == ORCHESTRATOR:
         return answer(render.job_status(task))
     # A job for an endpoint is answered with its outcome.
@@ -79,7 +77,7 @@ async def submit(
 async def ended(who: Caller, task: Task) -> Task:
     """The task when it has ended, or as it is after the longest wait."""
     await who.manager.tasks.wait([task.id], MAX_WAIT_S)
-    return await who.manager.ctx.store.get_task(task.id) or task
+    return await who.manager.tasks.reads.find(task.id) or task
 
 
 def _with_payload(body: dict[str, Any], payload: Any) -> bytes:
@@ -97,7 +95,7 @@ def _with_payload(body: dict[str, Any], payload: Any) -> bytes:
 )
 async def get_job_status(request: Request, who: Reader) -> Response:
     wanted = await read(request, shapes.JobId)
-    task = await who.manager.ctx.store.get_task(wanted.job_id)
+    task = await who.manager.tasks.reads.find(wanted.job_id)
     if task is None:
         raise TaskNotFound(f"no job {wanted.job_id!r}", job_id=wanted.job_id)
     return answer(render.job_status(task))
@@ -109,7 +107,7 @@ async def get_job_status(request: Request, who: Reader) -> Response:
     **described(shapes.DlqOut),
 )
 async def get_dlq_jobs(who: Reader) -> Response:
-    page = await who.manager.ctx.store.list_tasks(TaskFilter(dead_letter=True), MAX_DLQ)
+    page = await who.manager.tasks.reads.page(TaskFilter(dead_letter=True), MAX_DLQ)
     jobs = [shapes.DlqJob(t.id, render.failure(t), render.job(t)) for t in page.tasks]
     return answer(shapes.DlqOut(jobs))
 
@@ -138,9 +136,7 @@ async def requeue_from_dlq(request: Request, who: Submitter) -> Response:
 )
 async def discard_from_dlq(request: Request, who: Submitter) -> Response:
     wanted = await read(request, shapes.JobId)
-    manager = who.manager
-    term = manager.ctx.cluster.term
-    if not await manager.ctx.store.discard_dead_letter(term, wanted.job_id):
+    if not await who.manager.tasks.reads.discard_dead_letter(wanted.job_id):
         raise TaskNotFound(f"no dead job {wanted.job_id!r}", job_id=wanted.job_id)
     who.note("job.discard", wanted.job_id)
     return answer(None)
@@ -158,7 +154,7 @@ async def discard_from_dlq(request: Request, who: Submitter) -> Response:
 )
 async def worker_alert_started_job(request: Request, who: Operator) -> Response:
     said = await read(request, shapes.Started)
-    if await who.manager.ctx.store.get_task(said.job_id) is None:
+    if await who.manager.tasks.reads.find(said.job_id) is None:
         raise TaskNotFound(f"no job {said.job_id!r}", job_id=said.job_id)
     who.note("job.started", said.job_id, worker_id=said.worker_id)
     return answer(None)
@@ -178,20 +174,9 @@ async def worker_alert_completed_job(request: Request, who: Operator) -> Respons
     said = await read(request, shapes.Completed)
     if said.status not in ("completed", "failed", "error"):
         raise InvalidField("status must be completed, failed or error", field="status")
-    task = who.manager.ctx.cluster.tasks.get(said.job_id)
-    if task is None:
-        raise TaskNotFound(f"no live job {said.job_id!r}", job_id=said.job_id)
-    text = bytes(said.output).decode() if isinstance(said.output, Raw) else "{}"
+    told = bytes(said.output) if isinstance(said.output, Raw) else b"{}"
     is_good = said.status == "completed"
-    outcome = Outcome(
-        task.id,
-        task.attempt,
-        OutcomeKind.COMPLETED if is_good else OutcomeKind.FAILED,
-        text if is_good else None,
-        None if is_good else TaskError("failed", text),
-    )
-    if await who.manager.tasks.settle.settle([outcome]):
-        # Ended by somebody else: whoever still works on it need not go on.
-        await who.manager.tasks.drop(task)
+    if not await who.manager.tasks.conclude(said.job_id, told, is_good=is_good):
+        raise TaskNotFound(f"no live job {said.job_id!r}", job_id=said.job_id)
     who.note("job.completed", said.job_id, worker_id=said.worker_id)
     return answer(None)

@@ -50,7 +50,7 @@ async def run_on_worker(request: Request, who: Runner) -> Response:
 
 
 async def _known(who: Caller, said: shapes.RunIn) -> Task:
-    task = await who.manager.ctx.store.get_task(said.job_id or "")
+    task = await who.manager.tasks.reads.find(said.job_id or "")
     if task is None or task.spec.labels.get(ONLY_ON) != said.worker_id:
         raise TaskNotFound(f"no job {said.job_id!r} for this worker")
     return task

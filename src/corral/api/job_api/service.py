@@ -32,19 +32,16 @@ async def status(who: Reader) -> Response:
 
 @router.post("/heartbeat", summary="A sign of life", **described(shapes.HeartbeatOut))
 async def heartbeat(who: Reader) -> Response:
-    cluster = who.manager.ctx.cluster
-    details = {"nodes": len(cluster.nodes), "workers": len(cluster.workers)}
-    beat = shapes.Heartbeat("Available", _server_id(who), "all is well", details)
+    nodes, workers = who.manager.nodes.all(), who.manager.workers.all()
+    details = {"nodes": len(nodes), "workers": len(workers)}
+    server_id = who.manager.server_id()
+    beat = shapes.Heartbeat("Available", server_id, "all is well", details)
     return answer(shapes.HeartbeatOut(beat))
-
-
-def _server_id(who: Caller) -> str:
-    return f"{who.manager.config.cluster_name}-{who.manager.ctx.cluster.term}"
 
 
 @router.post("/server_id", summary="Which server this is", **described(shapes.ServerId))
 async def server_id(who: Reader) -> Response:
-    return answer(shapes.ServerId(_server_id(who)))
+    return answer(shapes.ServerId(who.manager.server_id()))
 
 
 @router.post("/class_name", summary="What kind it is", **described(shapes.ClassName))

@@ -20,7 +20,7 @@ from corral.core.tasks.environment import (
     from_plain,
 )
 from corral.core.tasks.job_type import check_name
-from corral.errors import InvalidField, NotFound
+from corral.errors import InvalidField
 
 router = APIRouter(tags=["job API"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -56,7 +56,7 @@ async def register_worker_type(request: Request, who: Operator) -> Response:
 
 def _limits(who: Caller, name: str, said: shapes.WorkerTypeIn) -> dict[str, Any]:
     """What is said of its workers' number and cards; else what was said before."""
-    known = who.manager.ctx.cluster.worker_types.get(name)
+    known = who.manager.workers.types.find(name)
     kept = known or WorkerType(name, said.worker_class)
     gpus = kept.gpus if said.gpus is UNSET else wanted_gpus(said.gpus)
     least = kept.min_workers if said.min_workers is UNSET else said.min_workers
@@ -81,14 +81,9 @@ async def _environment(who: Caller, said: shapes.WorkerTypeIn) -> Environment | 
         return None
     found = from_plain(said.environment)
     if isinstance(found, ArchiveEnvironment):
-        await _check_there(who, found.digest)
+        # Said now, and not by a node minutes later.
+        await who.manager.output.objects.check_there(found.digest)
     return found
-
-
-async def _check_there(who: Caller, digest: str) -> None:
-    # Said now, and not by a node minutes later.
-    if not await who.manager.ctx.objects.exists(digest):
-        raise NotFound(f"no object {digest}: upload it first", digest=digest)
 
 
 @router.get(
@@ -97,9 +92,8 @@ async def _check_there(who: Caller, digest: str) -> None:
     **described(shapes.WorkerTypes),
 )
 async def worker_types(who: Reader) -> Response:
-    known = who.manager.ctx.cluster.worker_types
-    ordered = sorted(known.values(), key=lambda t: t.name)
-    return answer(shapes.WorkerTypes([worker_render.worker_type(t) for t in ordered]))
+    known = who.manager.workers.types.all()
+    return answer(shapes.WorkerTypes([worker_render.worker_type(t) for t in known]))
 
 
 @router.delete(
@@ -145,7 +139,6 @@ async def register_job_schema_to_worker_type(
 async def register_job_to_worker(request: Request, who: Operator) -> Response:
     said = await read(request, shapes.JobToWorker)
     check_name(said.job_type, "job_type")
-    await who.manager.workers.registry.ensure_job_types([said.job_type])
     await who.manager.workers.types.connect(said.job_type, said.worker_url)
     who.note("worker.connect", said.worker_url, job_type=said.job_type)
     return answer(None)
@@ -195,7 +188,7 @@ async def launch_worker_status(request: Request, who: Reader) -> Response:
 
 
 def _by_id(who: Caller, worker_id: str) -> Response:
-    link = who.manager.ctx.cluster.workers.get(worker_id)
+    link = who.manager.workers.find(worker_id)
     return answer(render.worker(link, worker_id=worker_id))
 
 

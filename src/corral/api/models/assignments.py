@@ -28,7 +28,7 @@ Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
 )
 async def assignments(who: Reader) -> Response:
     models = who.manager.models.memory
-    rows = [_worker(models, link) for link in who.manager.ctx.cluster.workers.values()]
+    rows = [_worker(models, link) for link in who.manager.workers.all()]
     return answer(shapes.AssignmentsOut([row for row in rows if row.models]))
 
 

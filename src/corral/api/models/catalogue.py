@@ -29,8 +29,7 @@ _RANGE = re.compile(r"bytes=(\d{1,18})-")
 def _shown(who: Caller, model: CatalogueModel, *, with_files: bool) -> shapes.ModelOut:
     catalogue: Catalogue = who.manager.models.catalogue
     done, total = catalogue.done.get(model.name, (None, None))
-    links = sorted(who.manager.ctx.cluster.workers.values(), key=lambda link: link.id)
-    holding = [link for link in links if model.name in link.shelf.held]
+    holding = catalogue.holders(model.name)
     files = model.files if with_files else ()
     return shapes.ModelOut(
         model.name,
@@ -81,10 +80,10 @@ async def list_models(
 ) -> Response:
     found = [
         model
-        for name, model in sorted(who.manager.ctx.cluster.catalogue.items())
+        for model in who.manager.models.catalogue.all()
         if (model_type is None or model.model_type == model_type)
         and (tag is None or tag in model.tags)
-        and (search is None or search.lower() in name.lower())
+        and (search is None or search.lower() in model.name.lower())
     ]
     page = found[offset : offset + limit]
     rows = [_shown(who, model, with_files=False) for model in page]
@@ -117,8 +116,6 @@ async def add(request: Request, who: Operator) -> Response:
         memory_mb=told.memory_mb,
         tags=tuple(told.tags),
     )
-    digests = [part for f in told.files for part in f.parts or [f.sha256]]
-    await who.manager.upkeep.objects.spare(digests)
     is_admin = who.key.allows(Scope.ADMIN)
     found = await who.manager.models.catalogue.add(model, is_admin=is_admin)
     who.note("model.add", told.name, source=told.source)

@@ -18,14 +18,11 @@ from corral.api.workers.intake import (
 from corral.core.access.key import Scope
 from corral.core.nodes.node import Sample
 from corral.core.nodes.peer import Peer
-from corral.core.nodes.worker import WorkerRecord
 from corral.core.tasks.environment import to_plain
 from corral.core.tasks.options import check_taint
 from corral.errors import InvalidField
-from corral.manager.access.derived_keys import node_password
-from corral.manager.cluster.state import NodeLink
 from corral.manager.nodes.heartbeat import Beat, OwnerWord, check_version
-from corral.manager.nodes.master import MACHINE
+from corral.manager.nodes.join import AgentStart, DesiredState
 from corral.manager.workers.registry import WorkerBeat
 from corral.relay.port import has_port
 
@@ -42,42 +39,35 @@ async def join(request: Request, who: Joiner) -> Response:
     hostname = plain(said.name or said.hostname, "hostname")
     if not hostname:
         raise InvalidField("hostname must not be empty", field="hostname")
-    await who.manager.access.keys.spend(who.key)
-    node = await who.manager.nodes.registry.join(hostname)
-    _, text = await who.manager.access.keys.create(
-        Scope.NODE, f"node {node.id}", node_id=node.id
-    )
-    who.note("node.join", node.id, hostname=hostname)
-    return answer(shapes.JoinOut(node.id, text), 201)
+    node_id, text = await who.manager.nodes.join.join(hostname, who.key)
+    who.note("node.join", node_id, hostname=hostname)
+    return answer(shapes.JoinOut(node_id, text), 201)
 
 
 @router.post("/{node_id}/register", include_in_schema=False)
 async def register(node_id: str, request: Request, who: OwnNode) -> Response:
     said = await read(request, shapes.RegisterIn)
-    found = check_version(plain(said.version, "version"), __version__)
-    specs, nodes = declared_specs(said.workers), who.manager.nodes
-    facts = {
-        "version": plain(said.version, "version"),
-        "address": plain(said.address, "address") or who.ip,
-        "labels": said.labels,
-        "taints": _taints(said.taints),
-        "capabilities": {
-            "hostname": said.hostname,
-            **said.capabilities,
-            MACHINE: plain(said.machine, "machine"),
-        },
-        "node_type": nodes.master.role_of(node_id, said.node_type, said.machine),
-    }
-    link = await nodes.registry.register(node_id, facts, specs)
-    await nodes.heartbeats.note_clock(link, said.clock)
-    await nodes.heartbeats.note_version(link, found)
-    who.note("node.register", node_id, epoch=link.node.epoch)
-    version, workers = await nodes.registry.desired(node_id, -1, 0.0)
+    version = plain(said.version, "version")
+    # First of all: another version may say the rest in another way.
+    check_version(version, __version__)
+    start = AgentStart(
+        workers=declared_specs(said.workers),
+        version=version,
+        address=plain(said.address, "address") or who.ip,
+        labels=said.labels,
+        taints=_taints(said.taints),
+        capabilities={"hostname": said.hostname, **said.capabilities},
+        machine=plain(said.machine, "machine"),
+        node_type=said.node_type,
+        clock=said.clock,
+    )
+    epoch, desired = await who.manager.nodes.join.register(node_id, start)
+    who.note("node.register", node_id, epoch=epoch)
     config = who.manager.config
     return answer(
         shapes.RegisterOut(
-            epoch=link.node.epoch,
-            desired=_desired(version, workers, link),
+            epoch=epoch,
+            desired=_desired(desired),
             beat_s=config.beat_s,
             fence_after_s=config.fence_after_s,
             sample_s=config.sample_s,
@@ -98,20 +88,13 @@ def _taints(said: list[str]) -> list[str]:
 
 
 async def _engine(who: Caller, node_id: str) -> shapes.EngineOut:
-    engine = who.manager.ctx.engine
-    password = node_password(who.manager.config.cluster_secret, node_id)
-    user = await engine.grant(node_id, password)
-    address = engine.address
-    return shapes.EngineOut(
-        address.public_url, user, password if user else None, address.database
-    )
+    given = await who.manager.nodes.join.engine_access(node_id)
+    return shapes.EngineOut(given.url, given.user, given.password, given.database)
 
 
-def _desired(
-    version: int, workers: list[WorkerRecord], link: NodeLink, *, leave: bool = False
-) -> shapes.DesiredOut:
+def _desired(state: DesiredState) -> shapes.DesiredOut:
     return shapes.DesiredOut(
-        version,
+        state.version,
         [
             shapes.DesiredWorker(
                 w.id,
@@ -127,11 +110,11 @@ def _desired(
                 w.spec.gpus,
                 w.spec.worker_type,
             )
-            for w in workers
+            for w in state.workers
         ],
-        leave,
-        [shapes.GpuReleaseOut(*told) for told in link.gpu_releases.items()],
-        link.is_forgotten,
+        state.is_leaving,
+        [shapes.GpuReleaseOut(*told) for told in state.releases.items()],
+        state.is_forgotten,
     )
 
 
@@ -142,11 +125,8 @@ async def desired(
     since: int = 0,
     wait: Annotated[float, Query(ge=0, le=MAX_WAIT_S)] = 0.0,
 ) -> Response:
-    nodes = who.manager.nodes
-    version, workers = await nodes.registry.desired(node_id, since, wait)
-    link = nodes.get(node_id)
-    link.is_leave_told = link.is_leaving
-    return answer(_desired(version, workers, link, leave=link.is_leaving))
+    state = await who.manager.nodes.join.desired(node_id, since, wait)
+    return answer(_desired(state))
 
 
 @router.post("/{node_id}/beat", include_in_schema=False)

@@ -26,8 +26,8 @@ _WINDOW = {"name": "patch-day", "cron": "0 3 * * 2", "duration": 7200}
 
 
 def _shown(who: Caller, link: NodeLink) -> Response:
-    workers = who.manager.ctx.cluster.of_node(link.node.id)
-    now = who.manager.ctx.clock.now()
+    workers = who.manager.nodes.workers_of(link)
+    now = who.manager.now()
     return answer(render.node(link, workers, now))
 
 
@@ -52,7 +52,7 @@ async def _hold(
     node_id: str, request: Request, who: Caller, *, drain: bool
 ) -> Response:
     said = await read(request, shapes.HoldIn)
-    now, until = who.manager.ctx.clock.now(), said.until
+    now, until = who.manager.now(), said.until
     link = await who.manager.nodes.holds.hold(
         node_id,
         plain(said.reason, "reason") or "",
@@ -130,7 +130,7 @@ async def list_windows(node_id: str, who: Reader) -> Response:
 
 
 def _windows(who: Caller, link: NodeLink) -> shapes.WindowListOut:
-    now = who.manager.ctx.clock.now()
+    now = who.manager.now()
     return shapes.WindowListOut([render.window(w, now) for w in link.node.windows])
 
 
@@ -149,7 +149,7 @@ async def add_window(node_id: str, request: Request, who: Operator) -> Response:
     said = await read(request, shapes.WindowIn)
     zone, now, starts = (
         zone_of(said.timezone),
-        who.manager.ctx.clock.now(),
+        who.manager.now(),
         said.starts_at,
     )
     window = Window(

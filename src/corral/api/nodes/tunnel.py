@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ssl
 
 from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
 from corral.api.deps import bearer, note_denial
 from corral.core.access.key import Key, Scope
-from corral.engine.dispatch import RedisAddress
 from corral.errors import AuthError
 from corral.manager.app import Manager
 
@@ -35,21 +33,12 @@ async def tunnel(socket: WebSocket) -> None:
         await socket.close(_DENIED)
         return
     try:
-        reader, writer = await connect(manager.ctx.engine.address)
+        reader, writer = await manager.nodes.join.open_engine()
     except OSError:
         await socket.close(_NO_ENGINE)
         return
     await socket.accept()
     await _carry(socket, reader, writer)
-
-
-async def connect(
-    where: RedisAddress,
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    if where.path:
-        return await asyncio.open_unix_connection(where.path)
-    context = ssl.create_default_context() if where.tls else None
-    return await asyncio.open_connection(where.host, where.port, ssl=context)
 
 
 async def _carry(

@@ -24,13 +24,12 @@ from corral.api.output.stream import EVENTS
 from corral.api.tasks.routes import intake_of
 from corral.core.access.key import Scope
 from corral.core.tasks.task import Task
-from corral.errors import CorralError, NotFound, Unavailable
+from corral.errors import CorralError, NotFound
 from corral.manager.app import Manager
 
 router = APIRouter(prefix="/v1", tags=["openai"])
 Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
-_WAIT_S = 3600.0
 _HELLO = [{"role": "user", "content": "Hello"}]
 T = TypeVar("T")
 
@@ -121,7 +120,8 @@ async def embeddings(request: Request, who: Submitter) -> Response:
 async def _answered(request: Request, who: Caller, ask: ModelRequest) -> Sequence[Task]:
     """The tasks once they have all ended."""
     ids = await _submit(request, who, ask)
-    await _while_here(request, who.manager, ids, _ended(who.manager, ids))
+    ended = who.manager.tasks.reads.until_ended(ids)
+    await _while_here(request, who.manager, ids, ended)
     return [await who.manager.tasks.get(task_id) for task_id in ids]
 
 
@@ -191,13 +191,6 @@ async def _left(request: Request) -> None:
         pass
 
 
-async def _ended(manager: Manager, ids: list[str]) -> None:
-    while any(map(manager.ctx.cluster.is_live, ids)):
-        if manager.output.logs.is_closing:
-            raise Unavailable("the manager stops; ask again")
-        await manager.tasks.wait(ids, _WAIT_S)
-
-
 def _give_up(manager: Manager, ids: Sequence[str]) -> None:
     if not manager.output.logs.is_closing:
         for task_id in ids:
@@ -217,4 +210,4 @@ def _known(manager: Manager, name: str) -> int:
 
 
 def _now(who: Caller) -> int:
-    return int(who.manager.ctx.clock.now().timestamp())
+    return int(who.manager.now().timestamp())

@@ -10,8 +10,7 @@ from msgspec import Struct
 from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.core.access.key import Scope
-from corral.errors import BadRequest, InvalidField, NotFound
-from corral.store.objects import check_digest
+from corral.errors import BadRequest, InvalidField
 
 router = APIRouter()
 MAX_ASKED = 10_000
@@ -71,10 +70,8 @@ def _described(is_sent: bool = False, **more: Any) -> dict[str, Any]:
 )
 async def put(request: Request, digest: str, who: Operator) -> Response:
     # Before the body is read: a wrong address should not cost the transfer.
-    check_digest(digest)
-    await who.manager.upkeep.objects.spare([digest])
-    objects = who.manager.ctx.objects
-    was_known = await objects.exists(digest)
+    objects = who.manager.output.objects
+    was_known = await objects.expect(digest)
     data = await request.body()
     await objects.put(data, digest)
     who.note("object.put", digest, size=len(data))
@@ -95,12 +92,7 @@ async def missing(request: Request, who: Sender) -> Response:
         raise InvalidField(
             f"at most {MAX_ASKED} digests in one request", field="digests"
         )
-    for digest in said.digests:
-        check_digest(digest)
-    if said.sizes and len(said.sizes) != len(said.digests):
-        raise InvalidField("as many sizes as digests, or none", field="sizes")
-    await who.manager.upkeep.objects.spare(said.digests)
-    found = await who.manager.ctx.objects.missing(said.digests, said.sizes)
+    found = await who.manager.output.objects.missing(said.digests, said.sizes)
     return answer(MissingOut(found))
 
 
@@ -112,7 +104,7 @@ async def missing(request: Request, who: Sender) -> Response:
 )
 async def put_all(request: Request, who: Sender) -> Response:
     blobs = _split(await request.body())
-    digests = await who.manager.ctx.objects.put_all(blobs)
+    digests = await who.manager.output.objects.put_all(blobs)
     size = sum(map(len, blobs))
     who.note("object.put_all", f"{len(blobs)} objects", size=size)
     return answer(ObjectsOut(digests, size), 201)
@@ -136,7 +128,7 @@ def _split(body: bytes) -> list[bytes]:
     **_described(),
 )
 async def get(digest: str, who: Fetcher) -> Response:
-    return Response(await who.manager.ctx.objects.get(digest), media_type=BINARY)
+    return Response(await who.manager.output.objects.get(digest), media_type=BINARY)
 
 
 @router.head(
@@ -146,8 +138,5 @@ async def get(digest: str, who: Fetcher) -> Response:
     **_described(),
 )
 async def head(digest: str, who: Fetcher) -> Response:
-    await who.manager.upkeep.objects.spare([check_digest(digest)])
-    size = await who.manager.ctx.objects.size(digest)
-    if size is None:
-        raise NotFound(f"no object {digest}", digest=digest)
+    size = await who.manager.output.objects.size(digest)
     return Response(media_type=BINARY, headers={"Content-Length": str(size)})

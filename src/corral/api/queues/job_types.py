@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import chain
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 from msgspec import UNSET, Raw, UnsetType
@@ -15,51 +13,38 @@ from corral.api.queues import shapes
 from corral.core.access.key import Scope
 from corral.core.tasks.job_type import ORCHESTRATOR, JobType, QueueOrder
 from corral.errors import InvalidField, InvalidJson
-from corral.manager.cluster.state import Cluster
+from corral.manager.queues.job_types import JobTypeStatus
 from corral.manager.tasks.result_cache import CacheFigures
 
 router = APIRouter(prefix="/job-types", tags=["job types"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
-Counts: TypeAlias = tuple[Counter[str], Counter[str]]
 
 
 @router.get("", summary="Kinds of work", **described(shapes.JobTypeListOut))
 async def job_types(who: Reader) -> Response:
-    cluster = who.manager.ctx.cluster
-    counts = _counts(cluster)
-    rows = sorted(cluster.job_types.values(), key=lambda j: j.name)
-    return answer(shapes.JobTypeListOut([_shown(who, j, counts) for j in rows]))
+    rows = who.manager.queues.job_types.all()
+    return answer(shapes.JobTypeListOut([_job_type(row) for row in rows]))
 
 
-def _counts(cluster: Cluster) -> Counts:
-    """By type: tasks that wait, and those that workers have."""
-    links = chain(cluster.workers.values(), cluster.inside.values())
-    orders = (order for link in links for order in link.orders.values())
-    tasks = (cluster.tasks.get(task_id) for order in orders for task_id in order.left)
-    running = Counter(task.spec.job_type for task in tasks if task is not None)
-    return cluster.scheduler.waiting_by_type(), running
+def _shown(who: Caller, row: JobType) -> shapes.JobTypeOut:
+    return _job_type(who.manager.queues.job_types.status(row))
 
 
-def _shown(
-    who: Caller, row: JobType, counts: Counts | None = None
-) -> shapes.JobTypeOut:
-    waiting, running = counts or _counts(who.manager.ctx.cluster)
-    kept = None
-    if row.cache_ttl_s is not None:
-        kept = cache_out(who.manager.tasks.results.figures(row.name))
+def _job_type(status: JobTypeStatus) -> shapes.JobTypeOut:
+    row, kept = status.job_type, status.kept
     return shapes.JobTypeOut(
         row.name,
         row.target,
         Raw(row.input_schema.encode()) if row.input_schema else None,
         Raw(row.output_schema.encode()) if row.output_schema else None,
         str(row.queue_order),
-        waiting[row.name],
+        status.waiting,
         row.is_paused,
         row.batch_limit,
         row.cache_ttl_s,
-        kept,
-        running[row.name],
+        None if kept is None else cache_out(kept),
+        status.running,
     )
 
 
@@ -87,7 +72,7 @@ async def add_job_type(request: Request, who: Operator) -> Response:
         ORCHESTRATOR if said.target is None else said.target,
         input_schema=_schema(said.input_schema, "input_schema"),
         output_schema=_schema(said.output_schema, "output_schema"),
-        created_at=who.manager.ctx.clock.now(),
+        created_at=who.manager.now(),
         queue_order=_order(said.queue_order),
         batch_limit=said.batch_limit,
         cache_ttl_s=said.cache_ttl_s,
@@ -204,7 +189,6 @@ async def clear_queue(name: str, who: Operator) -> Response:
     **described(shapes.CacheCleared, errors=(404,)),
 )
 async def clear_cache(name: str, who: Operator) -> Response:
-    who.manager.queues.job_types.get(name)
-    count = await who.manager.tasks.results.clear(name)
+    count = await who.manager.queues.job_types.clear_results(name)
     who.note("job_type.clear_cache", name, forgotten=count)
     return answer(shapes.CacheCleared("no result is kept", name, count))

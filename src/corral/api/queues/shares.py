@@ -11,7 +11,6 @@ from corral.api.deps import Caller, answer, caller, read
 from corral.api.describe import described
 from corral.core.access.key import Scope
 from corral.core.tasks.share import Share
-from corral.manager.access.keys import share_name
 from corral.manager.queues.shares import ShareStatus
 
 router = APIRouter(prefix="/shares", tags=["shares"])
@@ -80,7 +79,7 @@ async def list_shares(who: Reader) -> Response:
 )
 async def set_share(request: Request, who: Admin) -> Response:
     said = await read(request, ShareIn)
-    name = share_name(who.manager.access.keys, said.name)
+    name = who.manager.access.share_name(said.name)
     share = Share(name, said.weight, said.max_running, said.gpu_seconds_per_day)
     await who.manager.queues.shares.save(share)
     who.note("share.set", share.name)
@@ -91,7 +90,7 @@ async def set_share(request: Request, who: Admin) -> Response:
     "/{name}", summary="Remove a share", **described(ShareRemoved, errors=(404,))
 )
 async def remove_share(name: str, who: Admin) -> Response:
-    name = share_name(who.manager.access.keys, name)
+    name = who.manager.access.share_name(name)
     await who.manager.queues.shares.remove(name)
     who.note("share.remove", name)
     return answer(ShareRemoved("the share is removed", name))

@@ -17,9 +17,8 @@ from msgspec import Struct
 from corral.api.deps import Caller, answer
 from corral.api.describe import described
 from corral.api.tasks.routes import Submitter, Where, Word
-from corral.core.tasks.task import State, Task
+from corral.core.tasks.task import State, Task, TaskFilter
 from corral.errors import CorralError, InvalidField
-from corral.store.base import TaskFilter
 
 # The JSON shapes of what is done to many tasks at once, as msgspec structs.
 
@@ -104,7 +103,7 @@ async def _each(
 ) -> BulkOut:
     if where is None:
         return BulkOut(0, 0, [], None)
-    page = await who.manager.ctx.store.list_tasks(where, limit, 0, cursor)
+    page = await who.manager.tasks.reads.page(where, limit, 0, cursor)
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def one(task: Task) -> CorralError | None:

@@ -13,10 +13,8 @@ from msgspec import Struct
 from corral.api.deps import answer
 from corral.api.describe import described
 from corral.api.tasks.render import attempt, estimate, start_out, status_of
-from corral.api.tasks.routes import Reader, find
+from corral.api.tasks.routes import Reader, id_of
 from corral.api.tasks.shapes import AttemptOut, EstimateOut, StartOut, WaitingOut
-from corral.core.tasks.task import Attempt
-from corral.manager.cluster.state import Cluster
 from corral.manager.tasks.explain import Explained
 from corral.scheduler.explain.values import (
     PastPlacement,
@@ -86,9 +84,7 @@ class ExplainOut(Struct):
     attempts: list[AttemptOut]
 
 
-def explained(
-    cluster: Cluster, found: Explained, attempts: Sequence[Attempt], most: int
-) -> ExplainOut:
+def explained(found: Explained, most: int) -> ExplainOut:
     """`most` is how many candidates are told; 0 tells all."""
     told, task, reason = found.explanation, found.task, found.explanation.reason
     verdicts = Counter(candidate.verdict for candidate in told.candidates)
@@ -105,13 +101,13 @@ def explained(
         line=told.line if reason else None,
         estimated_start=start_out(told.start, found.now),
         estimated_duration=told.run_s,
-        estimate=estimate(cluster, task),
+        estimate=estimate(found.run, found.memory),
         changes=[_change(change) for change in told.changes],
         candidates=[_candidate(c) for c in told.candidates[: most or None]],
         candidates_total=max(len(told.candidates), told.workers),
         verdicts=dict(verdicts.most_common()),
         placement=_placement(told.placement) if told.placement else None,
-        attempts=[attempt(row) for row in attempts],
+        attempts=[attempt(row) for row in found.attempts],
     )
 
 
@@ -169,8 +165,5 @@ Most = Annotated[
     **described(ExplainOut, errors=(404, 422)),
 )
 async def explain(task_id: str, who: Reader, limit: Most = 20) -> Response:
-    manager = who.manager
-    task = await find(who, task_id)
-    attempts = await manager.ctx.store.attempts(task.id)
-    told = manager.explain.explain(task, is_all=not limit)
-    return answer(explained(manager.ctx.cluster, told, attempts, limit))
+    told = await who.manager.explain.tell(id_of(task_id), is_all=not limit)
+    return answer(explained(told, limit))

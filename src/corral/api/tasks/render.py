@@ -18,6 +18,7 @@ from corral.api.tasks.shapes import (
     TaskOut,
     WaitingOut,
 )
+from corral.core.insight.learned import Figure
 from corral.core.tasks.needs import NOTHING, need_of, plain
 from corral.core.tasks.options import ANYWHERE, constraint_of, gang_of, trace_of
 from corral.core.tasks.result_cache import cached_from
@@ -25,8 +26,6 @@ from corral.core.tasks.share import PREEMPTIBLE, group_of
 from corral.core.tasks.task import Attempt, State, Task, TaskError
 from corral.core.tasks.webhook import public, urls_of
 from corral.manager.app import Manager
-from corral.manager.cluster.state import Cluster
-from corral.manager.tasks.explain import expected, expected_s, expected_start
 from corral.manager.tasks.submit import Accepted
 from corral.scheduler.explain.values import ExpectedStart
 
@@ -51,9 +50,9 @@ def _duration(task: Task) -> float | None:
 
 
 def accepted(manager: Manager, answer: Accepted) -> TaskAccepted:
-    task, cluster = answer.task, manager.ctx.cluster
-    now = manager.ctx.clock.now().timestamp()
-    start = expected_start(cluster, task, now)
+    task, explain = answer.task, manager.explain
+    now = manager.now().timestamp()
+    start = explain.start(task, now)
     return TaskAccepted(
         task.id,
         status_of(task.state),
@@ -61,10 +60,10 @@ def accepted(manager: Manager, answer: Accepted) -> TaskAccepted:
         if start is not None
         else 0.0
         if task.is_terminal
-        else cluster.scheduler.estimated_wait_s(task.spec.job_type),
+        else explain.wait_s(task.spec.job_type),
         task.worker_id,
         task.created_at,
-        expected_s(cluster, task),
+        explain.run_s(task),
         start_out(start, now),
         cached_from(task),
     )
@@ -101,12 +100,13 @@ def brief(task: Task, *, with_result: bool = True) -> TaskBrief:
 
 def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
     spec = task.spec
-    reason = manager.explain.why(task)
-    progress = manager.ctx.cluster.progress.get(task.id)
+    explain = manager.explain
+    reason = explain.why(task)
+    progress = manager.tasks.reads.progress(task.id)
     constraint = constraint_of(spec.labels) or ANYWHERE
     group, group_limit = group_of(spec.labels)
-    now = manager.ctx.clock.now().timestamp()
-    start = None if task.is_terminal else expected_start(manager.ctx.cluster, task, now)
+    now = manager.now().timestamp()
+    start = None if task.is_terminal else explain.start(task, now)
     short = brief(task)
     gang = gang_of(spec.labels)
     return TaskOut(
@@ -143,10 +143,8 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
             else None
         ),
         owner=spec.owner,
-        estimated_duration=(
-            None if task.is_terminal else expected_s(manager.ctx.cluster, task)
-        ),
-        estimate=None if task.is_terminal else estimate(manager.ctx.cluster, task),
+        estimated_duration=None if task.is_terminal else explain.run_s(task),
+        estimate=None if task.is_terminal else estimate(*explain.figures(task)),
         estimated_start=start_out(start, now),
         dead_letter=task.dead_letter,
         cached_from=cached_from(task),
@@ -167,9 +165,8 @@ def attempt(row: Attempt) -> AttemptOut:
     )
 
 
-def estimate(cluster: Cluster, task: Task) -> EstimateOut | None:
+def estimate(run: Figure | None, memory: Figure | None) -> EstimateOut | None:
     """None before any task like it has run."""
-    run, memory = expected(cluster, task)
     if run is None:
         return None
     value, low, high = (round(s, 3) for s in (run.value, run.low, run.high))

@@ -13,10 +13,9 @@ from corral.api.tasks.intake import Intake
 from corral.core.access.key import Scope
 from corral.core.tasks.job_type import NAME
 from corral.core.tasks.options import REQUEST
-from corral.core.tasks.task import State, Task, TaskSpec
+from corral.core.tasks.task import State, TaskFilter, TaskSpec
 from corral.core.tasks.webhook import OWN
 from corral.errors import CorralError, InvalidField, TaskNotFound
-from corral.store.base import TaskFilter
 
 router = APIRouter(prefix="/tasks", tags=["tasks"])
 Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]
@@ -31,7 +30,7 @@ _EXAMPLE = {"task_type": "echo", "parameters": {"message": "hi"}, "priority": "h
 def intake_of(who: Caller, request: Request) -> Intake:
     manager = who.manager
     return Intake(
-        now=manager.ctx.clock.now(),
+        now=manager.now(),
         owner=who.key.owner,
         task_limit=request.app.state.task_body_limit,
         default_timeout_s=manager.config.default_timeout_s,
@@ -62,8 +61,7 @@ async def submit(request: Request, who: Submitter, wait: Wait = 0.0) -> Response
     status = 201 if result.is_new else 200
     if not wait:
         return answer(render.accepted(who.manager, result), status)
-    await who.manager.tasks.wait([result.task.id], wait)
-    return await _show(who, await find(who, result.task.id), status)
+    return await _show(who, result.task.id, wait, status)
 
 
 @router.post(
@@ -112,18 +110,15 @@ async def collect(request: Request, who: Reader) -> Response:
         raise InvalidField(
             f"at most {MAX_COLLECT} task_ids in one request", field="task_ids"
         )
-    manager = who.manager
-    await manager.tasks.wait(wanted.task_ids, min(max(wanted.wait, 0.0), MAX_WAIT_S))
-    pending = [t for t in wanted.task_ids if manager.ctx.cluster.is_live(t)]
-    live = set(pending)
+    wait_s = min(max(wanted.wait, 0.0), MAX_WAIT_S)
+    found = await who.manager.tasks.reads.collect(wanted.task_ids, wait_s)
+    live = set(found.pending)
     ended = [t for t in wanted.task_ids if t not in live]
-    sought = [t for t in ended if NAME.fullmatch(t)]
-    found = {t.id: t for t in await manager.ctx.store.get_tasks(sought)}
     return answer(
         shapes.CollectOut(
-            [render.brief(found[t]) for t in ended if t in found],
-            pending,
-            [t for t in ended if t not in found],
+            [render.brief(found.ended[t]) for t in ended if t in found.ended],
+            list(found.pending),
+            [t for t in ended if t not in found.ended],
         )
     )
 
@@ -167,7 +162,7 @@ async def list_tasks(
     offset: Annotated[int, Query(ge=0, le=1 << 31)] = 0,
     cursor: Word = None,
 ) -> Response:
-    page = await who.manager.ctx.store.list_tasks(where, limit, offset, cursor)
+    page = await who.manager.tasks.reads.page(where, limit, offset, cursor)
     return answer(
         shapes.TaskListOut(
             [render.brief(t, with_result=results) for t in page.tasks],
@@ -206,19 +201,10 @@ def id_of(task_id: str) -> str:
     return task_id
 
 
-async def find(who: Caller, task_id: str) -> Task:
-    task = await who.manager.ctx.store.get_task(id_of(task_id))
-    if task is None:
-        raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
-    return task
-
-
-async def _show(who: Caller, task: Task, status: int = 200) -> Response:
-    attempts = (
-        await who.manager.ctx.store.attempts(task.id)
-        if task.attempt > 1 or (task.is_terminal and task.state is not State.COMPLETED)
-        else ()
-    )
+async def _show(
+    who: Caller, task_id: str, wait_s: float, status: int = 200
+) -> Response:
+    task, attempts = await who.manager.tasks.reads.whole(task_id, wait_s)
     return answer(render.full(who.manager, task, attempts), status)
 
 
@@ -228,9 +214,7 @@ async def _show(who: Caller, task: Task, status: int = 200) -> Response:
     **described(shapes.TaskOut, errors=(404, 422)),
 )
 async def get_task(task_id: str, who: Reader, wait: Wait = 0.0) -> Response:
-    if wait:
-        await who.manager.tasks.wait([task_id], wait)
-    return await _show(who, await find(who, task_id))
+    return await _show(who, id_of(task_id), wait)
 
 
 @router.delete(
@@ -261,4 +245,5 @@ async def cancel(task_id: str, who: Submitter) -> Response:
 async def requeue(task_id: str, who: Submitter) -> Response:
     task = await who.manager.tasks.requeue(id_of(task_id))
     who.note("task.requeue", task_id)
-    return await _show(who, task)
+    attempts = await who.manager.tasks.reads.attempts(task)
+    return answer(render.full(who.manager, task, attempts))

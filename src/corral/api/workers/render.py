@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from corral.api.workers import shapes
@@ -18,16 +19,15 @@ from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.worker import REST_STATE
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.environment import to_plain
-from corral.manager.app import Manager
 from corral.manager.cluster import gpus
-from corral.manager.cluster.state import Cluster, NodeLink, WorkerLink
+from corral.manager.cluster.state import NodeLink, WorkerLink
+from corral.manager.workers import WorkerFigures
 
 
-def worker(cluster: Cluster, link: WorkerLink) -> WorkerOut:
+def worker(figures: WorkerFigures) -> WorkerOut:
+    link, cards = figures.link, figures.cards
     row = link.worker
     done = link.ran + link.failed
-    speed, speed_runs = cluster.scheduler.speed(row.id)
-    cards = gpus.of_worker(cluster, link)
     return WorkerOut(
         worker_id=row.id,
         name=row.spec.name,
@@ -48,8 +48,8 @@ def worker(cluster: Cluster, link: WorkerLink) -> WorkerOut:
             "error_rate": link.failed / done if done else 0.0,
             "model_loads": link.loads,
             "model_load_s": link.load_s,
-            "speed": round(speed, 3),
-            "speed_runs": speed_runs,
+            "speed": round(figures.speed, 3),
+            "speed_runs": figures.speed_runs,
             **({"gpu_utilization": gpus.mean_use(cards)} if cards else {}),
         },
         error=row.error,
@@ -91,10 +91,12 @@ def gpu_info(card: Gpu) -> dict[str, Any]:
     }
 
 
-def worker_detail(manager: Manager, link: WorkerLink) -> WorkerDetail:
-    short = worker(manager.ctx.cluster, link)
-    now = manager.ctx.clock.now()
-    hours = (now - manager.started_at).total_seconds() / 3600
+def worker_detail(
+    figures: WorkerFigures, now: datetime, since: datetime
+) -> WorkerDetail:
+    """`since` is when its tasks began to be counted."""
+    link, short = figures.link, worker(figures)
+    hours = (now - since).total_seconds() / 3600
     done = link.ran + link.failed
     errors = link.failed / done if done else 0.0
     average_s = link.busy_s / link.ran if link.ran else 0.0
@@ -102,7 +104,7 @@ def worker_detail(manager: Manager, link: WorkerLink) -> WorkerDetail:
     shown["loaded_models"] = _loaded(link)
     return WorkerDetail(
         **shown,
-        system_info=_system(manager.ctx.cluster.nodes.get(link.worker.node_id)),
+        system_info=_system(figures.node),
         task_history=TaskHistory(
             link.ran_on(now.date()), link.ran, link.failed, average_s, 1.0 - errors
         ),

@@ -22,16 +22,13 @@ from corral.core.nodes.worker import (
     WorkerSpec,
     WorkerState,
 )
-from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.report import LogChunk, Outcome, OutcomeKind
 from corral.core.tasks.task import TaskError
-from corral.engine.factory import queue_name
-from corral.errors import Conflict, Forbidden, InvalidField
-from corral.manager.access.derived_keys import worker_secret, worker_token
+from corral.errors import Forbidden, InvalidField
 from corral.manager.clock import new_id
 from corral.manager.cluster.state import WorkerLink
 from corral.manager.cluster.streams import AttemptPieces
 from corral.manager.tasks.report import Report
-from corral.store.base import LogChunk
 
 router = APIRouter(prefix="/workers", tags=["workers"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -52,14 +49,16 @@ async def list_workers(
     if status is not None and status not in _STATUSES:
         words = ", ".join(sorted(_STATUSES))
         raise InvalidField(f"status must be one of {words}", field="status")
-    cluster = who.manager.ctx.cluster
-    links = [*cluster.workers.values()] if node_id is None else cluster.of_node(node_id)
-    rows = [render.worker(cluster, link) for link in links if _is_asked(link, status)]
+    workers = who.manager.workers
+    every = workers.all()
+    links = every if node_id is None else workers.of_node(node_id)
+    asked = [link for link in links if _is_asked(link, status)]
+    rows = [render.worker(workers.figures(link)) for link in asked]
     if gpu_type is not None:
         rows = [r for r in rows if render.has_gpu(r, gpu_type)]
     rows = rows[offset : None if limit is None else offset + limit]
-    total = len(cluster.workers)
-    states = (REST_STATE[w.worker.state] for w in cluster.workers.values())
+    total = len(every)
+    states = (REST_STATE[link.worker.state] for link in every)
     online = sum(state in ("online", "busy") for state in states)
     return answer(shapes.WorkerListOut(rows, total, online, total - online))
 
@@ -75,8 +74,9 @@ def _is_asked(link: WorkerLink, status: str | None) -> bool:
     **described(shapes.WorkerDetail, errors=(404,)),
 )
 async def get_worker(worker_id: str, who: Reader) -> Response:
-    link = who.manager.workers.get(worker_id)
-    return answer(render.worker_detail(who.manager, link))
+    manager = who.manager
+    figures = manager.workers.figures(manager.workers.get(worker_id))
+    return answer(render.worker_detail(figures, manager.now(), manager.started_at))
 
 
 @router.post(
@@ -95,13 +95,11 @@ async def launch(request: Request, who: Operator) -> Response:
     if not 1 <= wanted.count <= MAX_COUNT:
         raise InvalidField(f"count must be 1 to {MAX_COUNT}", field="count")
     specs = [_spec(wanted, number) for number in range(wanted.count)]
-    node_id = wanted.node_id or who.manager.workers.emptiest_node().node.id
-    taken = {w.worker.spec.name for w in who.manager.ctx.cluster.of_node(node_id)}
-    if wanted.name and taken & {spec.name for spec in specs}:
-        raise Conflict(f"node {node_id} has a worker of this name already")
-    links = [await who.manager.workers.registry.launch(node_id, spec) for spec in specs]
+    workers = who.manager.workers
+    links = await workers.launch(specs, wanted.node_id)
+    node_id = links[0].worker.node_id
     who.note("worker.launch", node_id, worker_class=wanted.worker_class)
-    rows = [render.worker(who.manager.ctx.cluster, link) for link in links]
+    rows = [render.worker(workers.figures(link)) for link in links]
     return answer(shapes.WorkersLaunched(rows), 201)
 
 
@@ -152,23 +150,19 @@ def own_worker(who: Caller, worker_id: str) -> WorkerLink:
 
 @router.post("/{worker_id}/register", include_in_schema=False)
 async def register(worker_id: str, request: Request, who: OwnNode) -> Response:
-    link = own_worker(who, worker_id)
+    own_worker(who, worker_id)
     said = await read(request, shapes.WorkerRegisterIn)
-    node = who.manager.nodes.get(link.worker.node_id)
-    if said.epoch != node.node.epoch:
-        raise Conflict("this agent's epoch is over", epoch=node.node.epoch)
-    worker = await who.manager.workers.registry.register_worker(worker_id, said.pid)
+    registry = who.manager.workers.registry
+    given = await registry.admit(worker_id, said.epoch, said.pid)
     who.note("worker.register", worker_id, pid=said.pid)
-    incarnation = worker.incarnation or ""
-    secret = worker_secret(who.manager.config.cluster_secret, worker_id, incarnation)
     return answer(
         shapes.WorkerRegisterOut(
-            incarnation,
-            secret,
-            queue_name(worker.node_id, worker_id),
-            worker.spec.concurrency,
-            list(worker.spec.job_types),
-            worker_token(who.manager.config.cluster_secret, worker_id),
+            given.incarnation,
+            given.secret,
+            given.queue,
+            given.worker.spec.concurrency,
+            list(given.worker.spec.job_types),
+            given.token,
         )
     )
 

@@ -104,7 +104,7 @@ async def scaling(who: Reader) -> Response:
         ScalingOut(
             config.is_enabled,
             policy.most,
-            len(who.manager.ctx.cluster.workers),
+            len(who.manager.workers.all()),
             policy.wait_s,
             policy.idle_s,
             policy.cooldown_s,

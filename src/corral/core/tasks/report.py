@@ -42,3 +42,13 @@ class Outcome:
     is_final: bool = False
     load_s: float = 0.0
     memory_mb: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """Lines an attempt printed. `lines` is JSON text: [[epoch_s, stream, text]...]."""
+
+    task_id: str
+    attempt: int
+    seq: int
+    lines: str

@@ -190,3 +190,18 @@ class Attempt:
     started_at: datetime | None
     finished_at: datetime
     error: TaskError | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks; what is not said does not matter."""
+
+    states: tuple[State, ...] = ()
+    job_type: str | None = None
+    worker_id: str | None = None
+    owner: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    dead_letter: bool | None = None
+    model: str | None = None
+    text: str | None = None
+    """In its id, type, model, worker, owner or error, however it is written."""

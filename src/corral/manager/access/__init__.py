@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from corral.core.access.key import Key
 from corral.manager.access.audit import Audit
-from corral.manager.access.keys import Keys
+from corral.manager.access.keys import (
+    Keys,
+    create_key,
+    personal_keys,
+    revoke_key,
+    share_name,
+)
 from corral.manager.access.rate_limit import RateLimits
 from corral.manager.access.secrets import NamedSecrets
 from corral.manager.access.sessions import Sessions
@@ -26,6 +33,26 @@ class Access(Feature):
     async def load(self) -> None:
         await self.keys.load()
         await self.secrets.load()
+
+    # verbs ---------------------------------------------------------------------
+    def personal_keys(self) -> list[Key]:
+        """Every key a person could use, by name."""
+        return personal_keys(self.keys)
+
+    async def create_key(
+        self, name: str, role: str, ttl_s: float | None
+    ) -> tuple[Key, str]:
+        """A new key of a person and its text; raises InvalidField or Conflict."""
+        return await create_key(self.keys, self._clock, name, role, ttl_s)
+
+    async def revoke_key(self, name: str, own: Key) -> Key:
+        """End a key, by its name or id, as it is then; raises NotFound or Conflict."""
+        key = await revoke_key(self.keys, self._clock, name, own)
+        return next(known for known in self.personal_keys() if known.id == key.id)
+
+    def share_name(self, name: str) -> str:
+        """The name of a share, where `owner=ID` of a key means whose that key is."""
+        return share_name(self.keys, name)
 
     def loops(self) -> Sequence[Loop]:
         return (Loop("access", 1.0, self.step),)

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from corral.core.insight.alert import AlertChange, Key, WatchedFinding, follow
+from corral.core.insight.event import ALERT, Event, EventQuery
 from corral.core.insight.health import Finding, Health, Severity, Thresholds, health_of
 from corral.core.insight.health_rule import STORE_DOWN, judge
 from corral.errors import Conflict, NotFound, StoreUnavailable
 from corral.manager.alerts.snapshot import HealthSnapshot
 from corral.manager.context import ManagerContext
-from corral.store.base import Event
-from corral.store.events import ALERT, EventQuery
 
 log = logging.getLogger(__name__)
 PERIOD_S = 2.0
@@ -100,6 +99,16 @@ class AlertWatch:
     def open_alerts(self) -> list[Event]:
         """Newest first."""
         return sorted(self._rows.values(), key=lambda row: -row.seq)
+
+    async def find(
+        self, severities: Sequence[Severity], limit: int, *, is_open: bool
+    ) -> Sequence[Event]:
+        """Alerts of these severities, newest first: those that stand, or all."""
+        if not is_open:
+            where = EventQuery(severities=tuple(severities))
+            return await self._store.alerts(where, limit)
+        rows = self.open_alerts()
+        return [row for row in rows if row.severity in severities][:limit]
 
     async def acknowledge(self, seq: int, by: str, note: str) -> Event:
         """Somebody looks after it: nothing more is told of it until it is over.

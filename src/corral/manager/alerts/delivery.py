@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from corral.core.insight.event import ALERT, EventQuery
 from corral.manager.alerts.alerts import RESOLVED, WORSENED
 from corral.manager.context import ManagerContext
 from corral.manager.outbound.webhook import (
@@ -28,7 +29,6 @@ from corral.manager.outbound.webhook import (
     root_of,
 )
 from corral.store.base import Event
-from corral.store.events import ALERT, EventQuery
 
 log = logging.getLogger(__name__)
 _TOLD = EventQuery(event_types=(ALERT, WORSENED, RESOLVED))

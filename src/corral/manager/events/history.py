@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+from corral.core.insight.event import EventPage, EventQuery
 from corral.manager.context import ManagerContext
-from corral.store.events import EventPage, EventQuery
 
 EVENTS = "@events"
 """The name of the bell; no task is called like that."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from corral.core.insight.event import ALERT, Event
 from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task
 from corral.core.tasks.webhook import public
@@ -24,7 +25,6 @@ from corral.manager.signals import (
     Written,
 )
 from corral.store.base import Inserted, Placement
-from corral.store.events import ALERT, Event
 
 _ENDS = {
     State.COMPLETED: "task_completed",

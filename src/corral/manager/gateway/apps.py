@@ -136,6 +136,7 @@ class Apps:
     ) -> None:
         self._cluster = ctx.cluster
         self._store = ctx.store
+        self._clock = ctx.clock
         self._config = config
         self._calls = calls
 
@@ -148,6 +149,32 @@ class Apps:
         if found is None:
             raise NotFound(f"no app {name!r}", app=name)
         return found
+
+    def find(self, name: str) -> App | None:
+        return self._cluster.apps.get(name)
+
+    def all(self) -> list[App]:
+        """By name."""
+        return sorted(self._cluster.apps.values(), key=lambda app: app.name)
+
+    def types_of(self, app: App) -> list[str]:
+        """The job types that target it, by name."""
+        return sorted(self._cluster.types_for(app.name))
+
+    async def register(
+        self, name: str, url: str, timeout_s: float, concurrency: int
+    ) -> App:
+        """Save an app; one that is known keeps the limits of its paths.
+
+        Raises:
+            InvalidField: when its URL cannot be used or must not be reached.
+        """
+        known = self.find(name)
+        timeouts = known.timeouts if known else {}
+        now = self._clock.now()
+        app = App(name, url, timeout_s, concurrency, now, timeouts)
+        await self.save(app)
+        return app
 
     async def save(self, app: App) -> None:
         """Register an app, or give the one of that name another URL.

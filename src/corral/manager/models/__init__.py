@@ -12,6 +12,7 @@ from corral.manager.models.catalogue import Catalogue
 from corral.manager.models.memory import ModelConfig, ModelMemory
 from corral.manager.models.placement import Prefetcher, Rebalancer
 from corral.manager.models.sources import SourceConfig
+from corral.manager.output.objects import Objects
 from corral.manager.prometheus import Gauge, MetricFamily, largest
 from corral.manager.tasks import Tasks
 
@@ -23,13 +24,14 @@ class Models(Feature):
         self,
         ctx: ManagerContext,
         tasks: Tasks,
+        objects: Objects,
         config: ModelConfig,
         sources: SourceConfig,
     ) -> None:
         self._cluster = ctx.cluster
         self._began = ctx.clock.now()
         self.memory = ModelMemory(ctx, tasks, config)
-        self.catalogue = Catalogue(ctx, self.memory, sources)
+        self.catalogue = Catalogue(ctx, self.memory, objects, sources)
         self.rebalancer = Rebalancer(ctx, self.memory)
         self.prefetcher = Prefetcher(ctx, self.memory)
 

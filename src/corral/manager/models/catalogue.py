@@ -43,6 +43,7 @@ from corral.manager.models.sources import (
     Survey,
     revision_of,
 )
+from corral.manager.output.objects import Objects
 from corral.manager.signals import NameChanged
 
 log = logging.getLogger(__name__)
@@ -75,13 +76,18 @@ class Pull:
 
 class Catalogue:
     def __init__(
-        self, ctx: ManagerContext, models: ModelMemory, config: SourceConfig
+        self,
+        ctx: ManagerContext,
+        models: ModelMemory,
+        uploads: Objects,
+        config: SourceConfig,
     ) -> None:
         self._cluster = ctx.cluster
         self._store = ctx.store
         self._signals = ctx.signals
         self._objects = ctx.objects
         self._models = models
+        self._uploads = uploads
         self._clock = ctx.clock
         self.sources = Sources(config)
         service = self.sources.service
@@ -106,6 +112,15 @@ class Catalogue:
         await self.sources.close()
 
     # what people ask -----------------------------------------------------------
+    def all(self) -> list[CatalogueModel]:
+        """By name."""
+        return [model for _, model in sorted(self._cluster.catalogue.items())]
+
+    def holders(self, name: str) -> list[WorkerLink]:
+        """The workers that have a model in memory, by id."""
+        links = self._cluster.workers.values()
+        return sorted((w for w in links if name in w.shelf.held), key=lambda w: w.id)
+
     def find(self, name: str) -> CatalogueModel:
         """Raises NotFound when the catalogue has no such model."""
         if name not in self._cluster.catalogue:
@@ -124,6 +139,9 @@ class Catalogue:
             InvalidField, NotFound: what is wrong with what was told.
             Forbidden: only an administrator may say that.
         """
+        await self._uploads.spare(
+            part for file in model.files for part in file.parts or (file.sha256,)
+        )
         model = self._checked(model)
         if not is_admin:
             await self._check_modest(model)

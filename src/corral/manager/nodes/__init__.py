@@ -15,6 +15,7 @@ from corral.manager.context import ManagerContext
 from corral.manager.feature import Feature, Loop
 from corral.manager.nodes.heartbeat import Heartbeats
 from corral.manager.nodes.holds import NodeHolds
+from corral.manager.nodes.join import NodeJoin
 from corral.manager.nodes.labels import NodeLabels
 from corral.manager.nodes.leave import NodeLeave
 from corral.manager.nodes.liveness import WATCH_S, Liveness, NodeWatch
@@ -62,6 +63,9 @@ class Nodes(Feature):
         self.leave = NodeLeave(ctx, registry, access.keys, config.stale_after_s)
         self.watch = NodeWatch(ctx, registry, tasks, config.liveness)
         self.master = Master(ctx, config.master, config.sample_s)
+        self.join = NodeJoin(
+            ctx, self.registry, self.heartbeats, self.master, access.keys
+        )
         self.readings = NodeReadings(ctx, config.sample_s)
 
     async def load(self) -> None:

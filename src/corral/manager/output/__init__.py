@@ -9,6 +9,7 @@ from corral.manager.feature import Feature, Loop
 from corral.manager.output.artifacts import Artifacts
 from corral.manager.output.exec import Execs
 from corral.manager.output.logs import TaskLogs
+from corral.manager.output.objects import Objects
 from corral.manager.output.stream import SWEEP_S, TaskOutput
 
 
@@ -18,6 +19,7 @@ class Output(Feature):
         self.artifacts = Artifacts(ctx, artifact_limit_bytes)
         self.execs = Execs(ctx)
         self.logs = TaskLogs(ctx)
+        self.objects = Objects(ctx)
         self.stream = TaskOutput(ctx)
 
     def loops(self) -> Sequence[Loop]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 from corral.core.tasks.job_type import NAME, ORCHESTRATOR, JobType, check_name
@@ -15,10 +17,23 @@ from corral.manager.context import ManagerContext
 from corral.manager.signals import NameChanged
 from corral.manager.tasks import Tasks
 from corral.manager.tasks.payload_schema import check_schema
+from corral.manager.tasks.result_cache import CacheFigures
 from corral.manager.workers.registry import WorkerRegistry
 
 _CLEAR_BATCH = 1000
 _TARGET = re.compile(rf"({NAME.pattern})((?:/[A-Za-z0-9._~:@!$&'()*+,;=%-]*)*)")
+
+
+@dataclass(frozen=True, slots=True)
+class JobTypeStatus:
+    """A job type, how many tasks of it wait and how many workers have; `kept` is of
+    those whose results are kept.
+    """
+
+    job_type: JobType
+    waiting: int
+    running: int
+    kept: CacheFigures | None
 
 
 class JobTypes:
@@ -28,6 +43,7 @@ class JobTypes:
         self._cluster = ctx.cluster
         self._store = ctx.store
         self._signals = ctx.signals
+        self._clock = ctx.clock
         self._workers = workers
         self._settle = tasks.settle
         self._dispatch = tasks.dispatch
@@ -38,6 +54,42 @@ class JobTypes:
         if found is None:
             raise NotFound(f"no job type {name[:200]!r}", job_type=name[:200])
         return found
+
+    def target_of(self, name: str) -> str | None:
+        """Where tasks of a type go; None when there is no such type."""
+        found = self._cluster.job_types.get(name)
+        return None if found is None else found.target
+
+    def all(self) -> list[JobTypeStatus]:
+        """By name."""
+        waiting, running = self._cluster.scheduler.waiting_by_type(), self._running()
+        known = sorted(self._cluster.job_types.values(), key=lambda row: row.name)
+        return [self._status(row, waiting, running) for row in known]
+
+    def status(self, job_type: JobType) -> JobTypeStatus:
+        waiting = self._cluster.scheduler.waiting_by_type()
+        return self._status(job_type, waiting, self._running())
+
+    def _status(
+        self, row: JobType, waiting: Counter[str], running: Counter[str]
+    ) -> JobTypeStatus:
+        is_kept = row.cache_ttl_s is not None
+        kept = self._results.figures(row.name) if is_kept else None
+        return JobTypeStatus(row, waiting[row.name], running[row.name], kept)
+
+    def _running(self) -> Counter[str]:
+        """Tasks that workers and apps have, by type."""
+        cluster = self._cluster
+        links = chain(cluster.workers.values(), cluster.inside.values())
+        ids = (id_ for link in links for o in link.orders.values() for id_ in o.left)
+        tasks = (cluster.tasks.get(task_id) for task_id in ids)
+        return Counter(task.spec.job_type for task in tasks if task is not None)
+
+    async def route(self, name: str, target: str) -> None:
+        """Send tasks of a type, new or known, to an endpoint of an app."""
+        known = self._cluster.job_types.get(name)
+        row = known or JobType(name, created_at=self._clock.now())
+        await self.save(replace(row, target=target))
 
     async def save(self, job_type: JobType) -> JobType:
         """Register a type, or replace the one of that name; a paused one stays so.
@@ -102,6 +154,11 @@ class JobTypes:
         for start in range(0, len(ids), _CLEAR_BATCH):
             count += len(await self._cancel(ids[start : start + _CLEAR_BATCH]))
         return count
+
+    async def clear_results(self, name: str) -> int:
+        """Forget the results that are kept of a type; how many there were."""
+        self.get(name)
+        return await self._results.clear(name)
 
     async def _cancel(self, ids: list[str]) -> set[str]:
         error = TaskError("cancelled", "the queue of its job type was cleared")

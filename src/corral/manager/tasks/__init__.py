@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from corral.core.tasks.job_type import OWN_TYPES
 from corral.core.tasks.retry import RetryPolicy
-from corral.core.tasks.task import State, Task
-from corral.errors import TaskNotFound
+from corral.core.tasks.task import State
 from corral.manager.access.secrets import NamedSecrets
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Feature, Loop
@@ -20,6 +19,7 @@ from corral.manager.tasks.coalesce import Coalesce
 from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.gangs import Gangs
 from corral.manager.tasks.learned import LearnedFigures
+from corral.manager.tasks.look import TaskReads
 from corral.manager.tasks.report import TaskReports
 from corral.manager.tasks.requeue import Requeue
 from corral.manager.tasks.restore import Restore
@@ -67,9 +67,13 @@ class Tasks(Feature):
         self._learned = LearnedFigures(ctx)
         cancel = Cancel(ctx, self.settle, self.dispatch)
         requeue = Requeue(ctx, self.settle, self.dispatch, artifacts)
+        self.reads = TaskReads(ctx)
+        self.get = self.reads.get
+        self.wait = self.reads.wait
         self.submit = self.submissions.submit
         self.cancel = cancel.cancel
         self.drop = cancel.drop
+        self.conclude = cancel.conclude
         self.give_up = cancel.give_up
         self.requeue = requeue.requeue
 
@@ -109,21 +113,6 @@ class Tasks(Feature):
         )
 
     # verbs ---------------------------------------------------------------------
-    async def get(self, task_id: str) -> Task:
-        """The task as it is stored.
-
-        Raises:
-            TaskNotFound: there is none.
-        """
-        task = await self._store.get_task(task_id)
-        if task is None:
-            raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
-        return task
-
-    async def wait(self, task_ids: Sequence[str], timeout_s: float) -> None:
-        """Return when none of them is live any more, or after the timeout."""
-        await self._cluster.waiters.wait(task_ids, self._cluster.is_live, timeout_s)
-
     def drain(self, is_paused: bool = True) -> int:
         """Stop (or go on) handing out work; how many tasks are still with workers."""
         self._cluster.scheduler.apply(Paused(is_paused))

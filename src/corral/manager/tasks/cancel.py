@@ -89,6 +89,26 @@ class Cancel:
         self._cluster.doubt()
         raise StoreUnavailable(f"task {task_id} is changing hands; try again")
 
+    async def conclude(self, task_id: str, told: bytes, *, is_good: bool) -> bool:
+        """Somebody who is none of our workers did a live task, or failed to: `told` is
+        its result, or what was wrong. False when there is no such task.
+        """
+        task = self._cluster.tasks.get(task_id)
+        if task is None:
+            return False
+        text = told.decode()
+        outcome = Outcome(
+            task.id,
+            task.attempt,
+            OutcomeKind.COMPLETED if is_good else OutcomeKind.FAILED,
+            text if is_good else None,
+            None if is_good else TaskError("failed", text),
+        )
+        if await self._settle.settle([outcome]):
+            # Whoever still works on it need not go on.
+            await self.drop(task)
+        return True
+
     async def _refuse(self, task_id: str) -> None:
         stored = await self._store.get_task(task_id)
         if stored is None:

@@ -5,14 +5,16 @@ Changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from corral.core.insight.learned import Figure
 from corral.core.tasks.result_cache import cached_from
-from corral.core.tasks.task import State, Task
+from corral.core.tasks.task import Attempt, State, Task
 from corral.manager.cluster.state import Cluster
 from corral.manager.context import ManagerContext
+from corral.manager.tasks.look import TaskReads
 from corral.scheduler.explain.explain import MOST_WORKERS
 from corral.scheduler.explain.values import ExpectedStart, Remedy, TaskExplanation
 from corral.scheduler.plan import Reason
@@ -22,12 +24,18 @@ ENGINE_DOWN = Reason("engine_down", "Redis does not answer: orders cannot be sen
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A task, why it is where it is, and that in one sentence; `now` is the moment."""
+    """A task, why it is where it is, and that in one sentence; `now` is the moment.
+
+    `run` and `memory` are what tasks like it took, `attempts` those it had.
+    """
 
     task: Task
     explanation: TaskExplanation
     headline: str
     now: float
+    run: Figure | None
+    memory: Figure | None
+    attempts: Sequence[Attempt] = ()
 
 
 class Rewording(Protocol):
@@ -39,9 +47,13 @@ class Rewording(Protocol):
 class Explain:
     """Asked from outside; nothing else of the manager asks it."""
 
-    def __init__(self, ctx: ManagerContext, scaling: Rewording) -> None:
+    def __init__(
+        self, ctx: ManagerContext, reads: TaskReads, scaling: Rewording
+    ) -> None:
         self._cluster = ctx.cluster
+        self._store = ctx.store
         self._clock = ctx.clock
+        self._reads = reads
         self._scaling = scaling
 
     def why(self, task: Task) -> Reason | None:
@@ -52,6 +64,34 @@ class Explain:
             return ENGINE_DOWN
         now = self._clock.now().timestamp()
         return self._scaling.reword(self._cluster.scheduler.why(task.id, now))
+
+    def start(self, task: Task, now: float) -> ExpectedStart | None:
+        """When a task that only waits for its turn should start."""
+        if task.state is not State.QUEUED:
+            return None
+        return self._cluster.scheduler.expect(task.id, now)
+
+    def wait_s(self, job_type: str) -> float | None:
+        """How long a new task of this type should wait, if known."""
+        return self._cluster.scheduler.estimated_wait_s(job_type)
+
+    def run_s(self, task: Task) -> float | None:
+        """How long the task should take, if tasks like it have run."""
+        return expected_s(self._cluster, task)
+
+    def figures(self, task: Task) -> tuple[Figure | None, Figure | None]:
+        """Seconds it should take, where it is or anywhere, and MB beside its model."""
+        return expected(self._cluster, task)
+
+    async def tell(self, task_id: str, *, is_all: bool = False) -> Explained:
+        """All that can be said of a task, and what it went through.
+
+        Raises:
+            TaskNotFound: there is none.
+        """
+        task = await self._reads.get(task_id)
+        attempts = await self._store.attempts(task_id)
+        return replace(self.explain(task, is_all=is_all), attempts=attempts)
 
     def explain(self, task: Task, *, is_all: bool = False) -> Explained:
         """All that can be said of a task; with `is_all` of every worker."""
@@ -77,7 +117,9 @@ class Explain:
             found = _without_deadline(found)
         if found.placement is not None and found.placement.worker_id != task.worker_id:
             found = replace(found, placement=None) if task.worker_id else found
-        return Explained(task, found, _headline(task, found), now)
+        return Explained(
+            task, found, _headline(task, found), now, *expected(cluster, task)
+        )
 
     def _with_worker_on_its_way(self, found: TaskExplanation) -> TaskExplanation:
         reason = self._scaling.reword(found.reason)
@@ -125,10 +167,3 @@ def expected(cluster: Cluster, task: Task) -> tuple[Figure | None, Figure | None
     kind = (spec.job_type, spec.model, cluster.units_of(spec))
     run = cluster.scheduler.expected_run(*kind, task.worker_id or "")
     return run, cluster.scheduler.working(*kind)
-
-
-def expected_start(cluster: Cluster, task: Task, now: float) -> ExpectedStart | None:
-    """When a task that only waits for its turn should start."""
-    if task.state is not State.QUEUED:
-        return None
-    return cluster.scheduler.expect(task.id, now)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Feature, Loop
+from corral.manager.output.objects import Objects
 from corral.manager.tasks import Tasks
 from corral.manager.upkeep.clear import Clear
 from corral.manager.upkeep.objects import ObjectCleanup
@@ -30,6 +31,7 @@ class Upkeep(Feature):
     def __init__(
         self,
         ctx: ManagerContext,
+        objects: Objects,
         tasks: Tasks,
         workers: Workers,
         config: UpkeepConfig,
@@ -38,7 +40,7 @@ class Upkeep(Feature):
         self._clock = ctx.clock
         self._keep = config.keep
         self.rescue = Rescue(ctx, tasks, workers.registry, config.register_s)
-        self.objects = ObjectCleanup(ctx, config.keep_objects_s)
+        self.objects = ObjectCleanup(ctx, objects, config.keep_objects_s)
         self.clear = Clear(ctx, tasks, workers.registry, self.rescue).clear
 
     def loops(self) -> Sequence[Loop]:

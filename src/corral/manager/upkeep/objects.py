@@ -7,9 +7,7 @@ consist of.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Iterable
 from datetime import timedelta
 
 from corral.core import tree as trees
@@ -18,6 +16,7 @@ from corral.core.tasks.environment import ArchiveEnvironment, Environment
 from corral.errors import BadRequest, CorruptObject, NotFound
 from corral.manager.context import ManagerContext
 from corral.manager.output.artifacts import load_tree
+from corral.manager.output.objects import Objects
 
 log = logging.getLogger(__name__)
 GRACE_S = 6 * 3600.0
@@ -29,44 +28,24 @@ _GONE = (NotFound, CorruptObject, BadRequest)
 class ObjectCleanup:
     """`keep_s` is how old an object is at least when it goes."""
 
-    def __init__(self, ctx: ManagerContext, keep_s: float) -> None:
+    def __init__(self, ctx: ManagerContext, asked: Objects, keep_s: float) -> None:
         self._cluster = ctx.cluster
         self._store = ctx.store
         self._objects = ctx.objects
+        self._asked = asked
         self._clock = ctx.clock
         self._keep_s = keep_s
         self._grace_s = min(GRACE_S, keep_s)
-        self._spared: dict[str, float] = {}
-        self._removing = asyncio.Lock()
         # What was asked for before this manager led is not known to it.
         self._next = ctx.clock.monotonic() + self._grace_s
-
-    async def spare(self, digests: Iterable[str]) -> None:
-        """Call it before somebody is told that these are there, and relies on it."""
-        now = self._clock.monotonic()
-        # Not while one of them is being removed.
-        async with self._removing:
-            for digest in digests:
-                # To the end, so that the oldest stay in front.
-                self._spared.pop(digest, None)
-                self._spared[digest] = now
 
     async def step(self) -> None:
         await self._store.drop_trees()
         now = self._clock.monotonic()
-        self._forget(now - self._grace_s)
+        self._asked.forget(now - self._grace_s)
         if now >= self._next:
             self._next = now + min(self._keep_s / 4, LONGEST_PAUSE_S)
             await self.collect()
-
-    def _forget(self, before: float) -> None:
-        old = []
-        for digest, at in self._spared.items():
-            if at >= before:
-                break
-            old.append(digest)
-        for digest in old:
-            del self._spared[digest]
 
     async def collect(self) -> int:
         """Remove what nothing names; how many objects."""
@@ -76,17 +55,10 @@ class ObjectCleanup:
         async for batch in self._objects.listed():
             for digest, at in batch:
                 if at < end and digest not in named:
-                    count += await self._remove(digest)
+                    count += await self._asked.remove(digest)
         if count:
             log.info("removed %d objects that nothing names any more", count)
         return count
-
-    async def _remove(self, digest: str) -> bool:
-        async with self._removing:
-            if digest in self._spared:
-                return False
-            await self._objects.delete(digest)
-            return True
 
     async def _named(self) -> set[str]:
         """All or nothing: a store that does not answer leaves everything."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.node import NodeState
-from corral.core.nodes.worker import WorkerState
+from corral.core.nodes.worker import WorkerSpec, WorkerState
 from corral.errors import Conflict
+from corral.manager.cluster import gpus
 from corral.manager.cluster.state import NodeLink, WorkerLink
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Feature, Loop
@@ -24,6 +27,19 @@ from corral.manager.workers.lifecycle import (
 from corral.manager.workers.registry import WorkerRegistry
 from corral.manager.workers.scaling import Autoscaler, ScalingConfig
 from corral.manager.workers.types import WorkerTypeRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFigures:
+    """A worker, its node, the cards it has for itself, and how fast it is: 1 is usual,
+    as so many runs say.
+    """
+
+    link: WorkerLink
+    node: NodeLink | None
+    cards: Sequence[Gpu]
+    speed: float
+    speed_runs: int
 
 
 class Workers(Feature):
@@ -63,6 +79,29 @@ class Workers(Feature):
 
     def all(self) -> Sequence[WorkerLink]:
         return list(self._cluster.workers.values())
+
+    def find(self, worker_id: str) -> WorkerLink | None:
+        return self._cluster.workers.get(worker_id)
+
+    def of_node(self, node_id: str) -> Sequence[WorkerLink]:
+        return self._cluster.of_node(node_id)
+
+    def figures(self, link: WorkerLink) -> WorkerFigures:
+        node = self._cluster.nodes.get(link.worker.node_id)
+        cards = gpus.of_worker(self._cluster, link)
+        speed, runs = self._cluster.scheduler.speed(link.id)
+        return WorkerFigures(link, node, cards, speed, runs)
+
+    async def launch(
+        self, specs: Sequence[WorkerSpec], node_id: str | None
+    ) -> list[WorkerLink]:
+        """Want these workers on a node; without one, on the emptiest.
+
+        Raises:
+            NodeNotFound, Conflict: unknown, held, or it has one of that name.
+        """
+        node_id = node_id or self.emptiest_node().node.id
+        return await self.registry.launch_all(node_id, specs)
 
     def emptiest_node(self) -> NodeLink:
         """The node a worker should be started on that nobody gave one.

@@ -11,6 +11,9 @@ from typing import Any
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.task import Task
+from corral.engine.factory import queue_name
+from corral.errors import Conflict
+from corral.manager.access.derived_keys import worker_secret, worker_token
 from corral.manager.clock import new_id
 from corral.manager.cluster import gpus
 from corral.manager.cluster import scheduler_events as serving
@@ -69,6 +72,19 @@ class WorkerBeat:
     breaker: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerAccess:
+    """What a worker that registered needs: `queue` has its orders, `secret` signs
+    them, `token` is what we show its own port.
+    """
+
+    worker: WorkerRecord
+    incarnation: str
+    queue: str
+    secret: str
+    token: str
+
+
 class WorkerRegistry:
     """`unheld_grace_s`: so long after it was sent an order may be unheard of."""
 
@@ -85,6 +101,7 @@ class WorkerRegistry:
         self._settle = settle
         self._dispatch = dispatch
         self._clock = ctx.clock
+        self._secret = ctx.secret
         self._grace_s = unheld_grace_s
         self.connecting = PendingConnections()
         self._saves: GroupCommit[WorkerRecord, None] = GroupCommit(self._save_all)
@@ -127,6 +144,19 @@ class WorkerRegistry:
         worker = await self._save(WorkerRecord(new_id("w"), node_id, spec))
         node.touch_desired()
         return worker
+
+    async def launch_all(
+        self, node_id: str, specs: Sequence[WorkerSpec]
+    ) -> list[WorkerLink]:
+        """Want these workers on a node.
+
+        Raises:
+            Conflict: the node is held, or has a worker of such a name.
+        """
+        taken = {link.worker.spec.name for link in self._cluster.of_node(node_id)}
+        if taken & {spec.name for spec in specs}:
+            raise Conflict(f"node {node_id} has a worker of this name already")
+        return [await self.launch(node_id, spec) for spec in specs]
 
     async def serve(self, link: WorkerLink, job_type: str) -> None:
         """Let a worker serve one more job type, from now on and after a restart."""
@@ -172,6 +202,25 @@ class WorkerRegistry:
         await self._store.save_job_type(job_type)
         self._signals.written.tell(NameChanged("job_type_changed", job_type.name))
         self._cluster.set_job_type(job_type)
+
+    async def admit(self, worker_id: str, epoch: int, pid: int) -> WorkerAccess:
+        """A supervisor started, under an agent of this epoch.
+
+        Raises:
+            Conflict: that epoch is over.
+        """
+        node = self._cluster.node(self._cluster.worker(worker_id).worker.node_id).node
+        if epoch != node.epoch:
+            raise Conflict("this agent's epoch is over", epoch=node.epoch)
+        worker = await self.register_worker(worker_id, pid)
+        incarnation = worker.incarnation or ""
+        return WorkerAccess(
+            worker,
+            incarnation,
+            queue_name(worker.node_id, worker_id),
+            worker_secret(self._secret, worker_id, incarnation),
+            worker_token(self._secret, worker_id),
+        )
 
     async def register_worker(self, worker_id: str, pid: int) -> WorkerRecord:
         """A supervisor started: a new incarnation, not yet serving."""

@@ -69,6 +69,13 @@ class WorkerTypeRegistry:
             raise NotFound(f"no worker type {name!r}; known: {known}", name=name)
         return found
 
+    def find(self, name: str) -> WorkerType | None:
+        return self._cluster.worker_types.get(name)
+
+    def all(self) -> list[WorkerType]:
+        """By name."""
+        return sorted(self._cluster.worker_types.values(), key=lambda kind: kind.name)
+
     async def save(self, worker_type: WorkerType) -> None:
         """Register a type, or replace it; workers that run keep what they have.
 
@@ -247,6 +254,7 @@ class WorkerTypeRegistry:
 
     async def connect(self, job_type: str, url: str) -> None:
         """Let a worker serve a job type, now or as soon as there is one."""
+        await self._workers.ensure_job_types([job_type])
         link = self.by_url(url)
         if link is None:
             self._workers.connecting.expect(url, job_type)

@@ -27,8 +27,8 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from corral.core.insight.event import ALERT, Event, EventPage, EventQuery
 from corral.store.base import AuditRow
-from corral.store.events import ALERT, Event, EventPage, EventQuery
 from corral.store.postgres import rows as record
 from corral.store.postgres.audit import Chain, Verifier, link
 from corral.store.postgres.connection import ConnectionPool

@@ -20,12 +20,12 @@ from sqlalchemy import (
     text,
 )
 
+from corral.core.insight.event import ALERT
 from corral.core.insight.metric import HOURS_S, MINUTES_S
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.task import TERMINAL
 from corral.errors import NotLeader
 from corral.store.base import Retention
-from corral.store.events import ALERT
 from corral.store.postgres import rows as record
 from corral.store.postgres.audit import Chain
 from corral.store.postgres.connection import ConnectionPool

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from corral.core.insight.event import Event
 from corral.manager.events.broadcast import LiveConfig
-from corral.store.events import Event
 from tests.unit.api.hanging import Listener
 from tests.unit.api.listening import Socket, heard, names
 from tests.unit.api.world import CONFIG, World, outcome, quiet, running

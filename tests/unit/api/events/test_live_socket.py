@@ -14,8 +14,8 @@ import uvicorn
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from corral.core.insight.event import Event
 from corral.manager.events.broadcast import LiveConfig
-from corral.store.events import Event
 from tests.unit.api.world import CONFIG, World, quiet, running
 
 TEXT = "x" * 200_000

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from corral.core.insight.event import EventQuery
 from corral.manager.alerts.alerts import AlertConfig
 from corral.store.base import Event
-from corral.store.events import EventQuery
 from tests.twins.store import MemoryStore
 from tests.unit.api.world import (
     CONFIG,
