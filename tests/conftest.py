@@ -100,6 +100,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError("\n".join(wrong))
 
 
+def pytest_collection_finish() -> None:
+    """What was imported for tests stays to the end: no collection need look at it."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_sessionfinish() -> None:
     # Most runs start no cluster, and should not import what one needs.
     if (cluster := sys.modules.get("tests.acceptance.cluster")) is not None:
