@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import sys
 from collections.abc import Generator
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import inference_extra
+from tests.examples import STRICT, examples
 from tests.spec_report import unknown_marks
 
 # A shell that starts us in the background has us ignore Ctrl-C, and so would every
@@ -25,14 +25,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # as often as by default would be a fifth of what finding them costs.
 gc.set_threshold(50_000, 20, 100)
 
-STRICT = os.environ.get("CORRAL_STRICT", "") not in ("", "0")
-
 # How long an example takes says something about this machine alone; and what CI finds
 # should be found again by running it again.
 settings.register_profile(
     "corral",
     deadline=None,
     derandomize=STRICT,
+    max_examples=examples(),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("corral")

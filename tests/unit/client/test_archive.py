@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from corral.errors import BadRequest, Conflict, CorralError, InvalidField, TooLarge
 from corral.files import archive
 from corral.files.archive import pack, unpack
+from tests.examples import examples
 
 
 def write(root: Path, files: dict[str, bytes]) -> Path:
@@ -78,7 +79,7 @@ FILES = st.dictionaries(NAME, st.binary(max_size=300), max_size=6).filter(
         and all(len(part.encode()) < 200 for name in files for part in name.split("/"))
     )
 )
-RUNS = settings(max_examples=60, deadline=None)
+RUNS = settings(max_examples=examples(60), deadline=None)
 
 
 @RUNS

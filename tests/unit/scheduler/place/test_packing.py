@@ -21,6 +21,7 @@ from corral.scheduler.place.capacity import (
     Shortage,
 )
 from corral.scheduler.place.packing import Fit, Packing
+from tests.examples import examples
 
 A, B = Card("a", "nvidia", 16_000), Card("b", "amd", 24_000)
 PLAIN = Card()
@@ -166,7 +167,7 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 AnyHistory.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None
+    max_examples=examples(80), stateful_step_count=40, deadline=None
 )
 test_any_history = AnyHistory.TestCase
 
