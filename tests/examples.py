@@ -11,6 +11,6 @@ STRICT = os.environ.get("CORRAL_STRICT", "") not in ("", "0")
 DEFAULT = 100
 
 
-def examples(most: int = DEFAULT) -> int:
-    """For `settings(max_examples=...)`: `most` is what CI tries."""
-    return most if STRICT else max(most // 5, 5)
+def examples(most: int = DEFAULT, least: int = 5) -> int:
+    """For `settings(max_examples=...)` and seeds: `most` is what CI tries."""
+    return most if STRICT else max(most // 5, least)
