@@ -101,11 +101,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What was imported for tests stays to the end: no collection need look at it."""
+    _look_once()
+
+
+def _look_once() -> None:
     gc.collect()
     gc.freeze()
 
 
 def pytest_sessionfinish() -> None:
+    # pytest itself collects five times now, for errors in what was left unclosed.
+    _look_once()
     # Most runs start no cluster, and should not import what one needs.
     if (cluster := sys.modules.get("tests.acceptance.cluster")) is not None:
         cluster.forget_database()
