@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -127,8 +128,9 @@ def test_any_history_replayed_gives_the_same_decisions(
         assert planned[-1] == last
 
 
+@cache
 def recorded(limit: int = 100_000, strategy: str = "smith") -> RecordedScheduler:
-    """A journal of a day with failures."""
+    """A journal of a day with failures, to be read only."""
     scheduler = RecordedScheduler(Policy(strategy=strategy), limit)
     work = synthetic(3, tasks=300)
     fleet = failing(parse_fleet("3x24GB,1x48GB@1.5"), work.span_s, 60.0)
