@@ -50,7 +50,7 @@ LINT_LOG := $(VENV)/lint.log
 SYSTEM_LOG := build/system.log
 CACHE := $(VENV)/pytest
 # They wait for processes more than they compute; a file stays with one of them.
-PARALLEL := -n 3 --dist loadfile
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 TYPED := src tests $(sort $(dir $(wildcard examples/*.py bench/*.py)))
 LINT := $(BIN)/ruff format --check . && $(BIN)/ruff check . \
 	&& $(BIN)/mypy $(TYPED) && $(BIN)/lint-imports
@@ -115,7 +115,7 @@ test: ## what check does, then the tests on real clusters
 	[ $$status = 0 ] || tools/again.sh $(CACHE)/quick $(PYTEST) $(QUICK_TESTS)
 	@$(PYTEST) -o cache_dir=$(CACHE)/boxes $(BOXES) >$(BOX_LOG) 2>&1 & boxes=$$!; \
 	slow=0; box=0; $(PYTEST) $(PARALLEL) -o cache_dir=$(CACHE)/slow \
-	--no-loadscope-reorder $(SLOW_TESTS) || slow=$$?; \
+	$(SLOW_TESTS) || slow=$$?; \
 	wait $$boxes || box=$$?; cat $(BOX_LOG); \
 	[ $$slow = 0 ] || tools/again.sh $(CACHE)/slow $(PYTEST) $(SLOW_TESTS); \
 	[ $$box = 0 ] || tools/again.sh $(CACHE)/boxes $(PYTEST) $(BOXES)
