@@ -50,7 +50,7 @@ LINT_LOG := $(VENV)/lint.log
 SYSTEM_LOG := build/system.log
 CACHE := $(VENV)/pytest
 # They wait for processes more than they compute; a file stays with one of them.
-PARALLEL := -n 3 --dist loadfile
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
 TYPED := src tests $(sort $(dir $(wildcard examples/*.py bench/*.py)))
 LINT := $(BIN)/ruff format --check . && $(BIN)/ruff check . \
 	&& $(BIN)/mypy $(TYPED) && $(BIN)/lint-imports
@@ -99,23 +99,27 @@ up: setup ## start Corral on this machine and stay with it (Ctrl-C stops it)
 lint: setup-dev ## formatting, lint, types and import rules
 	@$(LINT)
 
-.PHONY: check
-check: lint ## lint, then house, unit and contract tests (under 90 s)
-	@$(PYTEST) $(PARALLEL) $(QUICK_TESTS)
+# Linters use one processor, so tests run beside them; what they say comes last.
+define QUICK
+{ $(LINT); } >$(LINT_LOG) 2>&1 & lint=$$!; status=0; \
+	$(PYTEST) $(PARALLEL) -o cache_dir=$(CACHE)/quick $(QUICK_TESTS) || status=$$?; \
+	wait $$lint || { cat $(LINT_LOG); exit 1; }; cat $(LINT_LOG)
+endef
 
-# Linters use one processor, so tests run beside them; Debian's packages are fetched
-# meanwhile, which only the slow tests need.
+.PHONY: check
+check: setup-dev ## lint beside house, unit and contract tests (under 90 s)
+	@$(QUICK); exit $$status
+
+# Debian's packages are fetched meanwhile, which only the slow tests need.
 .PHONY: test
 test: ## what check does, then the tests on real clusters
 	@mkdir -p build; $(MAKE) system >$(SYSTEM_LOG) 2>&1 & system=$$!; $(MAKE) setup-dev; \
-	{ $(LINT); } >$(LINT_LOG) 2>&1 & lint=$$!; status=0; \
-	$(PYTEST) $(PARALLEL) -o cache_dir=$(CACHE)/quick $(QUICK_TESTS) || status=$$?; \
-	wait $$lint || { cat $(LINT_LOG); exit 1; }; cat $(LINT_LOG); \
+	$(QUICK); \
 	wait $$system || true; cat $(SYSTEM_LOG); \
 	[ $$status = 0 ] || tools/again.sh $(CACHE)/quick $(PYTEST) $(QUICK_TESTS)
 	@$(PYTEST) -o cache_dir=$(CACHE)/boxes $(BOXES) >$(BOX_LOG) 2>&1 & boxes=$$!; \
 	slow=0; box=0; $(PYTEST) $(PARALLEL) -o cache_dir=$(CACHE)/slow \
-	--no-loadscope-reorder $(SLOW_TESTS) || slow=$$?; \
+	$(SLOW_TESTS) || slow=$$?; \
 	wait $$boxes || box=$$?; cat $(BOX_LOG); \
 	[ $$slow = 0 ] || tools/again.sh $(CACHE)/slow $(PYTEST) $(SLOW_TESTS); \
 	[ $$box = 0 ] || tools/again.sh $(CACHE)/boxes $(PYTEST) $(BOXES)

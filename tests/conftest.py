@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import signal
 import sys
 from collections.abc import Generator
@@ -14,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import inference_extra
+from tests.examples import STRICT, examples
 from tests.spec_report import unknown_marks
 
 # A shell that starts us in the background has us ignore Ctrl-C, and so would every
@@ -25,7 +25,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # as often as by default would be a fifth of what finding them costs.
 gc.set_threshold(50_000, 20, 100)
 
-STRICT = os.environ.get("CORRAL_STRICT", "") not in ("", "0")
+# Of several processes one has all of these: they share libraries that take seconds to
+# import, and a database.
+TOGETHER = ("tests/unit/worker/inference/", "tests/contract/test_store")
+# Begun with, since nothing should be left to wait for in the end.
+LONGEST = (
+    *("tests/contract/test_store", "tests/unit/worker/inference/"),
+    *("tests/unit/cli/top/", "tests/unit/agent/", "tests/unit/worker/"),
+)
 
 # How long an example takes says something about this machine alone; and what CI finds
 # should be found again by running it again.
@@ -33,6 +40,7 @@ settings.register_profile(
     "corral",
     deadline=None,
     derandomize=STRICT,
+    max_examples=examples(),
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("corral")
@@ -98,9 +106,40 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if wrong := unknown_marks(items):
         raise pytest.UsageError("\n".join(wrong))
+    items.sort(key=lambda item: _turn(item.nodeid))
+
+
+def _turn(nodeid: str) -> int:
+    turns = (n for n, start in enumerate(LONGEST) if nodeid.startswith(start))
+    return next(turns, len(LONGEST))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As `--dist loadfile`, but what shares something dear stays together, too."""
+    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+    class Rooms(LoadFileScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            rooms = (start for start in TOGETHER if nodeid.startswith(start))
+            return next(rooms, super()._split_scope(nodeid))
+
+    return Rooms(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_finish() -> None:
+    """What was imported for tests stays to the end: no collection need look at it."""
+    _look_once()
+
+
+def _look_once() -> None:
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish() -> None:
+    # pytest itself collects five times now, for errors in what was left unclosed.
+    _look_once()
     # Most runs start no cluster, and should not import what one needs.
     if (cluster := sys.modules.get("tests.acceptance.cluster")) is not None:
         cluster.forget_database()

@@ -24,6 +24,11 @@ def sources(*folders: str) -> list[Path]:
 
 @cache
 def parse(path: Path) -> ast.Module:
+    """Kept, since many look at it: for files of the package."""
+    return _parse(path)
+
+
+def _parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
@@ -32,9 +37,17 @@ def name_of(path: Path) -> str:
 
 
 def functions(path: Path) -> Iterator[Function]:
-    for node in ast.walk(parse(path)):
+    todo: list[ast.AST] = [parse(path) if SRC in path.parents else _parse(path)]
+    while todo:
+        node = todo.pop()
         if isinstance(node, Function):
             yield node
+        # Only a statement has one in it, and most of a tree are expressions.
+        todo += [each for each in ast.iter_child_nodes(node) if _is_block(each)]
+
+
+def _is_block(node: ast.AST) -> bool:
+    return isinstance(node, ast.stmt | ast.excepthandler | ast.match_case)
 
 
 @dataclass(frozen=True)
@@ -276,7 +289,7 @@ def _assigned(
         if isinstance(target, ast.Attribute):
             yield Assignment(source, owner, function, target, value)
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+        if _is_block(child):
             yield from _assigned(source, child, owner, function)
 
 

@@ -10,6 +10,7 @@ import random
 import shutil
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -57,16 +58,17 @@ def until(what: str, check: Callable[[], Any], timeout_s: float = 60.0) -> Any:
         time.sleep(0.02)
 
 
-def is_quick(act: Callable[[], Any], limit_s: float, tries: int = 5) -> bool:
-    """Whether `act` takes less than so long; others use this machine, and may spoil
-    a try.
+def took_s(act: Callable[[], Any]) -> float:
+    began = time.monotonic()
+    act()
+    return time.monotonic() - began
+
+
+def typical_s(seconds: Callable[[], float], times: int = 3) -> float:
+    """The middle of several: that others use this machine for a moment, or that it has
+    a good one, decides nothing.
     """
-    for _ in range(tries):
-        began = time.monotonic()
-        act()
-        if time.monotonic() - began < limit_s:
-            return True
-    return False
+    return statistics.median(seconds() for _ in range(times))
 
 
 def clean_environment(**extra: str) -> dict[str, str]:

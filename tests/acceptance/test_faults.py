@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import random
 import signal
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.acceptance.cluster import SLEEP, Agent, Cluster, is_quick, until
+from tests.acceptance.cluster import SLEEP, Agent, Cluster, took_s, until
 from tests.acceptance.history import check_exactly_once
 
 TASKS = 500
@@ -77,12 +78,13 @@ def test_nothing_is_lost_when_a_supervisor_is_killed(
         os.kill(victim, signal.SIGKILL)
         until("the agent notices", lambda: victim not in cluster.worker_pids("sleep"))
 
-    is_soon = is_quick(kill_one, 2.0, 1)
+    seconds = [took_s(kill_one)]
     check_exactly_once(cluster.client, ids)
     cluster.serving("sleep", 2)
-    # Others use this machine, and may spoil a try.
-    assert is_soon or is_quick(kill_one, 2.0)
-    cluster.serving("sleep", 2)
+    for _ in range(2):
+        seconds.append(took_s(kill_one))
+        cluster.serving("sleep", 2)
+    assert statistics.median(seconds) < 2.0
 
 
 @pytest.mark.timeout(240)

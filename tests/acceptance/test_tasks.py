@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from corral.errors import Conflict, InvalidField, TaskFailed, UnknownTaskType
-from tests.acceptance.cluster import ECHO, SLEEP, Cluster, is_quick, until
+from tests.acceptance.cluster import ECHO, SLEEP, Cluster, took_s, typical_s, until
 
 WORKERS = "tests.acceptance.own_workers"
 
@@ -63,8 +63,7 @@ def test_cancelling_a_running_task_frees_its_runner_within_two_seconds(
         assert [client.wait(t).status for t in stuck] == ["cancelled"] * 2
         return took
 
-    # Others use this machine, and may spoil a try.
-    assert any(seconds() < 2.0 for _ in range(5))
+    assert typical_s(seconds) < 2.0
 
 
 def test_all_that_match_are_cancelled_and_run_again(shared: Cluster) -> None:
@@ -101,7 +100,7 @@ def test_a_task_over_its_timeout_ends_as_timed_out_within_two_seconds(
         task = shared.client.submit("sleep", {"hang": True}, timeout=1.0)
         assert shared.client.wait(task.task_id).status == "timed_out"
 
-    assert is_quick(run_out_of_time, 3.0)
+    assert typical_s(lambda: took_s(run_out_of_time)) < 3.0
     assert shared.client.run("sleep", {"seconds": 0}) == {"slept": 0.0}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 import subprocess
 import time
 from collections.abc import Iterator
@@ -171,11 +172,8 @@ def test_a_worker_from_git_runs_in_its_own_environment_and_is_built_once(
     assert second["folder"] != first["folder"]
     for name in ("clones", "builds"):
         assert before[name] == after[name] == 1
-    # Others use this machine, and may spoil a try.
-    for _ in range(3):
-        if second_s >= first_s:
-            _, _, second_s = run_one(manager, node, "far", "far_job")
-    assert second_s < first_s
+    later = [run_one(manager, node, "far", "far_job")[2] for _ in range(2)]
+    assert statistics.median([second_s, *later]) < first_s
 
 
 @pytest.mark.timeout(300)

@@ -34,6 +34,7 @@ from corral.store.objects import (
     open_objects,
 )
 from corral.store.postgres.tasks.logs import LogFolder
+from tests.examples import examples
 
 LIMIT = 4 << 20
 IDS = ("one", "One", "../up", "é" * 99)
@@ -223,7 +224,7 @@ async def test_a_folder_damaged_from_outside_is_noticed(tmp_path: Path) -> None:
 
 
 @settings(
-    max_examples=20,
+    max_examples=examples(20),
     deadline=None,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,

@@ -16,6 +16,7 @@ from corral.core.tasks.task import State, Task, TaskError
 from corral.store.base import LogChunk, Placement, Retention, Store, TaskFilter
 from corral.store.postgres.store import PostgresStore
 from tests.contract.conftest import NOW, assigned, empty, later, make_task
+from tests.examples import examples
 from tests.twins.store import MemoryStore
 
 STEPS = 60
@@ -160,7 +161,7 @@ async def everything(store: Store) -> Any:
     )
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(examples(8, least=3)))
 async def test_both_stores_walk_the_same_way(
     twins: tuple[Store, Store], seed: int
 ) -> None:

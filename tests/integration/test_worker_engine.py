@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,11 +119,18 @@ def test_inspect_active_answers_within_2_s_while_an_order_runs(
     worker.start(f"{SAMPLES}:Hog")
     broker.send(make_order(order_item("busy", None)))
     wait_started(manager, "busy")
-    # A noisy machine may spoil one; no answer in 2 s is None.
+    # With a limit it is over as soon as one has answered.
     inspect = app.control.inspect(
-        destination=[f"{WORKER}@corral"], timeout=2.0, limit=1
+        destination=[f"{WORKER}@corral"], timeout=30.0, limit=1
     )
-    answers = next(filter(None, (inspect.active() for _ in range(5))))
+    answers: dict[str, Any] = {}
+
+    def seconds() -> float:
+        began = time.monotonic()
+        answers.update(inspect.active())
+        return time.monotonic() - began
+
+    assert statistics.median(seconds() for _ in range(5)) < 2.0
     [active] = answers[f"{WORKER}@corral"]
     assert active["name"] == "corral.order"
     path = str(ROOT / "src")

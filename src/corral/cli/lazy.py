@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -34,8 +35,12 @@ class Suggestion:
     type: str = "plain"
 
 
+@cache
 def load_command(name: str, target: str) -> Any:
-    """The command behind an import path: a function, or a Typer app as a group."""
+    """The command behind an import path: a function, or a Typer app as a group.
+
+    Kept, for whoever runs several: Typer reads a function anew each time.
+    """
     module, _, attribute = target.partition(":")
     found = getattr(import_module(module), attribute)
     if isinstance(found, typer.Typer):

@@ -12,6 +12,7 @@ import stat
 import tarfile
 import tempfile
 import zlib
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,8 +21,26 @@ from corral.errors import BadRequest, Conflict, InvalidField, TooLarge
 from corral.files.walk import is_within, link_target, source_files
 
 PACKED_LIMIT = 16 << 20
-UNPACKED_LIMIT = 512 << 20
-MEMBER_LIMIT = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLimits:
+    """How much an archive may hold, unpacked: more would fill somebody's disk."""
+
+    size_bytes: int = 512 << 20
+    members: int = 50_000
+
+    def check(self, size_bytes: int, members: int) -> None:
+        """Raise TooLarge for more."""
+        if size_bytes > self.size_bytes or members > self.members:
+            raise TooLarge(
+                f"an archive holds at most {self.size_bytes} bytes in "
+                f"{self.members} files",
+                limit_bytes=self.size_bytes,
+            )
+
+
+LIMITS = ArchiveLimits()
 _FORMAT: Any = {
     "format": tarfile.PAX_FORMAT,
     "encoding": "utf-8",
@@ -80,7 +99,7 @@ def _fill(tar: tarfile.TarFile, root: Path) -> None:
     for count, (name, path) in enumerate(source_files(root), 1):
         member = _member(root, name, path)
         total += member.size
-        _check_total(total, count)
+        LIMITS.check(total, count)
         if member.issym():
             tar.addfile(member)
         else:
@@ -101,15 +120,9 @@ def _member(root: Path, name: str, path: Path) -> tarfile.TarInfo:
     return member
 
 
-def _check_total(size: int, count: int) -> None:
-    if size > UNPACKED_LIMIT or count > MEMBER_LIMIT:
-        raise TooLarge(
-            f"an archive holds at most {UNPACKED_LIMIT} bytes in {MEMBER_LIMIT} files",
-            limit_bytes=UNPACKED_LIMIT,
-        )
-
-
-def unpack(data: bytes, folder: str | os.PathLike[str]) -> None:
+def unpack(
+    data: bytes, folder: str | os.PathLike[str], *, limits: ArchiveLimits = LIMITS
+) -> None:
     """Unpack what `pack` made; `folder` appears whole or not at all.
 
     Raises:
@@ -124,7 +137,7 @@ def unpack(data: bytes, folder: str | os.PathLike[str]) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     try:
-        _extract(data, draft / "all")
+        _extract(data, draft / "all", limits)
         if place.exists():
             place.rmdir()
         (draft / "all").rename(place)
@@ -136,10 +149,10 @@ def _is_empty(place: Path) -> bool:
     return place.is_dir() and not any(place.iterdir())
 
 
-def _extract(data: bytes, place: Path) -> None:
+def _extract(data: bytes, place: Path, limits: ArchiveLimits) -> None:
     place.mkdir()
-    stream: Any = _Metered(gzip.GzipFile(fileobj=io.BytesIO(data)))
-    guard = _Guard()
+    stream: Any = _Metered(gzip.GzipFile(fileobj=io.BytesIO(data)), limits)
+    guard = _Guard(limits)
     try:
         with tarfile.open(fileobj=stream, mode="r|", **_FORMAT) as tar:
             for member in tar:
@@ -171,23 +184,25 @@ def _make_link(place: Path, member: tarfile.TarInfo) -> None:
 class _Metered:
     """Reads no more than an archive may hold, whatever its headers promise."""
 
-    def __init__(self, stream: gzip.GzipFile) -> None:
+    def __init__(self, stream: gzip.GzipFile, limits: ArchiveLimits) -> None:
         self._stream = stream
+        self._limits = limits
         # Beside the contents: a header and padding for each, and room for long names.
-        self._left = UNPACKED_LIMIT + 4096 * MEMBER_LIMIT
+        self._left = limits.size_bytes + 4096 * limits.members
 
     def read(self, size: int) -> bytes:
         data = self._stream.read(size)
         self._left -= len(data)
         if self._left < 0:
-            _check_total(UNPACKED_LIMIT + 1, 0)
+            self._limits.check(self._limits.size_bytes + 1, 0)
         return data
 
 
 class _Guard:
     """Refuses what the library's own filter lets pass and our archives never have."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: ArchiveLimits) -> None:
+        self._limits = limits
         self.links: set[str] = set()
         self._seen: set[str] = set()
         self._size = 0
@@ -196,7 +211,7 @@ class _Guard:
         # Some numbers in it no clock can show.
         member.mtime = 0
         self._size += member.size
-        _check_total(self._size, len(self._seen) + 1)
+        self._limits.check(self._size, len(self._seen) + 1)
         if member.type not in _PLAIN or member.issparse() or member.size < 0:
             raise _refusal(member.name, "is neither file, folder nor link")
         path = PurePosixPath(member.name)

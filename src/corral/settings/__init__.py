@@ -367,7 +367,6 @@ def secret_variables() -> frozenset[str]:
     """Every variable that may hold a secret: what user code must not inherit."""
     return frozenset(
         variable
-        for name, field in alias.declared(Settings).items()
-        if alias.is_secret(field)
-        for variable in alias.variables(name, field)
+        for name in alias.secrets(Settings)
+        for variable in alias.variables(name, Settings.model_fields[name])
     )

@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
@@ -175,9 +176,16 @@ def setting(
     return Field(default, ge=low, le=high, json_schema_extra=extra)
 
 
-def declared(cls: type[BaseSettings]) -> dict[str, FieldInfo]:
+@cache
+def declared(cls: type[BaseSettings]) -> Mapping[str, FieldInfo]:
     """The fields made with `setting`, without those that only carry facts."""
     return {n: f for n, f in cls.model_fields.items() if f.json_schema_extra}
+
+
+@cache
+def secrets(cls: type[BaseSettings]) -> frozenset[str]:
+    """The names of those that are secret: each layer asks this of every field."""
+    return frozenset(n for n, f in declared(cls).items() if is_secret(f))
 
 
 def extra_of(field: FieldInfo) -> dict[str, Any]:
@@ -294,7 +302,8 @@ class Layer(PydanticBaseSettingsSource):
             if _is_given(field_name, value):
                 return value, variable, False
             in_file = f"{variable}_{'file' if self.source == TOML else 'FILE'}"
-            path = self.found.get(in_file) if is_secret(field) else None
+            is_file = field_name in secrets(self.settings_cls)
+            path = self.found.get(in_file) if is_file else None
             if _is_given(field_name, path):
                 return self._read_secret(in_file, str(path)), in_file, False
         return None, "", False
@@ -323,18 +332,24 @@ class Layer(PydanticBaseSettingsSource):
 
     def _strangers(self) -> Iterator[tuple[str, str]]:
         """Names that look like ours and are not, with the nearest that is."""
-        known: set[str] = set()
-        for name, field in declared(self.settings_cls).items():
-            names = self.names(name, field)
-            suffix = "_file" if self.source == TOML else "_FILE"
-            known.update(names, (n + suffix for n in names if is_secret(field)))
-        for name in self.found:
-            ours = self.source == TOML or name.startswith(PREFIX)
-            if not ours or name in known or _NOT_STRANGE.fullmatch(name):
+        ours = [n for n in self.found if self.source == TOML or n.startswith(PREFIX)]
+        known = self._known() if ours else set()
+        for name in ours:
+            if name in known or _NOT_STRANGE.fullmatch(name):
                 continue
             near = get_close_matches(name, sorted(known), n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             yield name, f"{name} ({self.source}) is not a setting{hint}"
+
+    def _known(self) -> set[str]:
+        """Every name that may stand here."""
+        suffix = "_file" if self.source == TOML else "_FILE"
+        known: set[str] = set()
+        for name, field in declared(self.settings_cls).items():
+            names = self.names(name, field)
+            is_file = name in secrets(self.settings_cls)
+            known.update(names, (n + suffix for n in names if is_file))
+        return known
 
 
 def _is_given(name: str, value: Any) -> bool:

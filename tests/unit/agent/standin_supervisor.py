@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +48,7 @@ def main() -> int:
 
 def speak(params: dict[str, Any], stopped: threading.Event) -> None:
     word = {
-        "incarnation": uuid.uuid4().hex,
+        "incarnation": os.urandom(16).hex(),
         "state": "busy" if params.get("held") else "ready",
         "error": None,
         "held": params.get("held", []),

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests import warm
 from tests.acceptance.cluster import free_port
 from tests.unit.agent.standin import NODE, TOKEN, StandInManager
 
 
-def begin(home: Path, url: str, *args: str, **env: str) -> subprocess.Popen[str]:
+def begin(home: Path, url: str, *args: str, **env: str) -> warm.Command:
     path = os.pathsep.join(p for p in sys.path if p)
-    return subprocess.Popen(
-        [sys.executable, "-m", "corral", "join", url, "--home", str(home), *args],
-        env={**os.environ, "PYTHONPATH": path, **env},
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=home,
+    return warm.corral(
+        *("join", url, "--home", str(home), *args),
+        variables={**os.environ, "PYTHONPATH": path, **env},
+        folder=home,
     )
 
 

@@ -31,6 +31,12 @@ class Target:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def forget(self) -> None:
+        """For the next test: what still waits goes on, and nothing was sent yet."""
+        self.go.set()
+        self.seen = []
+        self.arrived, self.go = threading.Event(), threading.Event()
+
     async def echo(self, request: Request) -> Response:
         body = await request.body()
         said = {

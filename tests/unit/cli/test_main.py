@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from corral.cli.main import Root
+from corral.cli.main import Root, app
 from corral.cli.terminal.errors import exit_code_of, one_line
 from corral.errors import SettingsError, StoreUnavailable, TaskFailed, Unreachable
 from tests.unit.cli.conftest import Corral
@@ -70,12 +71,12 @@ def test_every_command_has_help(corral: Corral, name: str) -> None:
     ],
 )
 def test_shell_completes_commands_and_options(words: str, expected: str) -> None:
-    done = _python(
-        "from corral.cli.main import main; main()",
-        _CORRAL_COMPLETE="complete_bash",
-        COMP_WORDS=words,
-        COMP_CWORD=str(words.count(" ")),
-    )
+    shell = {
+        "_CORRAL_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    done = CliRunner().invoke(app, env=shell, prog_name="corral")
     assert done.stdout.strip() == expected
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.unit.cli.model_stand_in import Writer
 from tests.unit.client.stand_in import (
     Answer,
@@ -84,15 +85,8 @@ def environment(manager: StandIn, tmp_path: Path) -> dict[str, str]:
 
 def _start(
     environment: dict[str, str], terminal: Terminal, *words: str
-) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "corral", *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=terminal.theirs,
-        text=True,
-        env=environment,
-    )
+) -> warm.Command:
+    return warm.corral(*words, variables=environment, stderr=terminal.theirs)
 
 
 def test_run_shows_why_it_waits_and_then_the_bare_result(
@@ -321,20 +315,17 @@ def test_a_task_that_says_how_far_it_is_gets_a_bar_below_its_lines(
 def test_a_shell_completes_names_of_models_and_says_nothing_without_a_cluster(
     manager: StandIn, environment: dict[str, str], words: str
 ) -> None:
+    shell = {
+        "_CORRAL_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+
     def complete() -> str:
-        return subprocess.run(
-            [sys.executable, "-m", "corral"],
-            env={
-                **environment,
-                "_CORRAL_COMPLETE": "complete_bash",
-                "COMP_WORDS": words,
-                "COMP_CWORD": str(words.count(" ")),
-            },
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        ).stdout
+        process = warm.corral(variables={**environment, **shell})
+        out, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        return out
 
     Writer(manager, "")
     assert complete().split() == ["tale"]

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.errors import BadRequest, Conflict, CorralError, InvalidField, TooLarge
-from corral.files import archive
-from corral.files.archive import pack, unpack
+from corral.files.archive import LIMITS, ArchiveLimits, pack, unpack
+from tests.examples import examples
 
 
 def write(root: Path, files: dict[str, bytes]) -> Path:
@@ -78,7 +78,7 @@ FILES = st.dictionaries(NAME, st.binary(max_size=300), max_size=6).filter(
         and all(len(part.encode()) < 200 for name in files for part in name.split("/"))
     )
 )
-RUNS = settings(max_examples=60, deadline=None)
+RUNS = settings(max_examples=examples(60), deadline=None)
 
 
 @RUNS
@@ -199,21 +199,18 @@ def test_what_does_not_belong_into_an_archive_is_refused(
     assert os.listdir(tmp_path) == []
 
 
-def test_an_archive_that_would_fill_the_disk_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_that_would_fill_the_disk_is_refused(tmp_path: Path) -> None:
     large = crafted(*(plain(f"f{n}", bytes(100_000)) for n in range(5)))
     many = crafted(*(plain(f"f{n}", b"") for n in range(30)))
-    monkeypatch.setattr(archive, "UNPACKED_LIMIT", 400_000)
-    monkeypatch.setattr(archive, "MEMBER_LIMIT", 20)
+    limits = ArchiveLimits(size_bytes=400_000, members=20)
     for data in (large, many, gzip.compress(bytes(10_000_000))):
         with pytest.raises((TooLarge, BadRequest)):
-            unpack(data, tmp_path / "to")
+            unpack(data, tmp_path / "to", limits=limits)
     # A header that is itself the bomb.
     header = member("h", type=tarfile.XHDTYPE, size=50_000_000)
     bomb = gzip.compress(header.tobuf(tarfile.GNU_FORMAT) + bytes(50_000_000), 1)
     with pytest.raises(TooLarge):
-        unpack(bomb, tmp_path / "to")
+        unpack(bomb, tmp_path / "to", limits=limits)
     assert os.listdir(tmp_path) == []
 
 
@@ -316,7 +313,7 @@ def test_a_folder_too_large_is_refused_before_it_is_read_whole(
     (tmp_path / ".gitignore").write_text("noise")
     assert len(pack(tmp_path, limit_bytes=100_000)) < 1000
     with (tmp_path / "hole").open("wb") as file:
-        file.truncate(archive.UNPACKED_LIMIT + 1)
+        file.truncate(LIMITS.size_bytes + 1)
     with pytest.raises(TooLarge):
         pack(tmp_path)
 

@@ -13,6 +13,7 @@ from celery import Celery
 from corral.client import Client, Patience
 from tests.unit.client.stand_in import StandIn, serve, submitted
 from tests.unit.worker.conftest import Bench
+from tests.unit.worker.warm_runners import launch_celery
 
 ROOT = Path(__file__).parents[3]
 
@@ -44,7 +45,8 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Bench]]:
     made: list[Bench] = []
 
     def make(**params: Any) -> Bench:
-        made.append(Bench("corral.compat.celery:CeleryWorker", params))
+        worker_class = "corral.compat.celery:CeleryWorker"
+        made.append(Bench(worker_class, params, launch_celery))
         return made[-1]
 
     yield make

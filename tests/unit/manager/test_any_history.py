@@ -12,6 +12,7 @@ import pytest
 
 from corral.core.tasks.task import TERMINAL, State
 from corral.errors import StoreUnavailable
+from tests.examples import examples
 from tests.twins.store import MemoryStore
 from tests.unit.api.world import (
     Caller,
@@ -310,7 +311,7 @@ class History:
 
 
 @pytest.mark.spec("C54")
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(examples(20)))
 async def test_every_accepted_task_ends_once_whatever_happens(
     world: World, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -323,7 +324,7 @@ async def test_every_accepted_task_ends_once_whatever_happens(
 
 
 @pytest.mark.spec("C54")
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples(6, least=2)))
 async def test_every_accepted_task_ends_once_through_restarts_of_the_manager(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:

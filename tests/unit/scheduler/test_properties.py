@@ -21,6 +21,7 @@ from corral.scheduler.events import (
 )
 from corral.scheduler.plan import Plan
 from corral.scheduler.scheduler import Policy, Scheduler
+from tests.examples import examples
 
 TYPES = ["a", "b", "c"]
 WORKERS = ["w1", "w2", "w3"]
@@ -241,6 +242,6 @@ def _without(task: WaitingTask, need: str) -> WaitingTask:
 
 
 AnyHistory.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
+    max_examples=examples(60), stateful_step_count=40, deadline=None
 )
 TestAnyHistory = AnyHistory.TestCase

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,7 @@ from corral.sim.machine import Machine, failing, parse_fleet
 from corral.sim.scenario import POLICIES
 from corral.sim.simulation import Simulation
 from corral.sim.workload import synthetic
+from tests.examples import examples
 
 NAMES = st.sampled_from(["w1", "w2", "w3"])
 NODES = st.sampled_from(["n1", "n2"])
@@ -102,7 +104,7 @@ events: st.SearchStrategy[SchedulerEvent] = st.one_of(
 steps = st.lists(events | st.floats(0.0, 30.0), max_size=80)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(steps=steps, strategy=st.sampled_from(POLICIES), limit=st.sampled_from([8, 999]))
 def test_any_history_replayed_gives_the_same_decisions(
     steps: list[SchedulerEvent | float], strategy: str, limit: int
@@ -126,8 +128,9 @@ def test_any_history_replayed_gives_the_same_decisions(
         assert planned[-1] == last
 
 
+@cache
 def recorded(limit: int = 100_000, strategy: str = "smith") -> RecordedScheduler:
-    """A journal of a day with failures."""
+    """A journal of a day with failures, to be read only."""
     scheduler = RecordedScheduler(Policy(strategy=strategy), limit)
     work = synthetic(3, tasks=300)
     fleet = failing(parse_fleet("3x24GB,1x48GB@1.5"), work.span_s, 60.0)

@@ -19,10 +19,11 @@ from corral.sim.measure import figures
 from corral.sim.simulation import Simulation
 from corral.sim.trace import read_trace
 from corral.sim.workload import workload
+from tests.examples import STRICT
 
 ROOT = Path(__file__).resolve().parents[3]
 TRACES = Path(os.environ.get("TRACES") or ROOT.parent / "shared" / "data")
-SOME = 1_500
+SOME = 1_500 if STRICT else 700
 
 
 HAS_TRACES = scheduler_serving.has_slice(TRACES) and (

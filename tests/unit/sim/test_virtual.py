@@ -18,6 +18,7 @@ from corral.sim.scenario import POLICIES
 from corral.sim.simulation import Record, Simulation
 from corral.sim.worker import BrokenPlan
 from corral.sim.workload import Arrival, Model, Workload, synthetic, workload
+from tests.examples import examples
 
 FLEET = parse_fleet("3x24GB,1x48GB@1.5,1x20GB@0.6")
 
@@ -53,7 +54,7 @@ def test_failures_lose_nothing_and_do_nothing_twice(strategy: str) -> None:
     assert record.redone > 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     seed=st.integers(0, 1000),
     fleet=st.sampled_from(["1x20GB", "2x24GB/2", "1x80GB@2/4,2x24GB@0.5"]),

@@ -13,10 +13,12 @@ import pytest
 
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import RunnerSpec
+from corral.worker.pool.transport import RunnerLaunch
 from corral.worker.protocol import AttemptOutcome, Item
 from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import Execution
 from corral.worker.supervisor.notes import Notes
+from tests.unit.worker.warm_runners import launch
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = "tests.unit.worker.sample_workers"
@@ -38,9 +40,11 @@ def value(outcome: AttemptOutcome) -> Any:
 class Bench:
     """Runs batches on one real runner and keeps what was told on the way."""
 
-    def __init__(self, worker_class: str, params: dict[str, Any]) -> None:
+    def __init__(
+        self, worker_class: str, params: dict[str, Any], how: RunnerLaunch = launch
+    ) -> None:
         path = worker_class if ":" in worker_class else f"{SAMPLES}:{worker_class}"
-        self.pool = RunnerPool(RunnerSpec(path, params), 1, lambda: None)
+        self.pool = RunnerPool(RunnerSpec(path, params, launch=how), 1, lambda: None)
         self.pool.start()
         self.told: list[Notes] = []
         self.on_tell: Callable[[Notes], None] = lambda _: None

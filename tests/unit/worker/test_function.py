@@ -21,6 +21,7 @@ from corral.worker.pool.bundle_pool import SPARE, BundlePool
 from corral.worker.pool.runner_process import RunnerSpec
 from tests.unit.worker.standin_manager import make_order, order_item
 from tests.unit.worker.supervisor.test_order_desk import Office
+from tests.unit.worker.warm_runners import launch
 
 HEAD = "import os, time, corral\n\n@corral.task\n"
 
@@ -69,7 +70,7 @@ class _Recipe:
         folder = self._depot.fetch(self._bundle)
         self._depot.held.append(self._bundle)
         params = {"archive": self._bundle.digest, "path": self._bundle.path}
-        return RunnerSpec(FUNCTION_WORKER, params, folder=folder)
+        return RunnerSpec(FUNCTION_WORKER, params, folder=folder, launch=launch)
 
     def close(self) -> None:
         if self._bundle in self._depot.held:

@@ -150,6 +150,8 @@ class CapacityHolds:
         return [node for node, key in before.items() if self._held.get(node) != key]
 
     def _hold(self, family: TaskLine, before: dict[str, str]) -> None:
+        if len(self.members(family)) < family.gang_size:
+            return  # it does not start before the others come, who may never
         count = max(1, family.gang_size)
         task = family.queue.head()
         need = (task.need if task is not None else None) or NOTHING

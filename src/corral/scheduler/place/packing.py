@@ -58,7 +58,14 @@ class _Row:
 class Packing:
     """Deterministic: the same calls give the same choices."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, least_rows: int = _LEAST_ROWS, most_candidates: int = _MOST_CANDIDATES
+    ) -> None:
+        """How many kinds of need are remembered: `least_rows`, and more for as long
+        as all of them together have no more than `most_candidates`.
+        """
+        self._least_rows = least_rows
+        self._most_candidates = most_candidates
         self._usual = DemandProfile()
         self._states = NodeClasses()
         self._rows: dict[Need, _Row] = {}
@@ -181,8 +188,8 @@ class Packing:
     def _row(self, need: Need) -> _Row:
         row = self._rows.pop(need, None) or _Row()
         self._rows[need] = row
-        most = max(_LEAST_ROWS, _MOST_CANDIDATES // (len(self._states) + 1))
-        if len(self._rows) > most:
+        most = self._most_candidates // (len(self._states) + 1)
+        if len(self._rows) > max(self._least_rows, most):
             del self._rows[next(iter(self._rows))]
         if row.seen < self._states.latest:
             self._merge(row, self._news(need, row.seen))

@@ -21,9 +21,9 @@ def _refuse(why: str) -> None:
     sys.exit(UNFIT)
 
 
-def main() -> None:
-    version = ".".join(str(part) for part in sys.version_info[:2])
-    if tuple(sys.version_info) < OLDEST:  # not ours: whatever the image has
+def main(found: tuple[int, ...] = sys.version_info[:2]) -> None:
+    version = ".".join(str(part) for part in found)
+    if found < OLDEST:  # not ours: whatever the image has
         _refuse("its Python is " + version + ": install Python 3.11 or newer in it")
     # In the place of this script's own folder, whose modules have common names.
     sys.path[0] = LIBRARY

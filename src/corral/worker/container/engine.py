@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -161,15 +161,21 @@ class ContainerEngine:
             raise errors.of_image(image, error) from error
 
 
-def find(settings: ContainerSettings) -> ContainerEngine | None:
+def find(
+    settings: ContainerSettings, sockets: Iterable[Path] | None = None
+) -> ContainerEngine | None:
     """The engine that was named, or the first that answers; None without any.
+
+    Args:
+        settings: they may name one.
+        sockets: where others listen, in this order; the usual places if not told.
 
     Raises:
         WorkerError: the one that was named cannot be used.
     """
     if settings.host:
         return _named(settings)
-    for path in _usual_sockets():
+    for path in usual_sockets() if sockets is None else sockets:
         if path.is_socket():
             with contextlib.suppress(*ENGINE_FAULTS):
                 return ContainerEngine(f"unix://{path}", settings)
@@ -204,7 +210,7 @@ def _named(settings: ContainerSettings) -> ContainerEngine:
         raise _Unanswered(host, error, is_own=False) from error
 
 
-def _usual_sockets() -> list[Path]:
+def usual_sockets() -> list[Path]:
     if sys.platform == "win32":
         return []
     user = Path("/run/user") / str(os.getuid())

@@ -52,6 +52,7 @@ class ArtifactFiles:
     """Files of several folders under the names they are kept by."""
 
     limit_bytes: int
+    limit_files: int = MAX_FILES
     left_out: LeftOut = field(default_factory=LeftOut)
     _files: dict[str, tuple[TreeReader, TreeFile]] = field(default_factory=dict)
     _size: int = 0
@@ -77,8 +78,8 @@ class ArtifactFiles:
         try:
             source = _resolve(reader.root, name)
             size = (reader.root / source).lstat().st_size
-            if len(self._files) >= MAX_FILES:
-                self.left_out.add(name, f"more than {MAX_FILES} files")
+            if len(self._files) >= self.limit_files:
+                self.left_out.add(name, f"more than {self.limit_files} files")
             elif self._size + size > self.limit_bytes:
                 limit = f"{self.limit_bytes / (1 << 30):g} GiB"
                 self.left_out.add(name, f"more than {limit} (CORRAL_ARTIFACT_LIMIT_GB)")
@@ -117,9 +118,10 @@ def keep_artifacts(
     working: Path | None,
     patterns: Sequence[str],
     limit_bytes: int,
+    limit_files: int = MAX_FILES,
 ) -> dict[str, Any]:
     """Send and register what was left; what the task's result says of it."""
-    harvest = ArtifactFiles(limit_bytes)
+    harvest = ArtifactFiles(limit_bytes, limit_files)
     left = harvest.left_out
     try:
         harvest.take(folder, all_files(folder, lambda n: left.add(n, "too deep")))

@@ -15,10 +15,16 @@ from tests.unit.api.target_app import Target, serving
 from tests.unit.api.world import CONFIG, World, fault, quiet, running, said
 
 
-@pytest.fixture
-def target() -> Iterator[Target]:
+@pytest.fixture(scope="module")
+def service() -> Iterator[Target]:
     with serving() as made:
         yield made
+
+
+@pytest.fixture
+def target(service: Target) -> Iterator[Target]:
+    yield service
+    service.forget()
 
 
 async def register(world: World, url: str, **more: Any) -> None:

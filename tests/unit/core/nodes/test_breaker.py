@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from corral.core.nodes.breaker import Breaker, BreakerPolicy, BreakerState
+from tests.examples import examples
 
 POLICY = BreakerPolicy(failures=3, window_s=10.0, cooldown_s=5.0, longest_s=20.0)
 WHO = ("a", "b", "c")
@@ -145,5 +146,5 @@ class AnyHistory(RuleBasedStateMachine):
             assert len(self.breaker.failed_at) < POLICY.failures
 
 
-AnyHistory.TestCase.settings = settings(max_examples=60, deadline=None)
+AnyHistory.TestCase.settings = settings(max_examples=examples(60), deadline=None)
 TestAnyHistory = AnyHistory.TestCase

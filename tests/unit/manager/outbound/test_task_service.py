@@ -129,7 +129,7 @@ async def test_answers_that_pass_are_waited_out(
     async with follower(world, service) as neighbour:
         service.answer = lambda task_id: status
         ids = [await world.submit.submit(run_after=999) for _ in range(30)]
-        for _ in range(3 * GIVE_UP):
+        for _ in range(GIVE_UP + 2):
             await neighbour.step()
             world.clock.step(31)
         assert len({id_ for id_, _ in service.calls}) == WINDOW, (

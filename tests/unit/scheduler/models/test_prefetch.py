@@ -24,6 +24,7 @@ from corral.scheduler.scheduler import Scheduler
 from corral.sim.machine import Machine
 from corral.sim.simulation import Record, Simulation
 from corral.sim.workload import Arrival, Model, Workload, workload
+from tests.examples import examples
 
 DAY_S = 86_400.0
 TYPE = frozenset({"draw"})
@@ -233,7 +234,7 @@ def test_by_rate_nothing_goes_that_is_worth_half_as_much() -> None:
     assert shop.loads(111.0) == []
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 60)), max_size=40),
     st.lists(st.floats(2.0, 20.0), min_size=1, max_size=3),

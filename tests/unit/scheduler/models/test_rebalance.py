@@ -23,6 +23,7 @@ from corral.scheduler.events import (
 )
 from corral.scheduler.models.rebalance import Move, Strategy, duration_s
 from corral.scheduler.scheduler import Policy, Scheduler
+from tests.examples import examples
 
 TYPE = frozenset({"draw"})
 NOW = 100_000.0
@@ -206,7 +207,7 @@ workers = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     sizes,
     workers,

@@ -215,6 +215,14 @@ def test_a_gang_starts_whole_or_not_at_all() -> None:
     assert all(len(o.cards) == 8 for o in orders.values())
 
 
+def test_a_gang_that_is_not_complete_keeps_no_node_from_others() -> None:
+    scheduler = cluster(node("n1", 8), node("n2", 8))
+    alone = task("m0", cards(8), 1, gang=Gang("train", 0, 2), priority=5)
+    assert not queue(scheduler, alone)
+    others = [task(f"t{n}", cards(8), n + 2) for n in range(2)]
+    assert set(queue(scheduler, *others)) == {"t0", "t1"}
+
+
 def test_a_gang_without_needs_goes_to_as_many_nodes() -> None:
     scheduler = cluster(node("n1"), node("n2"))
     members = [task(f"m{n}", None, n + 1, gang=Gang("g", n, 2)) for n in range(2)]

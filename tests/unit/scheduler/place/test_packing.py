@@ -10,7 +10,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from corral.scheduler.place import packing as packing_module
 from corral.scheduler.place.capacity import (
     WHOLE,
     CapacityOffer,
@@ -21,6 +20,7 @@ from corral.scheduler.place.capacity import (
     Shortage,
 )
 from corral.scheduler.place.packing import Fit, Packing
+from tests.examples import examples
 
 A, B = Card("a", "nvidia", 16_000), Card("b", "amd", 24_000)
 PLAIN = Card()
@@ -166,13 +166,15 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 AnyHistory.TestCase.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None
+    max_examples=examples(80), stateful_step_count=40, deadline=None
 )
 test_any_history = AnyHistory.TestCase
 
 
-def a_packing(*offers: CapacityOffer) -> tuple[Packing, list[NodeCapacity]]:
-    packing = Packing()
+def a_packing(
+    *offers: CapacityOffer, packing: Packing | None = None
+) -> tuple[Packing, list[NodeCapacity]]:
+    packing = packing or Packing()
     rooms = [NodeCapacity.of(f"n{at}", offer) for at, offer in enumerate(offers)]
     for room in rooms:
         packing.add(room)
@@ -315,13 +317,16 @@ def test_a_need_no_node_could_meet_is_refused(
         Need(share=share, gpus=gpus, gpu_mb=gpu_mb)
 
 
-def fill(seed: int, is_ours: bool = True) -> tuple[float, list[str]]:
+def fill(
+    seed: int, is_ours: bool = True, packing: Packing | None = None
+) -> tuple[float, list[str]]:
     """GPU given out, in percent, when tasks for 130 % of it came; and where."""
     chance = random.Random(seed)
     packing, _ = a_packing(
         *[CapacityOffer(48_000, 200_000, (PLAIN,) * 4)] * 20,
         *[CapacityOffer(16_000, 100_000, (PLAIN,) * 2)] * 10,
         *[CapacityOffer(96_000, 400_000, (PLAIN,) * 2)] * 10,
+        packing=packing,
     )
     total, came, given, where = 120 * WHOLE, 0, 0, []
     while came < 1.3 * total:
@@ -353,10 +358,6 @@ def test_more_gpu_is_given_out_than_by_best_fit() -> None:
     assert sum(ours) > sum(theirs) + 4 * 0.5
 
 
-def test_forgetting_kinds_of_need_changes_no_choice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    remembered = fill(1)
-    monkeypatch.setattr(packing_module, "_LEAST_ROWS", 2)
-    monkeypatch.setattr(packing_module, "_MOST_CANDIDATES", 0)
-    assert fill(1) == remembered
+def test_forgetting_kinds_of_need_changes_no_choice() -> None:
+    forgetful = Packing(least_rows=2, most_candidates=0)
+    assert fill(1, packing=forgetful) == fill(1)

@@ -27,6 +27,7 @@ from corral.scheduler.events import (
 )
 from corral.scheduler.plan import PlannedOrder
 from corral.scheduler.scheduler import Policy, Scheduler
+from tests.examples import examples
 
 NODES = ["n1", "n2", "n3"]
 TYPES = frozenset({"a", "b"})
@@ -237,5 +238,5 @@ def _of(order: PlannedOrder, task: WaitingTask) -> bool:
 
 TestAnyNeeds = AnyNeeds.TestCase
 TestAnyNeeds.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, derandomize=True
+    max_examples=examples(60), stateful_step_count=40, deadline=None
 )

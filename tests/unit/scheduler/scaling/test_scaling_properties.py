@@ -18,6 +18,7 @@ from corral.scheduler.scaling.values import (
     ScalingInput,
     ScalingPolicy,
 )
+from tests.examples import examples
 
 POLICY = ScalingPolicy(wait_s=10, idle_s=20, cooldown_s=4, most=7)
 STEP_S = 1.0
@@ -105,7 +106,7 @@ limits = st.tuples(st.integers(0, 3), st.integers(1, 9)).filter(lambda t: t[0] <
 loads = st.lists(st.integers(0, 12), min_size=1, max_size=60)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(limits, loads, st.sampled_from([0.5, 3.0, 30.0]))
 def test_it_stays_within_its_limits_and_never_takes_a_worker_that_is_wanted(
     within: tuple[int, int], arrivals: list[int], run_s: float
@@ -124,7 +125,7 @@ def test_it_stays_within_its_limits_and_never_takes_a_worker_that_is_wanted(
         assert not world.waiting or staying
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(limits, st.integers(1, 4), st.sampled_from([0.5, 2.0, 7.0]))
 def test_a_constant_load_is_followed_without_flapping(
     within: tuple[int, int], each: int, run_s: float
@@ -138,7 +139,7 @@ def test_a_constant_load_is_followed_without_flapping(
     assert late == []
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(limits, st.integers(1, 12))
 def test_after_the_last_task_it_goes_back_to_the_least(
     within: tuple[int, int], count: int

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from corral.scheduler.scheduler import Policy
 from corral.scheduler.world.fairness import overdue_s
+from tests.examples import examples
 from tests.unit.scheduler.virtual import Job, Virtual
 
 TYPES = ["a", "b", "c"]
@@ -31,7 +32,7 @@ jobs = st.builds(
     deadline_s=st.sampled_from([None, None, None, 60.0, 300.0]),
 )
 many = st.lists(jobs, min_size=12, max_size=60)
-quick = settings(max_examples=40, deadline=None)
+quick = settings(max_examples=examples(40), deadline=None)
 
 
 @quick

@@ -12,8 +12,8 @@ import pytest
 from docker.errors import APIError, ImageNotFound
 
 from corral.errors import WorkerError
-from corral.worker.container import boot, engine, errors
-from corral.worker.container.engine import find
+from corral.worker.container import boot, errors
+from corral.worker.container.engine import find, usual_sockets
 from corral.worker.container.job import ContainerSettings
 from corral.worker.container.processes import ContainerProcesses
 
@@ -21,9 +21,8 @@ from corral.worker.container.processes import ContainerProcesses
 def test_without_any_engine_none_is_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(engine, "_usual_sockets", lambda: [tmp_path / "docker.sock"])
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert find(ContainerSettings()) is None
+    assert find(ContainerSettings(), [tmp_path / "docker.sock"]) is None
 
 
 def test_a_named_engine_that_does_not_answer_is_named(tmp_path: Path) -> None:
@@ -46,14 +45,13 @@ def test_a_podman_that_cannot_serve_says_why(
     podman = tmp_path / "podman"
     podman.write_text("#!/bin/sh\necho no storage here >&2\nexit 1\n")
     podman.chmod(0o755)
-    monkeypatch.setattr(engine, "_usual_sockets", list)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(WorkerError, match="no storage here"):
-        find(ContainerSettings())
+        find(ContainerSettings(), [])
 
 
 def test_the_usual_places_are_the_users_and_the_systems() -> None:
-    names = [str(path) for path in engine._usual_sockets()]
+    names = [str(path) for path in usual_sockets()]
     assert "/var/run/docker.sock" in names
     assert f"/run/user/{os.getuid()}/podman/podman.sock" in names
 
@@ -93,10 +91,13 @@ def test_an_unfit_python_says_what_to_install() -> None:
     assert len(run.stderr.splitlines()) == 1
 
 
-def test_an_old_python_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boot, "OLDEST", (99, 0))
+def test_an_old_python_says_what_to_install(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with pytest.raises(SystemExit, match=str(boot.UNFIT)):
-        boot.main()
+        boot.main((3, 10))
+    told = "its Python is 3.10: install Python 3.11 or newer in it\n"
+    assert capsys.readouterr().err == told
 
 
 def test_a_stranger_is_never_signalled() -> None:

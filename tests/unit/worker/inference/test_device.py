@@ -7,7 +7,6 @@ import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
-import torch
 
 from corral.worker.inference.errors import RequestRefused
 from corral.worker.inference.load.device import CPU, Device, choose_dtype, find_devices
@@ -20,16 +19,16 @@ CUDA = [Device("cuda", "cuda:0", 0), Device("cuda", "cuda:1", 1)]
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine without any, whatever the tests run on."""
     monkeypatch.delenv(CARDS, raising=False)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
 
 
 def has_cards(monkeypatch: pytest.MonkeyPatch, *, hip: str | None = None) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.version.hip", hip)
     properties = [SimpleNamespace(uuid="aa-0"), SimpleNamespace(uuid="bb-1")]
-    monkeypatch.setattr(torch.cuda, "get_device_properties", properties.__getitem__)
+    monkeypatch.setattr("torch.cuda.get_device_properties", properties.__getitem__)
 
 
 def has_directml(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,7 +41,7 @@ def has_directml(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_best_that_is_there_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_devices() == [CPU]
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: True)
     assert find_devices() == [Device("mps", "mps")]
     has_directml(monkeypatch)
     (found,) = find_devices()

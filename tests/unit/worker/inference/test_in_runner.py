@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -30,7 +28,7 @@ def served(models: Models) -> Iterator[Bench]:
         patch.chdir(ROOT)
         patch.setenv("PYTHONPATH", f"{ROOT / 'src'}{os.pathsep}{ROOT}")
         patch.setenv("OMP_NUM_THREADS", "1")
-        bench = Bench("corral.worker.inference:InferenceWorker", params)
+        bench = Bench("tests.unit.worker.inference.watched_worker:Watched", params)
         bench.warm()
         yield bench
         bench.pool.kill()
@@ -66,21 +64,15 @@ def test_an_order_evicts_what_it_says_and_the_sizes_are_told(served: Bench) -> N
 
 
 def test_libraries_are_there_before_the_first_load_and_not_part_of_it(
-    models: Models,
+    served: Bench,
 ) -> None:
     """A load that took the seconds of an import would be learned as the model's own."""
-    place = models.have("writer")
-    code = (
-        "import sys\n"
-        "from corral.worker.inference import InferenceWorker\n"
-        "assert 'torch' not in sys.modules\n"
-        "worker = InferenceWorker(model_dir=sys.argv[1], device='cpu')\n"
-        "assert 'torch' not in sys.modules\n"
-        "worker.start()\n"
-        "assert 'transformers' in sys.modules\n"
-    )
-    command = [sys.executable, "-c", code, place]
-    subprocess.run(command, check=True, capture_output=True, timeout=100)
+    (outcome,) = served.run(item("libraries"))
+    assert value(outcome) == {
+        "imported": False,
+        "made": False,
+        "started": True,
+    }
 
 
 def test_a_model_without_room_is_told_as_such_and_what_is_held_stays(

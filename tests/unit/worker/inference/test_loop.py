@@ -1,4 +1,7 @@
-"""Calls that come while others are being answered: they join, leave and wait."""
+"""Calls that come while others are being answered: they join, leave and wait.
+
+What imports torch is imported late: every process that looks for tests reads this.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,9 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-)
 
 from corral.worker.base import Failure, at_hand
 from corral.worker.inference.batching import BatchLimits, ModelSpeed
@@ -23,13 +19,16 @@ from corral.worker.inference.call import ModelCall
 from corral.worker.inference.call_queue import BatchRules, CallQueue
 from corral.worker.inference.load.batch_memory import BatchMemory, Peaks
 from corral.worker.inference.request import Generate
-from corral.worker.inference.text.continuous_batching import GenerationLoop
-from corral.worker.inference.text.generate import TextModel
-from corral.worker.inference.text.kv_cache import takes_rows
 from tests.unit.worker.inference.conftest import Served
 
+if TYPE_CHECKING:
+    import torch
+
+    from corral.worker.inference.text.generate import TextModel
+
+    Hook = Callable[[torch.Tensor], None]
+
 Serve = Callable[..., Served]
-Hook = Callable[[torch.Tensor], None]
 LIMIT_S = 60.0
 LANES = 8
 
@@ -53,6 +52,14 @@ SHAPE: dict[str, Any] = {
 LONG: dict[str, Any] = {"prompt": "?!" * 40, "max_tokens": 7}
 """Its prompt alone has more tokens than any of the others with its answer."""
 WIDE = 70
+
+
+def text_model(served: Served, name: str) -> TextModel:
+    from corral.worker.inference.text.generate import TextModel
+
+    loaded = served.worker._stock.loaded(name)
+    assert isinstance(loaded, TextModel)
+    return loaded
 
 
 class Shared:
@@ -83,8 +90,7 @@ class Shared:
 
     def hook(self, does: Hook) -> None:
         """Have every step of the model looked at first: the rows it is about."""
-        loaded = self.served.worker._stock.loaded(self.model)
-        assert isinstance(loaded, TextModel)
+        loaded = text_model(self.served, self.model)
 
         def look(_module: Any, _args: Any, told: dict[str, Any]) -> None:
             self.seen.append(len(told["input_ids"]))
@@ -139,6 +145,8 @@ def results(asked: list[Future[Any]]) -> list[Any]:
 def test_texts_are_the_same_together_as_one_by_one(
     serve: Serve, share: Callable[..., Shared]
 ) -> None:
+    from corral.worker.inference.text.continuous_batching import GenerationLoop
+
     shared = share("writer")
     asked = [shared.ask(f"t{i}-", ask) for i, ask in enumerate(ASKS)]
     assert results(asked) == plainly(serve, ASKS)
@@ -224,9 +232,10 @@ def test_more_rows_come_in_once_those_there_have_shown_what_they_take(
     share: Callable[..., Shared],
 ) -> None:
     """Half of it is there whatever the size, which one row alone does not show."""
+    from corral.worker.inference.text.continuous_batching import GenerationLoop
+
     shared, peaks = share("writer"), Peaks()
-    loaded = shared.served.worker._stock.loaded("writer")
-    assert isinstance(loaded, TextModel)
+    loaded = text_model(shared.served, "writer")
     loop: GenerationLoop
 
     @contextmanager
@@ -339,6 +348,15 @@ def test_a_model_that_takes_no_rows_answers_in_whole_batches(
 
 
 def test_only_models_that_keep_all_they_have_read_take_rows() -> None:
+    from transformers import (
+        LlamaConfig,
+        LlamaForCausalLM,
+        MistralConfig,
+        MistralForCausalLM,
+    )
+
+    from corral.worker.inference.text.kv_cache import takes_rows
+
     plain, odd = (LlamaForCausalLM(LlamaConfig(**SHAPE)) for _ in range(2))
     odd.generation_config.no_repeat_ngram_size = 3
     windowed = MistralForCausalLM(MistralConfig(**SHAPE, sliding_window=8))

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import gc
+import json
 import math
-import mmap
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from corral.worker.inference.batching import BatchLimits, ModelSpeed, run_all
 from corral.worker.inference.call import ModelCall
 from corral.worker.inference.load.batch_memory import BatchMemory, Peaks
-from corral.worker.inference.load.device import CPU
-from corral.worker.inference.load.memory import MemoryMeter
 from corral.worker.inference.request import Generate
 from corral.worker.protocol import Frame, ModelInMemory, ModelsFrame
 from corral.worker.runner.model_slots import ModelSlots
+from tests.unit.worker.inference import hungry
 from tests.unit.worker.inference.conftest import Served
 from tests.unit.worker.inference.test_stock import Greedy
 
 Serve = Callable[..., Served]
-EACH_MB = 40
-
-
-class Hungry(Greedy):
-    """Takes 40 MB for each call of a batch, and has them for a moment only."""
-
-    def run(self, calls: list[ModelCall]) -> list[dict[str, Any]]:
-        # Not by malloc, which may have as much left over from earlier tests.
-        with mmap.mmap(-1, (EACH_MB << 20) * len(calls)) as taken:
-            for place in range(0, len(taken), mmap.PAGESIZE):
-                taken[place] = 1
-        return super().run(calls)
 
 
 def calls(count: int) -> list[ModelCall]:
@@ -46,22 +33,14 @@ def calls(count: int) -> list[ModelCall]:
     not Path("/proc/self/clear_refs").exists(), reason="only Linux forgets a peak"
 )
 def test_the_peak_of_a_batch_is_seen_though_it_is_over() -> None:
-    # All of this process is measured: what earlier tests give back in the middle of a
-    # batch spoils a try.
-    expected = pytest.approx({1: EACH_MB, 4: 4 * EACH_MB}, rel=0.35)
-    seen: list[dict[int, float]] = []
-    while len(seen) < 5 and expected not in seen:
-        seen.append(peaks_of_hungry(1, 4))
-    assert expected in seen
-
-
-def peaks_of_hungry(*sizes: int) -> dict[int, float]:
-    gc.collect()
-    model, peaks = Hungry(most=99), Peaks()
-    gauge = BatchMemory(peaks, lambda: None, MemoryMeter([CPU]).watch)
-    for count in sizes:
-        run_all(model, calls(count), BatchLimits(), ModelSpeed(), lambda: None, gauge)
-    return peaks.told()
+    ran = subprocess.run(
+        [sys.executable, "-m", hungry.__name__, "1", "4"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    each = hungry.EACH_MB
+    assert json.loads(ran.stdout) == pytest.approx({"1": each, "4": 4 * each}, rel=0.1)
 
 
 def test_the_largest_batch_that_fits_is_known_before_one_does_not() -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from corral.errors import WorkerError
 from corral.worker.base import Failure
@@ -82,6 +81,8 @@ def _tensors() -> int:
     """How many parameters of models are alive in this process."""
     import gc
 
+    import torch
+
     gc.collect()
     return sum(type(each) is torch.nn.Parameter for each in gc.get_objects())
 
@@ -141,6 +142,8 @@ class Greedy:
     def run(self, calls: list[ModelCall]) -> list[dict[str, Any]]:
         self.sizes.append(len(calls))
         if len(calls) > self.most:
+            import torch
+
             torch.empty(1 << 55)
         return [{"batch": len(calls)} for _ in calls]
 

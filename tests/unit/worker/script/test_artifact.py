@@ -6,11 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from corral.core.tree import Tree
 from corral.errors import StoreUnavailable
-from corral.worker.script import artifacts
 from corral.worker.script.access import ScriptAccess
 from corral.worker.script.artifacts import ArtifactFiles, keep_artifacts
 from corral.worker.script.checkpoints import Checkpoint
@@ -65,17 +62,14 @@ def test_patterns_add_files_of_the_working_folder(tmp_path: Path) -> None:
     assert "container" in told["left_out"]
 
 
-def test_what_is_beyond_the_limits_is_left_out_and_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_beyond_the_limits_is_left_out_and_said(tmp_path: Path) -> None:
     for n in range(5):
         (tmp_path / f"f{n}").write_bytes(b"x" * 100)
     told = keep_artifacts(Kept(), tmp_path, None, (), 250)
     assert names(told) == ["f0", "f1"]
     assert told["left_out"].startswith("'f2', 'f3', 'f4' left out: more than")
     assert "CORRAL_ARTIFACT_LIMIT_GB" in told["left_out"]
-    monkeypatch.setattr(artifacts, "MAX_FILES", 3)
-    told = keep_artifacts(Kept(), tmp_path, None, (), GIB)
+    told = keep_artifacts(Kept(), tmp_path, None, (), GIB, limit_files=3)
     assert names(told) == ["f0", "f1", "f2"]
     assert "more than 3 files" in told["left_out"]
 

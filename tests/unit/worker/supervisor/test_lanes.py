@@ -19,6 +19,7 @@ from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import Execution
 from corral.worker.supervisor.notes import Notes
 from tests.unit.worker.conftest import SAMPLES, item, value
+from tests.unit.worker.warm_runners import launch
 
 HERE = "tests.unit.worker.lane_workers"
 LIMIT_S = 60.0
@@ -28,7 +29,9 @@ class Lanes:
     """A pool of one class, and orders that run on it at the same time."""
 
     def __init__(self, worker_class: str, size: int, params: dict[str, Any]) -> None:
-        self.pool = RunnerPool(RunnerSpec(worker_class, params), size, lambda: None)
+        self.pool = RunnerPool(
+            RunnerSpec(worker_class, params, launch=launch), size, lambda: None
+        )
         self.pool.start()
         self._threads = ThreadPoolExecutor(16)
         self._changed = threading.Condition()

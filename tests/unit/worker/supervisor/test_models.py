@@ -18,6 +18,7 @@ from corral.worker.supervisor.held_models import RunnerModels
 from corral.worker.supervisor.reports import Reporter
 from tests.unit.worker.conftest import Bench, item, value
 from tests.unit.worker.standin_manager import WORKER, StandInManager
+from tests.unit.worker.warm_runners import launch
 
 MakeBench = Callable[..., Bench]
 SLEEPER = "corral.worker.builtin:SleepWorker"
@@ -102,7 +103,9 @@ def test_a_task_of_corral_itself_loads_and_drops_without_the_class(
 @pytest.fixture
 def pair() -> Iterator[RunnerPool]:
     """Two runners of one worker."""
-    pool = RunnerPool(RunnerSpec(SLEEPER, {"models": MODELS}), 2, lambda: None)
+    pool = RunnerPool(
+        RunnerSpec(SLEEPER, {"models": MODELS}, launch=launch), 2, lambda: None
+    )
     pool.start()
     yield pool
     pool.kill()

@@ -25,6 +25,7 @@ from tests.unit.worker.standin_manager import (
     make_order,
     order_item,
 )
+from tests.unit.worker.warm_runners import launch
 
 SLEEPER = "corral.worker.builtin:SleepWorker"
 
@@ -36,7 +37,7 @@ class Office:
         self, worker_class: str = SLEEPER, limits: TimeLimits | None = None
     ) -> None:
         self.manager = StandInManager()
-        self.pool = self.make_pool(RunnerSpec(worker_class, {}))
+        self.pool = self.make_pool(RunnerSpec(worker_class, {}, launch=launch))
         self.fenced: list[str] = []
         self.link = ManagerLink(self.manager.url, "key")
         self.reporter = Reporter(
