@@ -30,7 +30,10 @@ LOOK_S = 1.0
 AGAIN_S = 0.5
 AWAY_S = 20.0
 SIGNALLED = 128
-JOB_END_S = 1.0
+UNKNOWN = 125
+"""What the engine of a container that is gone says of commands in it."""
+JOB_END_S = 3.0
+"""A busy machine takes that long to see the end of a container."""
 
 
 class ExecMessage(msgspec.Struct, omit_defaults=True):
@@ -104,7 +107,8 @@ def _run(scene: CurrentScript, command: Sequence[str], mail: ExecSender) -> None
     masked.close()
     why = None
     # The end of a sandbox takes the command along before the job's own end is known.
-    if (code or 0) > SIGNALLED and scene.running.wait(JOB_END_S) is not None:
+    is_cut = code is None or code > SIGNALLED or code == UNKNOWN
+    if is_cut and scene.running.wait(JOB_END_S) is not None:
         why = "the job has ended, and the command with it"
     mail.finish(code or 0, why)
 
