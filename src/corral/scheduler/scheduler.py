@@ -12,7 +12,7 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from corral.core.tasks.needs import WHOLE
-from corral.scheduler.decide.cost import Cost, CostModel, quick
+from corral.scheduler.decide.cost import CostModel, quick
 from corral.scheduler.decide.order import LineOrder
 from corral.scheduler.decide.preempt import Preemption
 from corral.scheduler.decide.strategies import STRATEGIES, bind
@@ -26,6 +26,7 @@ from corral.scheduler.plan import Plan, PlannedOrder, Stop
 from corral.scheduler.policy import AHEAD
 from corral.scheduler.policy import Policy as Policy
 from corral.scheduler.queries import Queries
+from corral.scheduler.world.decision import Cost
 from corral.scheduler.world.fairness import SkippedLines
 from corral.scheduler.world.fleet import FleetWorker
 from corral.scheduler.world.line import TaskLine

@@ -11,6 +11,7 @@ from corral.scheduler.decide.holds import CapacityHolds
 from corral.scheduler.events import WaitingTask
 from corral.scheduler.learn.estimate import Estimates
 from corral.scheduler.place.leases import Leases
+from corral.scheduler.world.decision import Cost
 from corral.scheduler.world.fairness import OVERDUE_S, overdue_s
 from corral.scheduler.world.fleet import Fleet, FleetWorker
 from corral.scheduler.world.line import CRITICAL, TaskLine
@@ -21,21 +22,6 @@ REUSE = 0.2
 """How likely one arrival within the last hour makes a dropped model wanted again."""
 _COLD = 4
 _WARM = 16
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What running a family's next tasks on a worker takes, in seconds."""
-
-    setup_s: float
-    run_s: float
-    score: float
-    unload: tuple[str, ...] = ()
-    count: int = 1
-    first: WaitingTask | None = None
-    """The task to begin with, where it is not the next in line."""
-    is_late: bool = False
-    """That one has waited far too long."""
 
 
 @dataclass(frozen=True, slots=True)

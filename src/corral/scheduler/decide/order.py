@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import nlargest, nsmallest
 
-from corral.scheduler.decide.cost import BATCH, Cost, CostModel, EvictionCandidate
+from corral.scheduler.decide.cost import BATCH, CostModel, EvictionCandidate
 from corral.scheduler.events import WaitingTask
 from corral.scheduler.learn.estimate import Estimates
+from corral.scheduler.world.decision import Cost
 from corral.scheduler.world.fairness import PassedTasks
 from corral.scheduler.world.fleet import FleetWorker
 from corral.scheduler.world.line import CRITICAL, TaskLine

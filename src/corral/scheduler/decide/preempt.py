@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from corral.scheduler.events import WaitingTask
-from corral.scheduler.explain.decisions import Decision
 from corral.scheduler.learn.estimate import Estimates
 from corral.scheduler.plan import Stop
+from corral.scheduler.world.decision import Decision
 from corral.scheduler.world.fleet import FleetWorker
 from corral.scheduler.world.line import CRITICAL, TaskLine
 from corral.scheduler.world.picture import Picture

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from corral.scheduler.decide.cost import Cost
-from corral.scheduler.events import WaitingTask, WorkerReady
+from corral.scheduler.events import WaitingTask
 from corral.scheduler.explain.values import PastPlacement, Terms
-from corral.scheduler.learn.estimate import Estimates
+from corral.scheduler.world.decision import MOST_OPEN, Cost, Decision
 from corral.scheduler.world.fleet import FleetWorker
-
-# A memory of the last things noted by name, with a bound and without bookkeeping.
 
 V = TypeVar("V")
 
+_KEPT = 10_000
+
 
 class Recent(Generic[V]):
-    """Keeps at least half of `most`: the older half goes as a whole, which is cheap."""
+    """A memory of the last things noted by name, with a bound and no bookkeeping.
+
+    Keeps at least half of `most`: the older half goes as a whole, which is cheap.
+    """
 
     def __init__(self, most: int) -> None:
         self._half = max(1, most // 2)
@@ -44,71 +45,6 @@ class Recent(Generic[V]):
         found = self._young.pop(name, None)
         old = self._old.pop(name, None)
         return found if found is not None else old
-
-
-_KEPT = 10_000
-_MOST_OPEN = 15
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """An order as it was given; written down in words only when asked for."""
-
-    at: float
-    worker_id: str
-    node_id: str
-    tasks: tuple[WaitingTask, ...]
-    cost: Cost
-    load: str | None
-    load_s: float
-    was_open: int
-    """Orders the worker had already."""
-    passed_over: tuple[str, ...]
-
-    def placement(self) -> PastPlacement:
-        cost = self.cost
-        terms = Terms(
-            0.0,
-            self.load_s,
-            max(0.0, cost.setup_s - self.load_s),
-            cost.run_s,
-            cost.score,
-        )
-        return PastPlacement(
-            self.at,
-            self.worker_id,
-            self.node_id,
-            self._words(),
-            terms,
-            self.load,
-            cost.unload if self.load else (),
-            len(self.tasks),
-            self.passed_over,
-        )
-
-    def _words(self) -> str:
-        model = self.tasks[0].model
-        words = "it had room for one more order" if self.was_open else "it was free"
-        if model is not None and self.load is None:
-            words += f" and had '{model}' in memory"
-        elif self.load is not None:
-            words += f"; it loads '{self.load}' first ({self.load_s:.1f} s)"
-            dropped = ", ".join(f"'{name}'" for name in self.cost.unload)
-            words += f" and drops {dropped} for it" if dropped else ""
-        return words
-
-
-def carried(ready: WorkerReady, known: Estimates) -> tuple[Decision, ...]:
-    """Orders that a worker has from before; whoever gave them knew why."""
-    where = (ready.worker_id, ready.node_id)
-    found = []
-    for place, order in enumerate(ready.held):
-        each_s = [known.run_s(t.job_type, t.model, t.units) for t in order.tasks]
-        cost = Cost(0.0, max(each_s, default=0.0), 0.0, count=len(each_s))
-        found.append(
-            Decision(order.since, *where, order.tasks, cost, None, 0.0, place, ())
-        )
-    return tuple(found[-_MOST_OPEN:])
 
 
 class Decisions:
@@ -140,7 +76,7 @@ class Decisions:
             worker.open_orders,
             passed_over,
         )
-        open_orders = min(worker.open_orders, _MOST_OPEN)
+        open_orders = min(worker.open_orders, MOST_OPEN)
         still = worker.given[-open_orders:] if open_orders else ()
         worker.given = (*still, decision)
         for task in tasks:
@@ -155,3 +91,38 @@ class Decisions:
     def expired(self, task_id: str) -> tuple[WaitingTask, float] | None:
         """A task whose deadline passed while it waited, and when that was seen."""
         return self._expired.get(task_id)
+
+
+def placement_of(decision: Decision) -> PastPlacement:
+    """A decision as it is told."""
+    cost = decision.cost
+    terms = Terms(
+        0.0,
+        decision.load_s,
+        max(0.0, cost.setup_s - decision.load_s),
+        cost.run_s,
+        cost.score,
+    )
+    return PastPlacement(
+        decision.at,
+        decision.worker_id,
+        decision.node_id,
+        _words_of(decision),
+        terms,
+        decision.load,
+        cost.unload if decision.load else (),
+        len(decision.tasks),
+        decision.passed_over,
+    )
+
+
+def _words_of(decision: Decision) -> str:
+    model, load = decision.tasks[0].model, decision.load
+    words = "it had room for one more order" if decision.was_open else "it was free"
+    if model is not None and load is None:
+        words += f" and had '{model}' in memory"
+    elif load is not None:
+        words += f"; it loads '{load}' first ({decision.load_s:.1f} s)"
+        dropped = ", ".join(f"'{name}'" for name in decision.cost.unload)
+        words += f" and drops {dropped} for it" if dropped else ""
+    return words

@@ -11,7 +11,7 @@ from dataclasses import replace
 from corral.core.tasks.result_cache import awaited_in
 from corral.scheduler.decide.cost import CostModel
 from corral.scheduler.events import WaitingTask, WorkerAway, WorkerBroken
-from corral.scheduler.explain.decisions import Decisions
+from corral.scheduler.explain.decisions import Decisions, placement_of
 from corral.scheduler.explain.forecast import Forecasts
 from corral.scheduler.explain.obstacles import (
     ObstacleFinder,
@@ -73,7 +73,7 @@ class Explainer:
         if placed is None:
             return None
         return TaskExplanation(
-            task_id, run_s=placed.cost.run_s, placement=placed.placement()
+            task_id, run_s=placed.cost.run_s, placement=placement_of(placed)
         )
 
     # one that waits -----------------------------------------------------------------

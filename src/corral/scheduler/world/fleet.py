@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from corral.core.tasks.options import ANYWHERE, Constraint
 from corral.scheduler.events import NodeHeld, NodeMarked, WorkerAway, WorkerBroken
+from corral.scheduler.world.decision import Decision
 
 if TYPE_CHECKING:
-    from corral.scheduler.explain.decisions import Decision
     from corral.scheduler.world.line import TaskLine
 
 _LOOK_AT = 4

@@ -39,10 +39,10 @@ from corral.scheduler.events import (
     WorkerGone,
     WorkerReady,
 )
-from corral.scheduler.explain.decisions import carried
 from corral.scheduler.learn.estimate import Estimates
 from corral.scheduler.learn.habit import Habits
 from corral.scheduler.place.leases import Leases, lingering
+from corral.scheduler.world.decision import carried
 from corral.scheduler.world.delay import Delays
 from corral.scheduler.world.fairness import PassedTasks
 from corral.scheduler.world.fleet import Fleet, FleetModel, FleetWorker, WorkerGroup
