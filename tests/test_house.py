@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.source_tree import ROOT, SRC, functions, name_of, parse, sources
+from tests.source_tree import ROOT, SRC, functions, name_of, package, parse, sources
 from tests.spec_report import read_items
 
 FILE_LIMIT = 700
@@ -42,6 +42,48 @@ PUBLIC_API = {
     "job_from_schema",
     "progress",
     "task",
+}
+# What `core` and `scheduler` may import beside each other and our errors: nothing that
+# knows a clock, a file, a network, a process, a thread or chance.
+PURE_MODULES = frozenset(
+    {
+        "__future__",
+        "bisect",
+        "collections",
+        "collections.abc",
+        "dataclasses",
+        "datetime",
+        "enum",
+        "functools",
+        "hashlib",
+        "heapq",
+        "hmac",
+        "itertools",
+        "json",
+        "math",
+        "operator",
+        "re",
+        "shlex",
+        "statistics",
+        "types",
+        "typing",
+        "urllib.parse",
+        "zlib",
+    }
+)
+CLOCKS = {"datetime", "date", "datetime.datetime", "datetime.date"}
+# By room: of ours, and by file: the one thing more, with the reason.
+PURE_ROOMS = {
+    "core": ("corral.core", "corral.errors"),
+    "scheduler": ("corral.core", "corral.scheduler", "corral.errors"),
+}
+PURE_ENOUGH = {
+    "core/tasks/environment.py": {
+        "pathlib.PurePosixPath": "paths as words; no file is looked at",
+    },
+    "scheduler/snapshot.py": {
+        "importlib.import_module": "finds classes of core and scheduler by name",
+    },
 }
 # Files that may sleep, with the reason; a test itself waits on a signal.
 SLEEPERS = {
@@ -114,6 +156,36 @@ def test_every_module_says_what_it_is_for() -> None:
         if parse(path).body and not ast.get_docstring(parse(path))
     ]
     assert not silent
+
+
+def test_core_and_scheduler_import_nothing_that_acts() -> None:
+    used, found = set(), []
+    for file in package().files:
+        allowed = PURE_ROOMS.get(file.room)
+        for _, full in file.imported if allowed else ():
+            above = full.rpartition(".")[0]
+            if not PURE_MODULES.isdisjoint((full, above)):
+                continue
+            if full.startswith(tuple(f"{room}." for room in allowed or ())):
+                continue
+            used.add((file.path, full))
+            if full not in PURE_ENOUGH.get(file.path, {}):
+                found.append(f"{file.path} {full}")
+    assert not found
+    # An exception nobody needs any more goes.
+    assert used == {(path, full) for path, more in PURE_ENOUGH.items() for full in more}
+
+
+def test_core_and_scheduler_have_no_clock_of_their_own() -> None:
+    told = re.compile(r"\b(now|utcnow|today)$")
+    assert not [
+        f"{file.path}:{node.lineno}"
+        for file in package().files
+        if file.room in PURE_ROOMS
+        for node in file.nodes
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+        if told.search(node.func.attr) and ast.unparse(node.func.value) in CLOCKS
+    ]
 
 
 @pytest.mark.spec("D11")

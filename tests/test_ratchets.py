@@ -113,10 +113,13 @@ def full_folders(house: Package) -> Iterator[str]:
             yield f"{folder}: {count} modules"
 
 
-@ratchet(2)
+@ratchet(1)
 def folders_for_one_module(house: Package) -> Iterator[str]:
-    for folder, count in _folders(house).items():
-        if count < FEWEST_IN_A_FOLDER:
+    """A folder inside counts as well: what holds one is not there for a module."""
+    folders = _folders(house)
+    inside = Counter(folder.rpartition("/")[0] for folder in folders)
+    for folder, count in folders.items():
+        if count + inside[folder] < FEWEST_IN_A_FOLDER:
             yield folder
 
 

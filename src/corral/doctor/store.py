@@ -6,7 +6,6 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from corral.core.silence import Silence
 from corral.doctor.judge import embedded as judge_embedded
 from corral.doctor.judge import store as judge
 from corral.doctor.judge.manager import clock
@@ -15,6 +14,7 @@ from corral.doctor.look import embedded
 from corral.doctor.look.role import Role
 from corral.doctor.result import CheckResult
 from corral.errors import EngineUnavailable, StoreUnavailable
+from corral.no_answer import NoAnswerReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def database(given: StoreUrl | None, role: Role) -> list[CheckResult]:
         running = embedded.postgres_url(role.folder)
         if running is None:
             said = embedded.last_fatal(log) or "it does not run"
-            return [judge.unreachable(place, Silence.OTHER, said)]
+            return [judge.unreachable(place, NoAnswerReason.OTHER, said)]
         url = running
     began = time.time()
     try:
@@ -74,7 +74,7 @@ def redis(given: StoreUrl | None, role: Role) -> list[CheckResult]:
         try:
             url = (role.folder.home / URL_FILE).read_text(encoding="utf-8").strip()
         except OSError as error:
-            return [judge.unreachable(place, Silence.OTHER, str(error))]
+            return [judge.unreachable(place, NoAnswerReason.OTHER, str(error))]
     try:
         return judge.redis(place, examine(url))
     except EngineUnavailable as error:

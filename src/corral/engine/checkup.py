@@ -25,9 +25,9 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import TimeoutError as Late
 from redis.retry import Retry
 
-from corral.core.silence import Silence, silence_of
 from corral.engine.dispatch import RedisAddress, parse_address
 from corral.errors import EngineUnavailable
+from corral.no_answer import NoAnswerReason, no_answer_reason
 
 _MIB = 1024 * 1024
 
@@ -122,21 +122,21 @@ def _refusal(link: redis.Redis) -> str | None:
     return None
 
 
-def _silence(error: Exception) -> Silence:
+def _silence(error: Exception) -> NoAnswerReason:
     text = str(error)
     if isinstance(error, AuthenticationError | NoPermissionError) or re.search(
         r"NOAUTH|WRONGPASS|without any password|invalid username-password", text
     ):
-        return Silence.LOGIN
+        return NoAnswerReason.LOGIN
     if isinstance(error, BusyLoadingError):
-        return Silence.STARTING
+        return NoAnswerReason.STARTING
     if isinstance(error, MaxConnectionsError) or "max number of clients" in text:
-        return Silence.CROWDED
+        return NoAnswerReason.CROWDED
     if isinstance(error, InvalidResponse | ResponseError):
-        return Silence.STRANGER
-    found = silence_of(error)
-    if found is Silence.OTHER and isinstance(error, Late):
-        return Silence.SLOW
-    if found is Silence.OTHER and isinstance(error, Disconnected):
-        return Silence.STRANGER
+        return NoAnswerReason.STRANGER
+    found = no_answer_reason(error)
+    if found is NoAnswerReason.OTHER and isinstance(error, Late):
+        return NoAnswerReason.SLOW
+    if found is NoAnswerReason.OTHER and isinstance(error, Disconnected):
+        return NoAnswerReason.STRANGER
     return found

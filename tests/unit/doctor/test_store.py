@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from corral.core.silence import Silence
 from corral.doctor.judge import store as judge
 from corral.doctor.judge.store import DATABASE, REDIS, StoreAddress
 from corral.doctor.look import role as look_role
@@ -21,6 +20,7 @@ from corral.embedded.redis import open_redis
 from corral.embedded.server import running
 from corral.engine.checkup import RedisCheckup as RedisCheckup
 from corral.engine.checkup import place_of as redis_place
+from corral.no_answer import NoAnswerReason
 from corral.store.postgres.checkup import DatabaseCheckup as DatabaseCheckup
 from corral.store.postgres.checkup import place_of as database_place
 from tests.unit.client.stand_in import serve
@@ -38,8 +38,8 @@ def closed() -> str:
         return f"127.0.0.1:{link.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("why", list(Silence))
-def test_every_silence_is_one_line_that_names_the_setting(why: Silence) -> None:
+@pytest.mark.parametrize("why", list(NoAnswerReason))
+def test_every_silence_is_one_line_that_names_the_setting(why: NoAnswerReason) -> None:
     line = judge.unreachable(GIVEN, why, "it said\nsomething")
     assert line.verdict is CheckStatus.PROBLEM
     assert "\n" not in line.found + line.fix

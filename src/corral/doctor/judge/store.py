@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from corral.core.silence import Silence
 from corral.doctor.result import CheckResult, ok, problem, warn
+from corral.no_answer import NoAnswerReason
 
 if TYPE_CHECKING:
     from corral.engine.checkup import RedisCheckup as RedisCheckup
@@ -36,7 +36,7 @@ class StoreAddress:
     log: str = ""
 
 
-def unreachable(place: StoreAddress, why: Silence, said: str) -> CheckResult:
+def unreachable(place: StoreAddress, why: NoAnswerReason, said: str) -> CheckResult:
     """One line for a store that gave no useful answer."""
     product = _PRODUCT[place.name]
     found, fix = _silence(place, product, why)
@@ -48,36 +48,36 @@ def unreachable(place: StoreAddress, why: Silence, said: str) -> CheckResult:
     return problem(place.name, " ".join(found.split()), fix, silence=str(why))
 
 
-def _silence(place: StoreAddress, product: str, why: Silence) -> tuple[str, str]:
+def _silence(place: StoreAddress, product: str, why: NoAnswerReason) -> tuple[str, str]:
     where = place.where
     start = f"start {product} there, or correct {place.setting}"
     start += f"; without it 'corral up' runs a {product} of its own"
     address = f"correct {place.setting}"
     words = {
-        Silence.REFUSED: (f"nothing listens at {where}", start),
-        Silence.UNKNOWN_HOST: (f"no such host: {where}", address),
-        Silence.SLOW: (
+        NoAnswerReason.REFUSED: (f"nothing listens at {where}", start),
+        NoAnswerReason.UNKNOWN_HOST: (f"no such host: {where}", address),
+        NoAnswerReason.SLOW: (
             f"{where} takes no connection, or does not answer as {product} does",
             f"look for a firewall or another program there, or {address}",
         ),
-        Silence.STRANGER: (f"what answers at {where} is not {product}", address),
-        Silence.UNTRUSTED: (
+        NoAnswerReason.STRANGER: (f"what answers at {where} is not {product}", address),
+        NoAnswerReason.UNTRUSTED: (
             f"the certificate of {where} is not trusted",
             "name its authority in SSL_CERT_FILE",
         ),
-        Silence.LOGIN: (
+        NoAnswerReason.LOGIN: (
             f"{product} at {where} refuses the user or the password",
             f"{address}: user and password stand in it",
         ),
-        Silence.ABSENT: (
+        NoAnswerReason.ABSENT: (
             f"{product} at {where} has no database of that name",
             "make it with createdb, or correct the name",
         ),
-        Silence.STARTING: (
+        NoAnswerReason.STARTING: (
             f"{product} at {where} is starting or stopping",
             "try again in a moment; see its log if it stays so",
         ),
-        Silence.CROWDED: (
+        NoAnswerReason.CROWDED: (
             f"{product} at {where} has no connection left",
             "raise its limit of connections, or end what holds them",
         ),

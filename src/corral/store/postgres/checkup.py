@@ -14,17 +14,17 @@ from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
-from corral.core.silence import Silence, silence_of
 from corral.errors import StoreUnavailable
+from corral.no_answer import NoAnswerReason, no_answer_reason
 from corral.store.postgres.connection import driver_url
 from corral.store.postgres.errors import DRIVER_ERRORS
 from corral.store.tables.metadata import HEAD
 
 _BY_SQLSTATE = {
-    "28": Silence.LOGIN,
-    "3D": Silence.ABSENT,
-    "53": Silence.CROWDED,
-    "57": Silence.STARTING,
+    "28": NoAnswerReason.LOGIN,
+    "3D": NoAnswerReason.ABSENT,
+    "53": NoAnswerReason.CROWDED,
+    "57": NoAnswerReason.STARTING,
 }
 _FACTS = """
 select current_setting('server_version') as version,
@@ -122,15 +122,15 @@ async def _refusal(link: Any, change: str) -> str | None:
     return None
 
 
-def _silence(error: BaseException) -> Silence:
+def _silence(error: BaseException) -> NoAnswerReason:
     state = getattr(error, "sqlstate", None) or ""
     if found := _BY_SQLSTATE.get(state[:2]):
         return found
-    found = silence_of(error)
+    found = no_answer_reason(error)
     lost = (asyncpg.InterfaceError, asyncpg.InternalClientError, ConnectionError)
-    if found is Silence.OTHER and isinstance(error, lost):
+    if found is NoAnswerReason.OTHER and isinstance(error, lost):
         # It took the connection, and did not answer as PostgreSQL does.
-        return Silence.STRANGER
+        return NoAnswerReason.STRANGER
     return found
 
 

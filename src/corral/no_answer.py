@@ -1,4 +1,8 @@
-"""Why a server gave no useful answer, as words that can be acted on."""
+"""Why a server gave no useful answer, as words that can be acted on.
+
+Stands below `store` and `engine`, which both ask servers, and knows neither. It is no
+part of `core`, because it knows sockets.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import ssl
 from enum import StrEnum
 
 
-class Silence(StrEnum):
+class NoAnswerReason(StrEnum):
     """`CROWDED`: no connection to spare. `STRANGER`: another program is there."""
 
     REFUSED = "refused"
@@ -22,7 +26,7 @@ class Silence(StrEnum):
     OTHER = "other"
 
 
-def silence_of(error: BaseException | None) -> Silence:
+def no_answer_reason(error: BaseException | None) -> NoAnswerReason:
     """What an error of the system or the network means, whatever is wrapped around."""
     seen = 0
     while error is not None and seen < 10:
@@ -30,19 +34,19 @@ def silence_of(error: BaseException | None) -> Silence:
         if found is not None:
             return found
         error, seen = error.__cause__ or error.__context__, seen + 1
-    return Silence.OTHER
+    return NoAnswerReason.OTHER
 
 
-def _known(error: BaseException) -> Silence | None:
+def _known(error: BaseException) -> NoAnswerReason | None:
     # The order counts: most of these are kinds of OSError.
     if isinstance(error, socket.gaierror):
-        return Silence.UNKNOWN_HOST
+        return NoAnswerReason.UNKNOWN_HOST
     if isinstance(error, ssl.SSLCertVerificationError):
-        return Silence.UNTRUSTED
+        return NoAnswerReason.UNTRUSTED
     if isinstance(error, TimeoutError):
-        return Silence.SLOW
+        return NoAnswerReason.SLOW
     if isinstance(error, ConnectionRefusedError | FileNotFoundError):
-        return Silence.REFUSED
+        return NoAnswerReason.REFUSED
     if isinstance(error, PermissionError):
-        return Silence.LOGIN
+        return NoAnswerReason.LOGIN
     return None
