@@ -21,8 +21,8 @@ def choose(cluster: Any, spec: Any, candidates: Any, rng: Any) -> tuple[int, lis
     packing.expect(need)
     fit = packing.choose(need)
     assert fit is not None
-    packing.place(fit.room, fit.cards, need)
-    return int(fit.room.name), list(fit.cards)
+    packing.place(fit.node, fit.cards, need)
+    return int(fit.node.name), list(fit.cards)
 
 
 def _of(cluster: Any) -> Packing:

@@ -67,7 +67,7 @@ class Ledger:
         self.given = 0
 
     def take(self, fit: Fit, need: Need) -> None:
-        node, cards = fit.room.name, self._cards[fit.room.name]
+        node, cards = fit.node.name, self._cards[fit.node.name]
         self._cpu[node] -= need.cpu_milli
         self._memory[node] -= need.memory_mb
         for card in fit.cards:
@@ -124,7 +124,7 @@ def run(traces: Path, workload: str, seed: int) -> Run:
         packing.expect(need)
         fit = packing.choose(need)
         if fit is not None:
-            packing.place(fit.room, fit.cards, need)
+            packing.place(fit.node, fit.cards, need)
         took_us.append(1e6 * (time.thread_time() - start))
         if fit is None:
             dropped += 1

@@ -191,7 +191,7 @@ def _is_of_its_kind(house: Package, each: Assignment) -> bool:
     return bool(own) and name == own
 
 
-@ratchet(10)
+@ratchet(7)
 def assignments_inside_another_object(house: Package) -> Iterator[str]:
     """`self.a.b = ...`, also augmented, and deeper.
 
@@ -249,7 +249,7 @@ def _runs(fields: list[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(fields[start : start + LEAST_FIELDS])
 
 
-@ratchet(6)
+@ratchet(5)
 def constructors_with_many_parameters(house: Package) -> Iterator[str]:
     """Written by hand, with more than six parameters beside `self`."""
     for file in house.files:

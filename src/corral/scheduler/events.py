@@ -12,6 +12,13 @@ from corral.core.tasks.needs import Need
 from corral.core.tasks.options import Constraint, Gang
 from corral.core.tasks.share import Share
 
+PRIVATE = "@"
+"""Begins the name of one worker's own line, and of no job type."""
+BOUND = "&"
+"""Begins the name of the line of tasks that a strategy has given to one worker."""
+WITH = "\x1f"
+"""Stands between the parts of the name of a line."""
+
 
 @dataclass(frozen=True, slots=True)
 class CardOffer:
@@ -37,16 +44,6 @@ class NodeOffers:
     cpu_milli: int
     memory_mb: int
     cards: tuple[CardOffer, ...] = ()
-
-
-# A task that waits, as the scheduler sees it, and the line it stands in.
-
-PRIVATE = "@"
-"""Begins the name of one worker's own line, and of no job type."""
-BOUND = "&"
-"""Begins the name of the line of tasks that a strategy has given to one worker."""
-WITH = "\x1f"
-"""Stands between the parts of the name of a line."""
 
 
 def private_queue(worker_id: str) -> str:

@@ -23,8 +23,8 @@ from corral.scheduler.world.share import ShareHolder
 class Queries:
     _policy: Policy
     _picture: Picture
-    _smith: CostModel
-    _explaining: Explainer
+    _costs: CostModel
+    _explainer: Explainer
     forecasts: Forecasts
 
     def knows(self, task_id: str) -> bool:
@@ -36,21 +36,21 @@ class Queries:
         return self._picture.delays.dependents(task_id)
 
     def waiting_count(self) -> int:
-        return len(self._picture.where) + len(self._picture.delays)
+        return len(self._picture.line_by_task) + len(self._picture.delays)
 
     def waiting_by_type(self) -> Counter[str]:
         """How many tasks of each type wait, for whatever reason."""
         counts = Counter(task.job_type for task in self._picture.delays.tasks())
-        for family in self._picture.families.values():
-            if family.only is None:
-                counts[family.job_type] += len(family)
+        for line in self._picture.lines.values():
+            if line.only is None:
+                counts[line.job_type] += len(line)
             else:
-                counts.update(task.job_type for task in family.queue.tasks())
+                counts.update(task.job_type for task in line.queue.tasks())
         return counts
 
     def waiting_ids(self, job_type: str) -> list[str]:
         """Every task of this type that waits, for whatever reason."""
-        queued = (t for f in self._picture.families.values() for t in f.queue.tasks())
+        queued = (t for f in self._picture.lines.values() for t in f.queue.tasks())
         every = (*queued, *self._picture.delays.tasks())
         return [task.task_id for task in every if task.job_type == job_type]
 
@@ -63,14 +63,14 @@ class Queries:
         slots = sum(len(group.workers) * group.slots for group in groups)
         if not slots:
             return None
-        mean = self._picture.known.recent_s(job_type)
-        family = self._picture.families.get(job_type)
+        mean = self._picture.estimates.recent_s(job_type)
+        line = self._picture.lines.get(job_type)
         is_short = mean is not None and mean < self._policy.ahead_below_s
         if any(group.has_free(AHEAD if is_short else 1) for group in groups):
             return 0.0
-        waiting = len(family) if family is not None else 0
+        waiting = len(line) if line is not None else 0
         if gate.shares.shares:
-            lines = self._picture.families.values()
+            lines = self._picture.lines.values()
             waiting = sum(len(line) for line in lines if line.job_type == job_type)
         return None if mean is None else mean * (waiting + 1) / slots
 
@@ -78,7 +78,7 @@ class Queries:
         self, job_type: str, model: str | None = None, units: int = 0
     ) -> float | None:
         """Seconds such a task takes at speed 1, once tasks of its type have run."""
-        known = self._picture.known
+        known = self._picture.estimates
         if known.recent_s(job_type) is None:
             return None
         return known.run_s(job_type, model, units)
@@ -91,7 +91,7 @@ class Queries:
         worker_id: str = "",
     ) -> Figure | None:
         """The same with how sure it is, on this worker or at speed 1."""
-        found = self._picture.known.run(job_type, model, units)
+        found = self._picture.estimates.run(job_type, model, units)
         worker = self._picture.fleet.workers.get(worker_id)
         if found is None or worker is None or worker.speed == 1.0:
             return found
@@ -102,35 +102,36 @@ class Queries:
 
     def expected_load(self, model: str, worker_id: str = "") -> Figure | None:
         """Seconds a model takes to load, there or anywhere, once it was loaded."""
-        return self._picture.known.load(model, worker_id)
+        return self._picture.estimates.load(model, worker_id)
 
     def working(
         self, job_type: str, model: str | None = None, units: int = 0
     ) -> Figure | None:
         """MB of GPU memory such a task takes beside its model, if anybody knows."""
-        return self._picture.known.working(job_type, model, units)
+        return self._picture.estimates.working(job_type, model, units)
 
     def speed(self, worker_id: str) -> tuple[float, int]:
         """A worker's speed beside the others, and the runs that is learned from."""
-        worker, paces = self._picture.fleet.workers.get(worker_id), self._picture.known
-        factor = paces.paces.factor(worker_id)
-        return worker.speed if worker else factor, paces.paces.count(worker_id)
+        worker = self._picture.fleet.workers.get(worker_id)
+        speeds = self._picture.estimates.speeds
+        speed = worker.speed if worker else speeds.factor(worker_id)
+        return speed, speeds.count(worker_id)
 
     def learned(self) -> list[Learned]:
         """What was learned since this was asked last, to be kept."""
-        return self._picture.known.changed()
+        return self._picture.estimates.changed()
 
     def expect(self, task_id: str, now: float) -> ExpectedStart | None:
         """When a task that only waits for its turn will start, if that is known."""
-        family = self._picture.where.get(task_id)
-        task = family.queue.get(task_id) if family is not None else None
-        if family is None or task is None or family.is_aside or self._picture.is_paused:
+        line = self._picture.line_by_task.get(task_id)
+        task = line.queue.get(task_id) if line is not None else None
+        if line is None or task is None or line.is_aside or self._picture.is_paused:
             return None
-        return self.forecasts.expect(task, family, now)
+        return self.forecasts.expect(task, line, now)
 
     def why(self, task_id: str, now: float) -> Reason | None:
         """Why this task waits; None when it does not wait here."""
-        return self._explaining.why(task_id, now)
+        return self._explainer.why(task_id, now)
 
     def explain(
         self, task_id: str, now: float, most: int = MOST_WORKERS
@@ -139,16 +140,16 @@ class Queries:
 
         Looks at `most` workers. None when nothing is known of it here.
         """
-        return self._explaining.explain(task_id, now, most)
+        return self._explainer.explain(task_id, now, most)
 
     def surplus(self, worker_id: str, now: float) -> tuple[str, ...]:
         """Models a worker should drop because they no longer fit its memory."""
         worker = self._picture.fleet.workers.get(worker_id)
-        return self._smith.surplus(worker, now) if worker else ()
+        return self._costs.surplus(worker, now) if worker else ()
 
     def known_model(self, model: str) -> tuple[float | None, float | None]:
         """What is known of a model: MB it takes, seconds its load takes."""
-        return self._picture.known.model(model)
+        return self._picture.estimates.model(model)
 
     def workers(self) -> list[FleetWorker]:
         """Those that can take orders, to be read."""
@@ -156,8 +157,8 @@ class Queries:
 
     def waiting(self) -> list[WaitingTask]:
         """Every task that waits, for whatever reason."""
-        families = self._picture.families.values()
-        queued = [task for family in families for task in family.queue.tasks()]
+        lines = self._picture.lines.values()
+        queued = [task for line in lines for task in line.queue.tasks()]
         return [*queued, *self._picture.delays.tasks()]
 
     def buckets(self) -> list[ShareHolder]:
@@ -171,7 +172,7 @@ class Queries:
     def counts(self, task_id: str) -> bool:
         """Must it be told when this task is no longer with its worker?"""
         picture = self._picture
-        return task_id in picture.gate.shares.out or picture.stock.counts(task_id)
+        return task_id in picture.gate.shares.out or picture.leases.counts(task_id)
 
     def serves(self, worker_id: str) -> bool:
         """May this worker be given orders, or will it once its node is open?"""
@@ -180,7 +181,7 @@ class Queries:
     def kept(self) -> frozenset[str]:
         """Workers that tasks wait for by name, or that have pinned models."""
         picture = self._picture
-        lines = (f.only for f in picture.families.values() if f and f.only)
+        lines = (f.only for f in picture.lines.values() if f and f.only)
         later = (t.worker_id for t in picture.delays.tasks() if t.worker_id)
         return frozenset((*lines, *later, *picture.fleet.pins))
 
@@ -190,31 +191,31 @@ class Queries:
 
     def leased_mb(self, card_id: str) -> int:
         """What tasks were given of the memory of one card."""
-        leases = self._picture.stock.leases.values()
+        leases = self._picture.leases.by_task.values()
         return sum(lease.need.gpu_mb for lease in leases if card_id in lease.cards)
 
     def leases(self) -> dict[str, Lease]:
         """What tasks were given, by task; to be read."""
-        return dict(self._picture.stock.leases)
+        return dict(self._picture.leases.by_task)
 
     def floor_mb(self, job_type: str, model: str | None) -> int:
         """What tasks of this kind were found to need of a card, if any ran short."""
-        return self._picture.floors.get((job_type, model), 0)
+        return self._picture.memory_floors.get((job_type, model), 0)
 
     def offers(self, node_id: str) -> NodeOffers | None:
         """What a node last told that it has for tasks with needs."""
-        yard = self._picture.stock.yard(node_id)
-        return yard.told if yard is not None else None
+        node = self._picture.leases.node(node_id)
+        return node.offers if node is not None else None
 
     def fits_somewhere(self, task: WaitingTask) -> bool:
         """Is there a worker with room for it, if nothing else ran?"""
-        task = raised(self._picture.floors, task)
+        task = raised(self._picture.memory_floors, task)
         if task.need is None:
             return True
-        stock = self._picture.stock
+        leases = self._picture.leases
         groups = self._picture.detached(task).groups
         return any(
-            stock.could(worker.worker_id, worker.node_id, task.need)
+            leases.could(worker.worker_id, worker.node_id, task.need)
             for group in groups
             for worker in group.workers.values()
         )

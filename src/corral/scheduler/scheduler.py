@@ -41,41 +41,40 @@ class Scheduler(Queries):
 
     def __init__(self, policy: Policy | None = None) -> None:
         self._policy = policy or Policy()
-        self._picture = Picture()
-        self._smith = CostModel(
+        self._picture = Picture(follows_habits=self._policy.prefetch != "off")
+        self._costs = CostModel(
             self._picture.fleet,
-            self._picture.known,
+            self._picture.estimates,
             self._policy.most_models,
             self._policy.is_lru,
-            self._picture.stock,
+            self._picture.leases,
             self._picture.needy,
         )
-        self._grants = self._smith.grants
-        self._ordering = LineOrder(
-            self._smith,
-            self._picture.known,
+        self._holds = self._costs.holds
+        self._line_order = LineOrder(
+            self._costs,
+            self._picture.estimates,
             self._picture.gate.shares,
-            self._picture.turns,
-            self._picture.where,
+            self._picture.passed_tasks,
+            self._picture.line_by_task,
         )
         made = STRATEGIES.get(self._policy.strategy)
         self._strategy = made() if made else None
         self._preemption: Preemption | None = None
         if self._policy.preempts:
-            self._preemption = Preemption(self._picture, self._picture.known)
+            self._preemption = Preemption(self._picture, self._picture.estimates)
         self.forecasts = Forecasts(
-            self._picture.fleet, self._picture.known, self._smith
+            self._picture.fleet, self._picture.estimates, self._costs
         )
         self._decisions = Decisions()
-        self._explaining = Explainer(
-            self._picture, self._smith, self.forecasts, self._decisions
+        self._explainer = Explainer(
+            self._picture, self._costs, self.forecasts, self._decisions
         )
-        self._picture.follows_habits = self._policy.prefetch != "off"
-        self._prefetching = PrefetchPlanner(
-            self._picture, self._smith, self._policy.prefetch
+        self._prefetch_planner = PrefetchPlanner(
+            self._picture, self._costs, self._policy.prefetch
         )
-        # Families left to workers that have their model, and when to look again.
-        self._again = SkippedLines()
+        # Lines left to workers that have their model, and when to look again.
+        self._skipped = SkippedLines()
 
     def apply(self, event: SchedulerEvent) -> None:
         """Take note of what happened."""
@@ -84,7 +83,7 @@ class Scheduler(Queries):
     # models ------------------------------------------------------------------
     def prefetch(self, now: float) -> Prefetch:
         """Models to load before they are asked for; not for while work is planned."""
-        return self._prefetching.plan(now)
+        return self._prefetch_planner.plan(now)
 
     def rebalance(
         self, now: float, strategy: Strategy, *, force: bool = False
@@ -102,7 +101,7 @@ class Scheduler(Queries):
         expired = self._expire(now)
         self._picture.delays.release(now)
         self._picture.gate.roll(now)
-        for key in self._again.due(now):
+        for key in self._skipped.due(now):
             self._picture.grown[key] = None
         orders: list[PlannedOrder] = []
         if can_send and not self._picture.is_paused:
@@ -120,14 +119,14 @@ class Scheduler(Queries):
 
     def _keep(self, now: float, orders: list[PlannedOrder]) -> None:
         """Keep nodes for those that fit nowhere yet; others get what is given up."""
-        for node_id in self._grants.keep(now):
+        for node_id in self._holds.keep(now):
             self._picture.look_at(node_id)
         self._serve_freed(now, orders)
 
     def _serve_freed(self, now: float, orders: list[PlannedOrder]) -> None:
         """An order each, the least loaded first, until they want no more."""
-        freed, self._picture.freed = self._picture.freed, {}
-        found = (self._picture.fleet.workers.get(worker_id) for worker_id in freed)
+        freed, workers = self._picture.take_freed(), self._picture.fleet.workers
+        found = (workers.get(worker_id) for worker_id in freed)
         heap = [(quick(worker), worker) for worker in found if worker is not None]
         heapify(heap)
         while heap:
@@ -136,43 +135,42 @@ class Scheduler(Queries):
                 heappush(heap, (quick(worker), worker))
 
     def _serve_grown(self, now: float, orders: list[PlannedOrder]) -> None:
-        grown, self._picture.grown = self._picture.grown, {}
-        for key in grown:
-            family = self._picture.families.get(key)
-            while family and not family.is_aside:
-                ahead = self._ahead(family)
+        for key in self._picture.take_grown():
+            line = self._picture.lines.get(key)
+            while line and not line.is_aside:
+                ahead = self._ahead(line)
                 before, passed = len(orders), []
-                for worker in self._candidates(family, ahead, now):
-                    # The other families were no choice for it before, either.
-                    if self._smith.offer(worker, family, now) is None:
+                for worker in self._candidates(line, ahead, now):
+                    # The other lines were no choice for it before, either.
+                    if self._costs.offer(worker, line, now) is None:
                         passed.append(worker.worker_id)
                         continue
                     self._serve(worker, now, orders, passed)
-                    if not family or family.is_aside:
+                    if not line or line.is_aside:
                         break
                 if len(orders) == before:
                     # Who waits for one worker, or for room, is not helped by time.
-                    is_open = family.only is None and family.key not in (
+                    is_open = line.only is None and line.key not in (
                         self._picture.needy
                     )
-                    if is_open and any(g.has_free(ahead) for g in family.groups):
-                        self._again.set(key, now + _LOOK_AGAIN_S)
+                    if is_open and any(g.has_free(ahead) for g in line.groups):
+                        self._skipped.set(key, now + _LOOK_AGAIN_S)
                     break
 
     def _candidates(
-        self, family: TaskLine, ahead: int, now: float
+        self, line: TaskLine, ahead: int, now: float
     ) -> Iterable[FleetWorker]:
-        if self._smith.is_left_by_all(family, ahead, now):
+        if self._costs.is_left_by_all(line, ahead, now):
             return ()
-        if family.gang_size:
-            return self._grants.places(family, now)[:1]
-        if family.need is not None and family.model is None:
-            best = self._grants.best(family, now)
+        if line.gang_size:
+            return self._holds.places(line, now)[:1]
+        if line.need is not None and line.model is None:
+            best = self._holds.best(line, now)
             return () if best is None else (best,)
-        return self._smith.candidates(family, ahead)
+        return self._costs.candidates(line, ahead)
 
-    def _ahead(self, family: TaskLine) -> int:
-        return AHEAD if self._is_short(family) else 1
+    def _ahead(self, line: TaskLine) -> int:
+        return AHEAD if self._is_short(line) else 1
 
     def _serve(
         self,
@@ -185,47 +183,47 @@ class Scheduler(Queries):
         if worker.is_held or worker.open_orders >= worker.slots * AHEAD:
             return False
         is_full = worker.open_orders >= worker.slots
-        found = self._ordering.pick(worker, now, self._is_short if is_full else None)
+        found = self._line_order.pick(worker, now, self._is_short if is_full else None)
         if found is None:
             self._leave(worker, now)
             return False
-        family, cost = found
-        if family.gang_size:
-            orders += self._give_all(family, now)
+        line, cost = found
+        if line.gang_size:
+            orders += self._give_all(line, now)
             return True
-        if family.need is not None and family.model is None:
+        if line.need is not None and line.model is None:
             # Another worker may be the better place for what it needs.
-            best = self._grants.best(family, now)
+            best = self._holds.best(line, now)
             if best is not None and best is not worker:
                 worker, passed_over = best, ()
-                cost = self._smith.cost(best, family, now, task=cost.first) or cost
-        orders.append(self._give(worker, family, cost, now, tuple(passed_over)))
+                cost = self._costs.cost(best, line, now, task=cost.first) or cost
+        orders.append(self._give(worker, line, cost, now, tuple(passed_over)))
         return True
 
-    def _give_all(self, family: TaskLine, now: float) -> Iterator[PlannedOrder]:
+    def _give_all(self, line: TaskLine, now: float) -> Iterator[PlannedOrder]:
         """Give every member of a gang its place at once."""
-        workers = self._grants.places(family, now)
-        for worker, task in zip(workers, self._grants.members(family), strict=True):
-            cost = self._smith.cost(worker, family, now, task=task)
+        workers = self._holds.places(line, now)
+        for worker, task in zip(workers, self._holds.members(line), strict=True):
+            cost = self._costs.cost(worker, line, now, task=task)
             if cost is None:
                 raise AssertionError(f"{task.task_id} was found to fit")
-            order = self._give(worker, family, replace(cost, first=task), now)
+            order = self._give(worker, line, replace(cost, first=task), now)
             yield replace(order, lead=workers[0].worker_id)
 
     def _give(
         self,
         worker: FleetWorker,
-        family: TaskLine,
+        line: TaskLine,
         cost: Cost,
         now: float,
         passed_over: tuple[str, ...] = (),
     ) -> PlannedOrder:
-        tasks = self._take(worker, family, cost, now)
-        self._picture.close_if_empty(family)
+        tasks = self._take(worker, line, cost, now)
+        self._picture.close_if_empty(line)
         load = self._load(worker, tasks[0].model, cost, now)
         load_s = 0.0
         if load:
-            load_s = self._picture.known.load_s(load, worker.worker_id)
+            load_s = self._picture.estimates.load_s(load, worker.worker_id)
         self._decisions.note(worker, tasks, cost, load, load_s, now, passed_over)
         if self.forecasts.has_any():
             for task in tasks:
@@ -237,34 +235,34 @@ class Scheduler(Queries):
         cards: tuple[str, ...] = ()
         if (need := tasks[0].need) is not None:
             where = (worker.worker_id, worker.node_id)
-            cards = self._picture.stock.take(tasks[0].task_id, *where, need)
+            cards = self._picture.leases.take(tasks[0].task_id, *where, need)
         return PlannedOrder(worker.worker_id, tasks, load, cost.unload, cards)
 
     def _leave(self, worker: FleetWorker, now: float) -> None:
         """It has room, and what waits is left to others; they may not come to it."""
         if worker.has_room:
-            self._again.add(worker.group.shared(), now + _LOOK_LATER_S)
+            self._skipped.add(worker.group.shared(), now + _LOOK_LATER_S)
 
     def _take(
-        self, worker: FleetWorker, family: TaskLine, cost: Cost, now: float
+        self, worker: FleetWorker, line: TaskLine, cost: Cost, now: float
     ) -> tuple[WaitingTask, ...]:
         picture = self._picture
         if cost.is_late and cost.first is not None:
-            better = self._ordering.better(worker, cost.first)
-            picture.turns.passed(cost.first.job_type, better)
+            better = self._line_order.better(worker, cost.first)
+            picture.passed_tasks.passed(cost.first.job_type, better)
         worker.was_late = cost.is_late
-        gpus = worker.gpus if family.need is None else family.need.milli / WHOLE
-        most = self._most(family, cost, gpus)
+        gpus = worker.gpus if line.need is None else line.need.milli / WHOLE
+        most = self._most(line, cost, gpus)
         room = self._policy.order_max_bytes
         if cost.first is not None:
-            tasks = family.pull(cost.first.task_id)
-            tasks += _more(family, most - 1, room - cost.first.size)
+            tasks = line.pull(cost.first.task_id)
+            tasks += _more(line, most - 1, room - cost.first.size)
         else:
-            tasks = family.take(most, room)
+            tasks = line.take(most, room)
         for task in tasks:
             picture.go(task)
-        if family.buckets:
-            picture.gate.begin(tasks, family.buckets, cost.run_s, gpus)
+        if line.buckets:
+            picture.gate.begin(tasks, line.buckets, cost.run_s, gpus)
         return tasks
 
     def _load(
@@ -292,7 +290,7 @@ class Scheduler(Queries):
         return tuple(gone)
 
     def _next_wake(self) -> float | None:
-        times = [] if self._again.first is None else [self._again.first]
+        times = [] if self._skipped.first is None else [self._skipped.first]
         if (next_day := self._picture.gate.shares.next_day()) is not None:
             times.append(next_day)
         if self._preemption and self._preemption.look_at is not None:
@@ -301,41 +299,41 @@ class Scheduler(Queries):
             times.append(next_at)
         return min(times, default=None)
 
-    def _is_short(self, family: TaskLine) -> bool:
-        if family.key in self._picture.needy:
+    def _is_short(self, line: TaskLine) -> bool:
+        if line.key in self._picture.needy:
             return False
-        mean = self._picture.known.recent_s(family.job_type)
+        mean = self._picture.estimates.recent_s(line.job_type)
         return mean is not None and mean < self._policy.ahead_below_s
 
-    def _most(self, family: TaskLine, cost: Cost, gpus: float) -> int:
+    def _most(self, line: TaskLine, cost: Cost, gpus: float) -> int:
         """How many tasks of a line may go in one order."""
-        is_batched = family.job_type in self._picture.batches
-        is_alone = family.only or family.need is not None or family.gang_size
+        is_batched = line.job_type in self._picture.batches
+        is_alone = line.only or line.need is not None or line.gang_size
         if is_alone or (cost.first is not None and not is_batched):
             return 1
-        most = self._order_size(family)
-        for bucket in family.buckets:
+        most = self._order_size(line)
+        for bucket in line.buckets:
             most = int(min(most, bucket.room(cost.run_s * gpus)))
         return most
 
-    def _order_size(self, family: TaskLine) -> int:
-        most = self._picture.batches.get(family.job_type)
+    def _order_size(self, line: TaskLine) -> int:
+        most = self._picture.batches.get(line.job_type)
         if most is None:
-            mean = self._picture.known.recent_s(family.job_type)
+            mean = self._picture.estimates.recent_s(line.job_type)
             if mean is None:
                 return 1
             most = int(self._policy.order_budget_s / max(mean, 1e-6))
             most = min(most, self._policy.order_max_tasks)
-        share = -(-len(family) // max(1, self._slots(family)))
+        share = -(-len(line) // max(1, self._slots(line)))
         return max(1, min(most, share))
 
-    def _slots(self, family: TaskLine) -> int:
-        return sum(len(group.workers) * group.slots for group in family.groups)
+    def _slots(self, line: TaskLine) -> int:
+        return sum(len(group.workers) * group.slots for group in line.groups)
 
 
-def _more(family: TaskLine, count: int, room: int) -> tuple[WaitingTask, ...]:
+def _more(line: TaskLine, count: int, room: int) -> tuple[WaitingTask, ...]:
     """The next of a line, to go along with one that goes out of its turn."""
-    head = family.queue.head()
+    head = line.queue.head()
     if count < 1 or head is None or head.size > room:
         return ()
-    return family.take(count, room)
+    return line.take(count, room)

@@ -219,7 +219,7 @@ def test_queues_of_constraints_that_are_done_with_do_not_pile_up() -> None:
         scheduler.apply(task(f"t{number}", number, constraint=constraint))
         assert placed(scheduler.plan(NOW)) == {f"t{number}": "w1"}
         scheduler.apply(OrderClosed("w1"))
-    assert len(scheduler._picture.families) <= 64
+    assert len(scheduler._picture.lines) <= 64
     assert len(scheduler._picture.fleet.groups) == 1
 
 

@@ -41,53 +41,53 @@ class CostModel:
         estimates: Estimates,
         most_models: int,
         is_lru: bool = False,
-        stock: Leases | None = None,
+        leases: Leases | None = None,
         needy: dict[str, TaskLine] | None = None,
     ) -> None:
         self._fleet = fleet
-        self.stock = stock or Leases()
-        self.grants = CapacityHolds(
-            self.stock, fleet, {} if needy is None else needy, self.tier
+        self.leases = leases or Leases()
+        self.holds = CapacityHolds(
+            self.leases, fleet, {} if needy is None else needy, self.tier
         )
-        self._known = estimates
+        self._estimates = estimates
         self._most_models = most_models
         self._is_lru = is_lru
         self._enough_until: float | None = None
 
     # what it takes --------------------------------------------------------------
-    def tier(self, family: TaskLine, now: float) -> int:
+    def tier(self, line: TaskLine, now: float) -> int:
         """Critical before all, then who has waited far too long."""
-        if family.priority >= CRITICAL:
+        if line.priority >= CRITICAL:
             return 2
-        waited_s = family.waited_s(now)
+        waited_s = line.waited_s(now)
         if waited_s < OVERDUE_S:
             return 0
-        run_s = self._known.run_s(family.job_type, family.model)
+        run_s = self._estimates.run_s(line.job_type, line.model)
         return int(waited_s > overdue_s(run_s))
 
     def offer(
         self,
         worker: FleetWorker,
-        family: TaskLine,
+        line: TaskLine,
         now: float,
         victims: list[EvictionCandidate] | None = None,
     ) -> Cost | None:
         """As `cost`; that it is None is remembered as long as it must stay so."""
-        if self.is_left(worker, family, now):
+        if self.is_left(worker, line, now):
             return None
-        if family.gang_size and not self.grants.places(family, now):
+        if line.gang_size and not self.holds.places(line, now):
             return None
         self._enough_until = None
-        found = self.cost(worker, family, now, victims)
+        found = self.cost(worker, line, now, victims)
         if found is None and self._enough_until is not None:
-            epoch = self._fleet.epochs[family.model or ""]
-            family.left = (worker.speed, now, self._enough_until, epoch)
+            epoch = self._fleet.epochs[line.model or ""]
+            line.left = (worker.speed, now, self._enough_until, epoch)
         return found
 
     def cost(
         self,
         worker: FleetWorker,
-        family: TaskLine,
+        line: TaskLine,
         now: float,
         victims: list[EvictionCandidate] | None = None,
         task: WaitingTask | None = None,
@@ -96,25 +96,25 @@ class CostModel:
 
         It is what the next task takes, or `task`.
         """
-        head = task or family.queue.head()
+        head = task or line.queue.head()
         assert head is not None
         # A line of one worker has tasks of several types and models.
-        known, model = self._known, head.model
+        known, model = self._estimates, head.model
         normal_s = known.run_s(head.job_type, model, head.units)
         run_s = normal_s / worker.speed
-        count: float = len(family.queue)
+        count: float = len(line.queue)
         setup_s = 0.0
         unload: tuple[str, ...] = ()
         task_mb = 0.0
         if head.need is not None:
-            if not self.grants.fits(worker, family, head, now):
+            if not self.holds.fits(worker, line, head, now):
                 return None
             task_mb = self.task_mb(worker, head)
         if model is not None and model not in worker.models:
             setup_s = known.load_s(model, worker.worker_id)
-            if family.only is None:
+            if line.only is None:
                 within_s = setup_s + run_s
-                count -= self._absorbed(family, within_s, normal_s, now)
+                count -= self._absorbed(line, within_s, normal_s, now)
             if count <= 0:
                 return None
             if victims is None:
@@ -132,52 +132,52 @@ class CostModel:
                 return None
             unload, setup_s = found
         batch = min(BATCH, max(1, int(count)))
-        weight = max(family.weight(batch, now, setup_s + run_s), 1e-9)
+        weight = max(line.weight(batch, now, setup_s + run_s), 1e-9)
         score = weight / (setup_s + batch * run_s + 1e-9)
         return Cost(setup_s, run_s, score, unload, batch)
 
-    def is_left(self, worker: FleetWorker, family: TaskLine, now: float) -> bool:
+    def is_left(self, worker: FleetWorker, line: TaskLine, now: float) -> bool:
         """Was it left to those who have its model, and nothing changed since?
 
         What a fast worker leaves to them a slower one does all the more.
         """
-        left = family.left
+        left = line.left
         return (
             left is not None
             and worker.speed <= left[0]
             and left[1] <= now < left[2]
-            and family.model not in worker.models
-            and left[3] == self._fleet.epochs[family.model or ""]
+            and line.model not in worker.models
+            and left[3] == self._fleet.epochs[line.model or ""]
         )
 
     def not_left(
-        self, worker: FleetWorker, families: Iterable[TaskLine], now: float
+        self, worker: FleetWorker, lines: Iterable[TaskLine], now: float
     ) -> list[TaskLine]:
         """Those of which `is_left` is false; one call for all of them is quicker."""
         epochs, speed, models = self._fleet.epochs, worker.speed, worker.models
         return [
-            family
-            for family in families
-            if (left := family.left) is None
+            line
+            for line in lines
+            if (left := line.left) is None
             or speed > left[0]
             or not left[1] <= now < left[2]
-            or family.model in models
-            or left[3] != epochs[family.model or ""]
+            or line.model in models
+            or left[3] != epochs[line.model or ""]
         ]
 
-    def is_left_by_all(self, family: TaskLine, ahead: int, now: float) -> bool:
+    def is_left_by_all(self, line: TaskLine, ahead: int, now: float) -> bool:
         """As `is_left`, for whoever has room."""
-        left, model = family.left, family.model or ""
+        left, model = line.left, line.model or ""
         if left is None or not left[1] <= now < left[2]:
             return False
         if left[3] != self._fleet.epochs[model] or self._fleet.ready.get(model):
             return False
         speed = left[0]
-        return all(g.speed <= speed or not g.has_free(ahead) for g in family.groups)
+        return all(g.speed <= speed or not g.has_free(ahead) for g in line.groups)
 
     def _absorbed(
         self,
-        family: TaskLine,
+        line: TaskLine,
         within_s: float,
         normal_s: float,
         now: float,
@@ -186,11 +186,11 @@ class CostModel:
 
         All of them is enough; then it is noted until when that must stay so.
         """
-        holders = self._fleet.holders.get(family.model or "")
+        holders = self._fleet.holders.get(line.model or "")
         if not holders:
             return 0.0
         done, fading, until = 0.0, 0.0, math.inf
-        enough, groups = len(family.queue) * normal_s, family.groups
+        enough, groups = len(line.queue) * normal_s, line.groups
         for holder in islice(holders.values(), _MOST_HOLDERS):
             if holder.is_held or holder.group not in groups:
                 continue
@@ -217,7 +217,7 @@ class CostModel:
         need = task.need
         if need is None or not need.gpu_mb or not worker.gpus:
             return 0.0
-        return need.gpu_mb * need.gpus + self.stock.leased_mb(worker.worker_id)
+        return need.gpu_mb * need.gpus + self.leases.leased_mb(worker.worker_id)
 
     def room_for(
         self,
@@ -236,8 +236,8 @@ class CostModel:
         if worker.memory_mb is not None:
             short_mb = self._used_mb(worker) - worker.memory_mb + task_mb
             if model is not None:
-                short_mb += self._known.size_mb(model)
-                is_new = not self._known.has_seen(model)
+                short_mb += self._estimates.size_mb(model)
+                is_new = not self._estimates.has_seen(model)
         over = len(worker.models) + (model is not None) - self._most_models
         dropped: list[str] = []
         lost_s = 0.0
@@ -253,7 +253,7 @@ class CostModel:
         return tuple(dropped), lost_s
 
     def _used_mb(self, worker: FleetWorker) -> float:
-        return sum(map(self._known.size_mb, worker.models))
+        return sum(map(self._estimates.size_mb, worker.models))
 
     def surplus(self, worker: FleetWorker, now: float) -> tuple[str, ...]:
         """Models to drop because others have taken memory since they were loaded."""
@@ -269,8 +269,8 @@ class CostModel:
 
     def victims(self, worker: FleetWorker, now: float) -> list[EvictionCandidate]:
         """Models neither in use nor pinned, the least worth keeping first."""
-        known, pins = self._known, self._fleet.pins.get(worker.worker_id, ())
-        waited_for = {family.model for family in worker.group.waiting.values()}
+        known, pins = self._estimates, self._fleet.pins.get(worker.worker_id, ())
+        waited_for = {line.model for line in worker.group.waiting.values()}
         found = []
         for model, held in worker.models.items():
             if held.in_use or model in pins:
@@ -286,24 +286,22 @@ class CostModel:
         found.sort(key=lambda victim: victim.rank)
         return found
 
-    # a family looks for workers -----------------------------------------------------
-    def candidates(self, family: TaskLine, ahead: int) -> Iterator[FleetWorker]:
+    # a line looks for workers -----------------------------------------------------
+    def candidates(self, line: TaskLine, ahead: int) -> Iterator[FleetWorker]:
         """Workers with room: those that have the model, then the fastest."""
-        if family.only is not None:
-            only = self._fleet.workers.get(family.only)
+        if line.only is not None:
+            only = self._fleet.workers.get(line.only)
             if only and not only.is_held and only.open_orders < only.slots * ahead:
                 yield only
             return
-        model = family.model
+        model = line.model
         if model is not None:
             ready = self._fleet.ready.get(model, {})
-            warm = [
-                w for w in islice(ready.values(), _WARM) if w.group in family.groups
-            ]
+            warm = [w for w in islice(ready.values(), _WARM) if w.group in line.groups]
             yield from sorted(warm, key=quick)
         cold = [
             w
-            for group in family.groups
+            for group in line.groups
             for w in group.free(ahead)
             if model is None or model not in w.models
         ]

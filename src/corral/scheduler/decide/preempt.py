@@ -20,9 +20,9 @@ _LOOK_AGAIN_S = 1.0
 
 
 class Preemption:
-    def __init__(self, picture: Picture, known: Estimates) -> None:
+    def __init__(self, picture: Picture, estimates: Estimates) -> None:
         self._picture = picture
-        self._known = known
+        self._estimates = estimates
         # Workers that were told to stop something, and what that was.
         self._asked: dict[str, Decision] = {}
         self.look_at: float | None = None
@@ -33,9 +33,9 @@ class Preemption:
         self._forget()
         self.look_at = None
         found: list[Stop] = []
-        for family in list(self._picture.families.values()):
-            for task in self._critical(family):
-                decision = self._victim(family, task, now)
+        for line in list(self._picture.lines.values()):
+            for task in self._critical(line):
+                decision = self._victim(line, task, now)
                 if decision is None:
                     self.look_at = now + _LOOK_AGAIN_S
                     break
@@ -46,26 +46,24 @@ class Preemption:
                 ]
         return tuple(found)
 
-    def _critical(self, family: TaskLine) -> list[WaitingTask]:
+    def _critical(self, line: TaskLine) -> list[WaitingTask]:
         """Critical tasks of a line for which nothing is being stopped yet."""
-        head = family.queue.head() if family.counts_priority else None
-        if head is None or head.priority < CRITICAL or family.is_aside:
+        head = line.queue.head() if line.counts_priority else None
+        if head is None or head.priority < CRITICAL or line.is_aside:
             return []
-        waiting = [t for t in family.queue.front() if t.priority >= CRITICAL]
-        coming = sum(1 for w in self._workers(family) if w.worker_id in self._asked)
+        waiting = [t for t in line.queue.front() if t.priority >= CRITICAL]
+        coming = sum(1 for w in self._workers(line) if w.worker_id in self._asked)
         return waiting[coming:]
 
-    def _workers(self, family: TaskLine) -> Iterator[FleetWorker]:
-        for group in family.groups:
+    def _workers(self, line: TaskLine) -> Iterator[FleetWorker]:
+        for group in line.groups:
             for worker in group.workers.values():
-                if not worker.is_held and family.only in (None, worker.worker_id):
+                if not worker.is_held and line.only in (None, worker.worker_id):
                     yield worker
 
-    def _victim(
-        self, family: TaskLine, task: WaitingTask, now: float
-    ) -> Decision | None:
+    def _victim(self, line: TaskLine, task: WaitingTask, now: float) -> Decision | None:
         best: tuple[tuple[int, float, str], Decision] | None = None
-        for worker in self._workers(family):
+        for worker in self._workers(line):
             if worker.has_room or self._is_soon_free(worker, task, now):
                 # It has room, or will have sooner than a stop would help.
                 if worker.worker_id not in self._asked:
@@ -86,7 +84,7 @@ class Preemption:
         """
         open_orders = worker.given[-worker.open_orders :] if worker.open_orders else ()
         kinds = [(t.job_type, t.model, t.units) for o in open_orders for t in o.tasks]
-        if not all(self._known.run(*kind) for kind in kinds):
+        if not all(self._estimates.run(*kind) for kind in kinds):
             return False
         return worker.residual_s(now) <= self._needs_s(worker, task)
 
@@ -100,9 +98,9 @@ class Preemption:
         return None
 
     def _needs_s(self, worker: FleetWorker, task: WaitingTask) -> float:
-        run_s = self._known.run_s(task.job_type, task.model, task.units)
+        run_s = self._estimates.run_s(task.job_type, task.model, task.units)
         is_loaded = task.model is None or task.model in worker.models
-        load_s = 0.0 if is_loaded else self._known.load_s(task.model or "")
+        load_s = 0.0 if is_loaded else self._estimates.load_s(task.model or "")
         return load_s + run_s / worker.speed
 
     def _forget(self) -> None:

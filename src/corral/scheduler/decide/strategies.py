@@ -24,10 +24,10 @@ class StrategyView:
 
     def line(self, worker: FleetWorker) -> TaskLine | None:
         """The tasks that wait for this worker."""
-        return self.picture.families.get(BOUND + worker.worker_id)
+        return self.picture.lines.get(BOUND + worker.worker_id)
 
     def run_s(self, task: WaitingTask) -> float:
-        return self.picture.known.run_s(task.job_type, task.model, task.units)
+        return self.picture.estimates.run_s(task.job_type, task.model, task.units)
 
 
 class LeastLoaded:
@@ -55,7 +55,7 @@ class LeastLoaded:
         """Seconds until it would be through with its line and this task."""
         _, run_s, models = self._count(worker, look)
         names = models if task.model is None else {**models, task.model: None}
-        load_s = look.picture.known.load_s
+        load_s = look.picture.estimates.load_s
         total = max(0.0, worker.free_at - look.now) if worker.open_orders else 0.0
         new = (name for name in names if name not in worker.models)
         total += sum(load_s(name, worker.worker_id) for name in new)
@@ -120,14 +120,14 @@ def bind(strategy: Strategy, picture: Picture, now: float) -> None:
     """
     look = StrategyView(picture, now)
     for key in list(picture.grown):
-        family = picture.families.get(key)
-        if not family or family.only is not None or family.is_aside:
+        line = picture.lines.get(key)
+        if not line or line.only is not None or line.is_aside:
             continue
         if key in picture.needy:
             continue
-        groups = (group.workers.values() for group in family.groups)
+        groups = (group.workers.values() for group in line.groups)
         able = [w for workers in groups for w in workers if not w.is_held]
-        for task in family.queue.in_order() if able else ():
+        for task in line.queue.in_order() if able else ():
             picture.bind(task, strategy.choose(task, able, look))
-            if family.is_aside:
+            if line.is_aside:
                 break

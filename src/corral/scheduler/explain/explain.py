@@ -42,12 +42,12 @@ class Explainer:
     def __init__(
         self,
         picture: Picture,
-        smith: CostModel,
+        costs: CostModel,
         forecasts: Forecasts,
         decisions: Decisions,
     ) -> None:
         self._picture = picture
-        self._smith = smith
+        self._costs = costs
         self._forecasts = forecasts
         self._decisions = decisions
 
@@ -78,7 +78,7 @@ class Explainer:
 
     # one that waits -----------------------------------------------------------------
     def _why(self, task: WaitingTask, now: float) -> Reason:
-        return self._why_nowhere(task, now) or why_no_worker(self._bench(task, now))
+        return self._why_nowhere(task, now) or why_no_worker(self._finder(task, now))
 
     def _why_nowhere(self, task: WaitingTask, now: float) -> Reason | None:
         """What keeps it from every worker."""
@@ -102,18 +102,18 @@ class Explainer:
             return Reason("draining", "the cluster is draining: nothing new starts")
         return self._picture.gate.why(task, now)
 
-    def _bench(self, task: WaitingTask, now: float) -> ObstacleFinder:
+    def _finder(self, task: WaitingTask, now: float) -> ObstacleFinder:
         picture = self._picture
-        family = self._family(task)
+        line = self._family(task)
         return ObstacleFinder(
-            task, family, picture.fleet, picture.known, self._smith, now
+            task, line, picture.fleet, picture.estimates, self._costs, now
         )
 
     def _family(self, task: WaitingTask) -> TaskLine:
         """Its line; for a task that is in none yet, or no more, one like it."""
-        found = self._picture.where.get(task.task_id)
-        key = self._picture.gate.line_of(task)
-        found = found or self._picture.families.get(key)
+        found = self._picture.line_by_task.get(task.task_id)
+        key = self._picture.gate.line_key(task)
+        found = found or self._picture.lines.get(key)
         if found:
             return found
         alike = self._picture.detached(task)
@@ -121,65 +121,65 @@ class Explainer:
         return alike
 
     def _waiting(self, task: WaitingTask, now: float, most: int) -> TaskExplanation:
-        bench = self._bench(task, now)
+        finder = self._finder(task, now)
         nowhere = self._why_nowhere(task, now)
-        reason = nowhere or why_no_worker(bench)
-        start = self._start(bench, nowhere)
+        reason = nowhere or why_no_worker(finder)
+        start = self._start(finder, nowhere)
         in_s = start.at - now if start is not None else None
-        looks = bench.looks(most)
+        looks = finder.looks(most)
         if nowhere is not None:
-            found = self._lifted(bench, looks, nowhere)
+            found = self._lifted(finder, looks, nowhere)
         else:
-            found = changes(bench, looks, reason, in_s)
-        candidates = _candidates(bench, looks)
-        is_in_line = task.task_id in self._picture.where
+            found = changes(finder, looks, reason, in_s)
+        candidates = _candidates(finder, looks)
+        is_in_line = task.task_id in self._picture.line_by_task
         return TaskExplanation(
             task.task_id,
             reason,
-            bench.family.queue.position(task) if is_in_line else 0,
-            len(bench.family) if is_in_line else 0,
+            finder.line.queue.position(task) if is_in_line else 0,
+            len(finder.line) if is_in_line else 0,
             start,
-            self._run_s(bench, candidates),
+            self._run_s(finder, candidates),
             (*found, *_too_late(task, start, now)),
             candidates,
-            len(bench.fleet.workers),
+            len(finder.fleet.workers),
         )
 
     def _start(
-        self, bench: ObstacleFinder, nowhere: Reason | None
+        self, finder: ObstacleFinder, nowhere: Reason | None
     ) -> ExpectedStart | None:
-        task, now = bench.task, bench.now
-        if nowhere is None and task.task_id in self._picture.where:
-            return self._forecasts.expect(task, bench.family, now)
+        task, now = finder.task, finder.now
+        if nowhere is None and task.task_id in self._picture.line_by_task:
+            return self._forecasts.expect(task, finder.line, now)
         if nowhere is not None and nowhere.reason == "not_before":
             return ExpectedStart(task.run_after, task.run_after, task.run_after)
         return None
 
     def _run_s(
-        self, bench: ObstacleFinder, candidates: tuple[WorkerCandidate, ...]
+        self, finder: ObstacleFinder, candidates: tuple[WorkerCandidate, ...]
     ) -> float | None:
         """What it takes where it would go, if tasks like it have run."""
-        task = bench.task
-        if bench.known.recent_s(task.job_type) is None:
+        task = finder.task
+        if finder.estimates.recent_s(task.job_type) is None:
             return None
         terms = next((c.terms for c in candidates if c.terms), None)
         if terms is not None:
             return terms.run_s
-        return bench.known.run_s(task.job_type, task.model, task.units)
+        return finder.estimates.run_s(task.job_type, task.model, task.units)
 
     def _lifted(
-        self, bench: ObstacleFinder, looks: list[WorkerObstacles], nowhere: Reason
+        self, finder: ObstacleFinder, looks: list[WorkerObstacles], nowhere: Reason
     ) -> tuple[Remedy, ...]:
         """What would end a state that keeps it from every worker, and what then."""
         first = own_change(nowhere, self._picture.gate.shares.out)
-        after = why_no_worker(bench)
+        after = why_no_worker(finder)
         if after.reason in _BUSY:
             return (first,)
         words = f"{first.message}; then {after.message}"
         details = {**first.details, "then": after.reason}
         return (
             replace(first, message=words, details=details),
-            *changes(bench, looks, after, None),
+            *changes(finder, looks, after, None),
         )
 
     # one that came too late ----------------------------------------------------------
@@ -187,11 +187,11 @@ class Explainer:
         self, task: WaitingTask, at: float, now: float, most: int
     ) -> TaskExplanation:
         deadline = task.deadline or at
-        bench = self._bench(replace(task, deadline=None), now)
-        why = self._why_nowhere(task, deadline) or why_no_worker(bench)
+        finder = self._finder(replace(task, deadline=None), now)
+        why = self._why_nowhere(task, deadline) or why_no_worker(finder)
         words = f"its deadline passed before it could start; {why.message}"
         details = {"deadline": deadline, "why": why.reason, **why.details}
-        wait_s = self._forecasts.wait_s(task, bench.family, now)
+        wait_s = self._forecasts.wait_s(task, finder.line, now)
         later = (
             f"at least {wait_s:.0f} s from then" if wait_s else "a later one, or none"
         )
@@ -201,23 +201,23 @@ class Explainer:
             {"deadline": deadline, "expected_wait_s": wait_s},
         )
         reason = Reason("deadline_passed", words, details)
-        looks = bench.looks(most)
+        looks = finder.looks(most)
         is_busy = why.reason in _BUSY
-        more = () if is_busy else changes(bench, looks, why, None)
+        more = () if is_busy else changes(finder, looks, why, None)
         return TaskExplanation(
             task.task_id,
             reason,
             changes=(found, *more),
-            candidates=_candidates(bench, looks),
-            workers=len(bench.fleet.workers),
+            candidates=_candidates(finder, looks),
+            workers=len(finder.fleet.workers),
         )
 
 
 def _candidates(
-    bench: ObstacleFinder, looks: list[WorkerObstacles]
+    finder: ObstacleFinder, looks: list[WorkerObstacles]
 ) -> tuple[WorkerCandidate, ...]:
     """Every worker, those that could start it soonest first."""
-    fleet, task = bench.fleet, bench.task
+    fleet, task = finder.fleet, finder.task
     found = [look.candidate() for look in looks]
     out: list[WorkerBroken | WorkerAway] = [*fleet.broken.values()]
     out += fleet.away.values()

@@ -61,10 +61,10 @@ class _Made:
 
 
 class Forecasts:
-    def __init__(self, fleet: Fleet, known: Estimates, smith: CostModel) -> None:
+    def __init__(self, fleet: Fleet, estimates: Estimates, costs: CostModel) -> None:
         self._fleet = fleet
-        self._known = known
-        self._smith = smith
+        self._estimates = estimates
+        self._costs = costs
         self._made: Recent[_Made] = Recent(_KEPT)
         self._learned: dict[int, Calibration] = {}
         self.checked = 0
@@ -72,13 +72,13 @@ class Forecasts:
         """Of those checked, how many started within their interval."""
 
     def expect(
-        self, task: WaitingTask, family: TaskLine, now: float
+        self, task: WaitingTask, line: TaskLine, now: float
     ) -> ExpectedStart | None:
         """When this task starts, if its kind and a worker for it are known.
 
         What is said first of a task is held against when it starts.
         """
-        wait_s = self.wait_s(task, family, now)
+        wait_s = self.wait_s(task, line, now)
         if wait_s is None:
             return None
         found = self._calibration(wait_s, task)
@@ -108,28 +108,28 @@ class Forecasts:
         bucket = _bucket(wait_s)
         found = self._learned.get(bucket)
         if found is None:
-            spread = self._known.spread(task.job_type, task.model)
+            spread = self._estimates.spread(task.job_type, task.model)
             found = self._learned[bucket] = Calibration(spread)
         return found
 
     # the expectation ------------------------------------------------------------
-    def wait_s(self, task: WaitingTask, family: TaskLine, now: float) -> float | None:
+    def wait_s(self, task: WaitingTask, line: TaskLine, now: float) -> float | None:
         """Seconds before it starts, before anything is learned of such answers.
 
         Half way between when its turn comes and when one that has its model can take
         it: the one is too early when better ones keep coming, the other when they do
         not.
         """
-        workers = [w for w in self._soon(family) if not w.is_held]
-        if not workers or self._known.recent_s(task.job_type) is None:
+        workers = [w for w in self._soon(line) if not w.is_held]
+        if not workers or self._estimates.recent_s(task.job_type) is None:
             return None
-        speed = sum(_speed(group) for group in family.groups)
+        speed = sum(_speed(group) for group in line.groups)
         soonest = min(worker.residual_s(now) for worker in workers)
-        own_s = family.queue.ahead(task) * self._run_s(family)
-        turn_s = soonest + (own_s + self._before_s(family, now)) / max(speed, 1e-9)
+        own_s = line.queue.ahead(task) * self._run_s(line)
+        turn_s = soonest + (own_s + self._before_s(line, now)) / max(speed, 1e-9)
         holders = [
             holder
-            for holder in islice(self._holders(family), _LOOK_AT)
+            for holder in islice(self._holders(line), _LOOK_AT)
             if not holder.is_held
         ]
         if not holders:
@@ -138,52 +138,50 @@ class Forecasts:
         held_s = min(h.residual_s(now) for h in holders) + own_s / together
         return (turn_s + held_s) / 2
 
-    def _soon(self, family: TaskLine) -> Iterator[FleetWorker]:
+    def _soon(self, line: TaskLine) -> Iterator[FleetWorker]:
         """Those that could take it, a few of each group: the longest at work first."""
-        if family.only is not None:
-            only = self._fleet.workers.get(family.only)
+        if line.only is not None:
+            only = self._fleet.workers.get(line.only)
             return iter((only,) if only is not None else ())
         return (
-            worker
-            for group in family.groups
-            for worker in islice(_open(group), _LOOK_AT)
+            worker for group in line.groups for worker in islice(_open(group), _LOOK_AT)
         )
 
-    def _holders(self, family: TaskLine) -> Iterable[FleetWorker]:
-        return self._fleet.holders.get(family.model or "", {}).values()
+    def _holders(self, line: TaskLine) -> Iterable[FleetWorker]:
+        return self._fleet.holders.get(line.model or "", {}).values()
 
-    def _before_s(self, family: TaskLine, now: float) -> float:
-        """Seconds of work, at speed 1, of those families that are better served."""
-        mine = self._rank(family, now)
-        total = 0.0 if self._is_warm(family) else self._load_s(family)
+    def _before_s(self, line: TaskLine, now: float) -> float:
+        """Seconds of work, at speed 1, of those lines that are better served."""
+        mine = self._rank(line, now)
+        total = 0.0 if self._is_warm(line) else self._load_s(line)
         others: dict[str, TaskLine] = {}
-        for group in family.groups:
+        for group in line.groups:
             others.update(islice(group.waiting.items(), _LOOK_AT - len(others)))
         before_s = 0.0
         for other in others.values():
-            if other is family or not other or self._rank(other, now) < mine:
+            if other is line or not other or self._rank(other, now) < mine:
                 continue
             before_s += len(other) * self._run_s(other)
             before_s += 0.0 if self._is_warm(other) else self._load_s(other)
         # Those not looked at are taken to be like those that were.
-        every = max((len(group.waiting) for group in family.groups), default=0)
+        every = max((len(group.waiting) for group in line.groups), default=0)
         return total + before_s * max(1.0, every / max(1, len(others)))
 
-    def _rank(self, family: TaskLine, now: float) -> tuple[float, ...]:
-        batch = min(BATCH, len(family))
-        setup_s = 0.0 if self._is_warm(family) else self._load_s(family)
-        weight = family.weight(max(1, batch), now)
-        score = weight / (setup_s + batch * self._run_s(family) + 1e-9)
-        return self._smith.tier(family, now), family.priority, score
+    def _rank(self, line: TaskLine, now: float) -> tuple[float, ...]:
+        batch = min(BATCH, len(line))
+        setup_s = 0.0 if self._is_warm(line) else self._load_s(line)
+        weight = line.weight(max(1, batch), now)
+        score = weight / (setup_s + batch * self._run_s(line) + 1e-9)
+        return self._costs.tier(line, now), line.priority, score
 
-    def _is_warm(self, family: TaskLine) -> bool:
-        return family.model is None or family.model in self._fleet.holders
+    def _is_warm(self, line: TaskLine) -> bool:
+        return line.model is None or line.model in self._fleet.holders
 
-    def _run_s(self, family: TaskLine) -> float:
-        return self._known.run_s(family.job_type, family.model)
+    def _run_s(self, line: TaskLine) -> float:
+        return self._estimates.run_s(line.job_type, line.model)
 
-    def _load_s(self, family: TaskLine) -> float:
-        return self._known.load_s(family.model) if family.model else 0.0
+    def _load_s(self, line: TaskLine) -> float:
+        return self._estimates.load_s(line.model) if line.model else 0.0
 
 
 def _open(group: WorkerGroup) -> Iterator[FleetWorker]:

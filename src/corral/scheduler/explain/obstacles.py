@@ -57,10 +57,10 @@ class ObstacleFinder:
     """Judges workers for one task at one moment."""
 
     task: WaitingTask
-    family: TaskLine
+    line: TaskLine
     fleet: Fleet
-    known: Estimates
-    smith: CostModel
+    estimates: Estimates
+    costs: CostModel
     now: float
     _drops: dict[str, float | None] = field(default_factory=dict)
 
@@ -69,9 +69,9 @@ class ObstacleFinder:
         workers = self.fleet.workers
         if len(workers) > most:
             holders = self.fleet.holders.get(self.task.model or "", {})
-            free = (w for group in self.family.groups for w in group.free(1))
+            free = (w for group in self.line.groups for w in group.free(1))
             likely = {w.worker_id: w for w in (*holders.values(), *free)}
-            for group in self.family.groups:
+            for group in self.line.groups:
                 likely.update(islice(group.workers.items(), most))
             workers = dict(islice({**likely, **workers}.items(), most))
         return [self.look(worker) for worker in workers.values()]
@@ -84,7 +84,7 @@ class ObstacleFinder:
     def obstacles(self, worker: FleetWorker) -> list[Obstacle]:
         """All of them; those that time will not take away come first."""
         if self._is_for_another(worker):
-            return [_for_one(self.family.only or "")]
+            return [_for_one(self.line.only or "")]
         found = []
         if not self._serves(worker):
             found += self._of_kind(worker)
@@ -99,16 +99,16 @@ class ObstacleFinder:
 
     def _lacks(self, worker: FleetWorker) -> Obstacle | None:
         """What this task needs and cannot have there, now or ever."""
-        return lack(self.smith, self.task, self.family, worker, self.now)
+        return lack(self.costs, self.task, self.line, worker, self.now)
 
     def _is_for_another(self, worker: FleetWorker) -> bool:
-        return self.family.only not in (None, worker.worker_id)
+        return self.line.only not in (None, worker.worker_id)
 
     def _serves(self, worker: FleetWorker) -> bool:
-        return worker.group.serves(self.family, self._size_mb())
+        return worker.group.serves(self.line, self._size_mb())
 
     def _size_mb(self) -> float:
-        return self.known.size_mb(self.task.model) if self.task.model else 0.0
+        return self.estimates.size_mb(self.task.model) if self.task.model else 0.0
 
     # what does not change by itself -----------------------------------------------
     def _of_kind(self, worker: FleetWorker) -> list[Obstacle]:
@@ -169,14 +169,14 @@ class ObstacleFinder:
     def _drop_s(self, worker: FleetWorker) -> float | None:
         """What dropping models for its own costs; None when there is no room."""
         if worker.worker_id not in self._drops:
-            victims = self.smith.victims(worker, self.now)
-            found = self.smith.room_for(worker, self.task.model or "", victims)
+            victims = self.costs.victims(worker, self.now)
+            found = self.costs.room_for(worker, self.task.model or "", victims)
             self._drops[worker.worker_id] = None if found is None else found[1]
         return self._drops[worker.worker_id]
 
     def _is_left(self, worker: FleetWorker) -> bool:
         """Is it better left to those that have its model?"""
-        return self.smith.cost(worker, self.family, self.now) is None
+        return self.costs.cost(worker, self.line, self.now) is None
 
     def _busy(self, worker: FleetWorker) -> Obstacle:
         running = running_on(worker)
@@ -194,8 +194,8 @@ class ObstacleFinder:
         pins = self.fleet.pins.get(worker.worker_id, frozenset())
         pinned = [m for m in worker.models if m in pins]
         used = [m for m, h in worker.models.items() if h.in_use and m not in pins]
-        kept_mb = sum(map(self.known.size_mb, {*pinned, *used}))
-        pinned_mb = sum(map(self.known.size_mb, pinned))
+        kept_mb = sum(map(self.estimates.size_mb, {*pinned, *used}))
+        pinned_mb = sum(map(self.estimates.size_mb, pinned))
         short_mb = self._size_mb() + kept_mb - (worker.memory_mb or 0.0)
         is_for_good = self._size_mb() + pinned_mb > (worker.memory_mb or 0.0)
         word = "pinned_models" if is_for_good else "memory_in_use"
@@ -211,7 +211,7 @@ class ObstacleFinder:
         holders = self.fleet.holders.get(self.task.model or "", {}).values()
         first = min(holders, key=lambda h: (h.residual_s(self.now), h.worker_id))
         left_s = first.residual_s(self.now)
-        load_s = self.known.load_s(self.task.model or "")
+        load_s = self.estimates.load_s(self.task.model or "")
         words = (
             f"worker {first.worker_id}, which has '{self.task.model}', is through with "
             f"it sooner: free in about {left_s:.0f} s, a load here takes {load_s:.0f} s"
@@ -221,7 +221,7 @@ class ObstacleFinder:
 
     def terms(self, worker: FleetWorker) -> Terms:
         """What it would cost there, counted from now."""
-        task, known = self.task, self.known
+        task, known = self.task, self.estimates
         run_s = known.run_s(task.job_type, task.model, task.units) / worker.speed
         load_s = drop_s = score = 0.0
         if task.model is not None and task.model not in worker.models:
@@ -229,7 +229,7 @@ class ObstacleFinder:
             drop_s = self._drop_s(worker) or 0.0
         if not worker.has_room:
             return Terms(worker.residual_s(self.now), load_s, drop_s, run_s, score)
-        cost = self.smith.cost(worker, self.family, self.now)
+        cost = self.costs.cost(worker, self.line, self.now)
         score = cost.score if cost is not None else 0.0
         return Terms(0.0, load_s, drop_s, run_s, score)
 

@@ -15,41 +15,41 @@ from corral.scheduler.world.fleet import Fleet, FleetWorker
 _LOOK_AT = 64
 
 
-def why_no_worker(bench: ObstacleFinder) -> Reason:
-    task, family, fleet = bench.task, bench.family, bench.fleet
-    ahead = family.queue.position(task)
-    if family.only is not None:
-        return _why_not_on(family.only, fleet, ahead)
+def why_no_worker(finder: ObstacleFinder) -> Reason:
+    task, line, fleet = finder.task, finder.line, finder.fleet
+    ahead = line.queue.position(task)
+    if line.only is not None:
+        return _why_not_on(line.only, fleet, ahead)
     workers, job_type = fleet.workers.values(), task.job_type
     serving = [
         worker
-        for group in family.groups
+        for group in line.groups
         for worker in group.workers.values()
         if not worker.is_held
     ]
-    if serving and family.gang_size:
-        return _why_no_gang(bench)
+    if serving and line.gang_size:
+        return _why_no_gang(finder)
     if serving:
-        return _why_not_now(bench, serving) or _busy(task, serving, ahead)
+        return _why_not_now(finder, serving) or _busy(task, serving, ahead)
     able = [w for w in workers if job_type in w.types]
     out = [a for a in fleet.away.values() if job_type in a.job_types]
     return (
         _why_held(task, fleet, (*able, *out))
         or _why_not_there(task, fleet, able)
-        or _why_too_large(bench, able)
+        or _why_too_large(finder, able)
         or _why_broken(task, fleet.broken.values())
         or _no_worker(job_type)
     )
 
 
 def _why_not_now(
-    bench: ObstacleFinder, serving: Sequence[FleetWorker]
+    finder: ObstacleFinder, serving: Sequence[FleetWorker]
 ) -> Reason | None:
     """There are workers with room, but none of them takes it."""
     free = list(islice((w for w in serving if w.has_room), _LOOK_AT))
     first: Obstacle | None = None
     for worker in free:
-        found = bench.obstacles(worker)
+        found = finder.obstacles(worker)
         if not found:
             return None
         if first is None or _nearness(found[0]) < _nearness(first):
@@ -69,31 +69,31 @@ def _nearness(found: Obstacle) -> int:
     return 1 if found.word in PASSING else 2
 
 
-def _why_no_gang(bench: ObstacleFinder) -> Reason:
+def _why_no_gang(finder: ObstacleFinder) -> Reason:
     """There is no place for all of its gang at once."""
-    family, size = bench.family, bench.family.gang_size
-    here = len(bench.smith.grants.members(family))
+    line, size = finder.line, finder.line.gang_size
+    here = len(finder.costs.holds.members(line))
     if here < size:
         words = f"{size - here} of the {size} members of its gang are not here yet"
         return Reason("gang_incomplete", words, {"members": here, "size": size})
     nodes = {
         worker.node_id
-        for group in family.groups
+        for group in line.groups
         for worker in group.workers.values()
-        if worker.has_room and not bench.obstacles(worker)
+        if worker.has_room and not finder.obstacles(worker)
     }
     words = f"its gang needs {size} nodes at once, and {len(nodes)} have room for it"
     return Reason("gang_room", words, {"nodes": sorted(nodes), "size": size})
 
 
 def _why_too_large(
-    bench: ObstacleFinder, workers: Iterable[FleetWorker]
+    finder: ObstacleFinder, workers: Iterable[FleetWorker]
 ) -> Reason | None:
     """Its model fits into no worker's memory."""
     found = [
         (worker.worker_id, obstacle)
         for worker in workers
-        for obstacle in bench.obstacles(worker)[:1]
+        for obstacle in finder.obstacles(worker)[:1]
         if obstacle.word in ("model_too_large", "foreign_memory")
     ]
     if not found:

@@ -35,7 +35,7 @@ _MOST = 6
 
 
 def changes(
-    bench: ObstacleFinder,
+    finder: ObstacleFinder,
     looks: Sequence[WorkerObstacles],
     reason: Reason,
     in_s: float | None,
@@ -44,27 +44,27 @@ def changes(
 
     Looks only at workers: what keeps a task from all of them comes before.
     """
-    found = [*_of_workers(bench, looks, in_s), *_of_broken(bench)]
-    if not any(change.kind == "wait" for change in found) or bench.family.only is None:
-        found.append(_launch(bench.task, reason))
+    found = [*_of_workers(finder, looks, in_s), *_of_broken(finder)]
+    if not any(change.kind == "wait" for change in found) or finder.line.only is None:
+        found.append(_launch(finder.task, reason))
     found.sort(key=lambda change: _SMALLNESS.index(change.kind))
     return tuple(found[:_MOST])
 
 
 def _of_workers(
-    bench: ObstacleFinder, looks: Sequence[WorkerObstacles], in_s: float | None
+    finder: ObstacleFinder, looks: Sequence[WorkerObstacles], in_s: float | None
 ) -> Iterable[Remedy]:
     able = [(look.worker, look.terms) for look in looks if look.terms is not None]
     if able:
         first, _ = min(able, key=lambda a: (a[1].total_s, a[0].worker_id))
-        yield _wait(bench, first, in_s)
+        yield _wait(finder, first, in_s)
     near = [(look.worker, _lasting(look)) for look in looks if look.terms is None]
     near = [(worker, found) for worker, found in near if _is_ours(found)]
     fewest = min((len(found) for _, found in near), default=0)
     near = [(worker, found) for worker, found in near if len(found) == fewest]
     near.sort(key=lambda n: (_sizes(n[1]), n[0].worker_id))
     for _, same in islice(groupby(near, key=lambda n: _subject(*n)), _MOST):
-        yield _together(bench, *next(same))
+        yield _together(finder, *next(same))
 
 
 def _lasting(look: WorkerObstacles) -> list[Obstacle]:
@@ -87,13 +87,13 @@ def _subject(worker: FleetWorker, found: Sequence[Obstacle]) -> tuple[str, ...]:
     return (*words, worker.worker_id if is_short else worker.node_id)
 
 
-def _wait(bench: ObstacleFinder, first: FleetWorker, in_s: float | None) -> Remedy:
+def _wait(finder: ObstacleFinder, first: FleetWorker, in_s: float | None) -> Remedy:
     """Time alone will do: for a worker to be free, or its turn to come."""
-    now, task = bench.now, bench.task
-    ahead = bench.family.queue.position(task)
+    now, task = finder.now, finder.task
+    ahead = finder.line.queue.position(task)
     left_s = first.residual_s(now)
     running = running_on(first)
-    held_up = _held_up(bench, first)
+    held_up = _held_up(finder, first)
     if held_up is not None:
         running = list(held_up.details.get("tasks", ()))
     details = {"worker_id": first.worker_id, "tasks": running, "ahead": ahead}
@@ -112,17 +112,17 @@ def _wait(bench: ObstacleFinder, first: FleetWorker, in_s: float | None) -> Reme
     return Remedy("wait", words, details, in_s=known_s)
 
 
-def _held_up(bench: ObstacleFinder, worker: FleetWorker) -> Obstacle | None:
+def _held_up(finder: ObstacleFinder, worker: FleetWorker) -> Obstacle | None:
     """What this task needs and others have there."""
-    found = bench.obstacles(worker) if bench.task.need is not None else []
+    found = finder.obstacles(worker) if finder.task.need is not None else []
     return next((o for o in found if o.word in ("in_use", "kept")), None)
 
 
 def _together(
-    bench: ObstacleFinder, worker: FleetWorker, found: Sequence[Obstacle]
+    finder: ObstacleFinder, worker: FleetWorker, found: Sequence[Obstacle]
 ) -> Remedy:
     """One change for all that keeps this worker from the task."""
-    parts = [_CHANGES[obstacle.word](bench, worker, obstacle) for obstacle in found]
+    parts = [_CHANGES[obstacle.word](finder, worker, obstacle) for obstacle in found]
     first = max(parts, key=lambda change: _SMALLNESS.index(change.kind))
     running = running_on(worker)
     words = " and ".join(part.message for part in parts)
@@ -137,12 +137,12 @@ def _together(
     return Remedy(first.kind, words, details, command)
 
 
-def _uncordon(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
+def _uncordon(finder: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
     words = f"uncordon node {worker.node_id} ({found.details['held']})"
     return Remedy("uncordon", words, found.details, f"corral uncordon {worker.node_id}")
 
 
-def _label(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
+def _label(finder: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
     missing = found.details["missing"]
     named = ", ".join(missing)
     words = f"add label {named} to node {worker.node_id} or drop it from the task"
@@ -150,7 +150,7 @@ def _label(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remed
     return Remedy("label", words, {"labels": missing}, command)
 
 
-def _tolerate(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
+def _tolerate(finder: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
     taints = found.details["taints"]
     named = ", ".join(taints)
     words = f"let the task tolerate {named} or take it off node {worker.node_id}"
@@ -160,14 +160,18 @@ def _tolerate(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Re
     )
 
 
-def _more_memory(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
+def _more_memory(
+    finder: ObstacleFinder, worker: FleetWorker, found: Obstacle
+) -> Remedy:
     short_mb, needs_mb = found.details["short_mb"], found.details["needs_mb"]
     given = f"give {worker.worker_id} {gib(needs_mb)} for models"
     words = f"needs {gib(short_mb)} more: {given}"
     return Remedy("more_memory", words, found.details)
 
 
-def _free_memory(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
+def _free_memory(
+    finder: ObstacleFinder, worker: FleetWorker, found: Obstacle
+) -> Remedy:
     short_mb, others_mb = found.details["short_mb"], found.details.get("others_mb")
     used = f"the {gib(others_mb)}" if others_mb is not None else "what"
     words = (
@@ -177,14 +181,16 @@ def _free_memory(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) ->
     return Remedy("free_memory", words, found.details)
 
 
-def _unpin(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
+def _unpin(finder: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
     """The fewest pins that are in the way."""
     left_mb = found.details["short_mb"]
     names: list[str] = []
-    for name in sorted(found.details["models"], key=bench.known.size_mb, reverse=True):
+    for name in sorted(
+        found.details["models"], key=finder.estimates.size_mb, reverse=True
+    ):
         if left_mb > 0 or not names:
             names.append(name)
-            left_mb -= bench.known.size_mb(name)
+            left_mb -= finder.estimates.size_mb(name)
     words = (
         f"needs {gib(found.details['short_mb'])} more: "
         f"unpin {', '.join(names)} on {worker.worker_id}"
@@ -194,7 +200,7 @@ def _unpin(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remed
     return Remedy("unpin", words, details, " && ".join(commands))
 
 
-def _ask_less(bench: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
+def _ask_less(finder: ObstacleFinder, worker: FleetWorker, found: Obstacle) -> Remedy:
     what, short = found.details["lacks"], found.details["short"]
     unit = {"cpu": "thousandths of a processor", "gpus": "GPU(s)"}.get(what, "MB")
     if what in ("gpu_share", "gpu_kind"):
@@ -215,10 +221,10 @@ _CHANGES: dict[str, Callable[[ObstacleFinder, FleetWorker, Obstacle], Remedy]] =
 }
 
 
-def _of_broken(bench: ObstacleFinder) -> Iterable[Remedy]:
-    task, fleet = bench.task, bench.fleet
+def _of_broken(finder: ObstacleFinder) -> Iterable[Remedy]:
+    task, fleet = finder.task, finder.fleet
     for broken in sorted(fleet.broken.values(), key=lambda b: b.worker_id):
-        if task.job_type in broken.job_types and bench.family.only in (
+        if task.job_type in broken.job_types and finder.line.only in (
             None,
             broken.worker_id,
         ):

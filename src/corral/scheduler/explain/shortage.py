@@ -21,36 +21,39 @@ NOT_NOW = "in_use"
 """Says that what it needs is with other tasks."""
 FOREIGN = "foreign_memory"
 KEPT = "kept"
+_MOST = 6
 
 
 def lack(
-    smith: CostModel,
+    costs: CostModel,
     task: WaitingTask,
-    family: TaskLine,
+    line: TaskLine,
     worker: FleetWorker,
     now: float,
 ) -> Obstacle | None:
-    need, stock, node_id = task.need, smith.stock, worker.node_id
+    need, leases, node_id = task.need, costs.leases, worker.node_id
     if need is None:
         return None
-    if stock.yard(node_id) is None:
+    if leases.node(node_id) is None:
         words = f"node {node_id} has not said yet what it has"
         return Obstacle(NOT_NOW, words, {"node_id": node_id})
-    short = stock.short(worker.worker_id, node_id, need)
+    short = leases.short(worker.worker_id, node_id, need)
     if short is None:
-        return _kept(smith, family, worker, now)
+        return _kept(costs, line, worker, now)
     details: dict[str, Any] = {
         "node_id": node_id,
         "lacks": str(short.lack),
         "short": short.lacking,
     }
-    empty = stock.short(worker.worker_id, node_id, need, is_empty=True)
+    empty = leases.short(worker.worker_id, node_id, need, is_empty=True)
     if empty is None:
-        tasks = [task_id for task_id, _ in stock.on(node_id)]
+        tasks = [task_id for task_id, _ in leases.on(node_id)]
         words = f"node {node_id} {_words(need, short)} beside {_running(tasks)}"
         return Obstacle(NOT_NOW, words, {**details, "tasks": tasks})
     details["short"] = empty.lacking
-    unused = stock.short(worker.worker_id, node_id, need, is_empty=True, of_others=True)
+    unused = leases.short(
+        worker.worker_id, node_id, need, is_empty=True, of_others=True
+    )
     if unused is None:
         words = f"node {node_id} {_words(need, empty)}: other processes use it"
         return Obstacle(FOREIGN, words, {**details, "short_mb": float(empty.lacking)})
@@ -58,11 +61,11 @@ def lack(
 
 
 def _kept(
-    smith: CostModel, family: TaskLine, worker: FleetWorker, now: float
+    costs: CostModel, line: TaskLine, worker: FleetWorker, now: float
 ) -> Obstacle | None:
-    if not smith.grants.is_blocked(worker.node_id, family, now):
+    if not costs.holds.is_blocked(worker.node_id, line, now):
         return None
-    holder = smith.grants.holder(worker.node_id)
+    holder = costs.holds.holder(worker.node_id)
     head = holder.queue.head() if holder is not None else None
     first = head.task_id if head is not None else "another"
     words = f"node {worker.node_id} is kept for task {first}, which goes first"
@@ -94,11 +97,6 @@ def _running(tasks: list[str]) -> str:
     shown = ", ".join(tasks[:3])
     more = f" and {len(tasks) - 3} more" if len(tasks) > 3 else ""
     return f"task{'s' if len(tasks) > 1 else ''} {shown}{more}"
-
-
-# What would end a state that keeps a task from every worker, whatever they do.
-
-_MOST = 6
 
 
 def own_change(reason: Reason, out: Mapping[str, AttemptUse]) -> Remedy:

@@ -20,7 +20,7 @@ from corral.scheduler.learn.worker_speed import WorkerSpeed, WorkerSpeeds
 _WEIGHT = 0.3
 _UNKNOWN_S = 15.0
 _UNKNOWN_LOAD_S = 20.0
-# How many tasks of its own a kind needs to be believed as much as its family.
+# How many tasks of its own a kind needs to be believed as much as its line.
 _PRIOR = 3.0
 _HALF_LIFE_S = 3600.0
 _MOST_UNITS = 64
@@ -45,7 +45,7 @@ class Estimates:
         self._size_mb: dict[str, float] = {}
         self._rates: dict[str, tuple[float, float]] = {}
         self._all = Mean()
-        self.paces = WorkerSpeeds()
+        self.speeds = WorkerSpeeds()
         self._changed: dict[_Subject, None] = {}
         # As these change with every run, what they are of is written out later.
         self._kinds: dict[Kind, None] = {}
@@ -72,8 +72,8 @@ class Estimates:
             exact = self._run((job_type, model, min(units, _MOST_UNITS)))
         moved = 1.0
         if worker_id:
-            told_s = normal / self.paces.factor(worker_id)
-            moved = self.paces.learn(worker_id, exact, told_s, count)
+            told_s = normal / self.speeds.factor(worker_id)
+            moved = self.speeds.learn(worker_id, exact, told_s, count)
             self._workers[worker_id] = None
         base.learn(normal, count)
         if exact is not base:
@@ -219,7 +219,7 @@ class Estimates:
         for job_type, model, units in self._kinds:
             subjects[RUN, job_type, model or "", units, ""] = None
             subjects[RECENT, job_type, "", 0, ""] = None
-        for worker_id in filter(self.paces.of.__contains__, self._workers):
+        for worker_id in filter(self.speeds.by_worker.__contains__, self._workers):
             subjects[SPEED, "", "", 0, worker_id] = None
         self._changed, self._kinds, self._workers = {}, {}, {}
         return [Learned(*subject, *self._figures(subject)) for subject in subjects]
@@ -227,7 +227,7 @@ class Estimates:
     def _figures(self, subject: _Subject) -> tuple[float, float, float, float, str]:
         kind, job_type, model, units, worker_id = subject
         if kind == SPEED:
-            pace = self.paces.of.get(worker_id) or WorkerSpeed()
+            pace = self.speeds.by_worker.get(worker_id) or WorkerSpeed()
             return pace.count, pace.offset, pace.spread, pace.believed, ""
         if kind == RECENT:
             return 1.0, self._short[job_type], 0.0, 0.0, ""
@@ -256,4 +256,4 @@ class Estimates:
                 self._working[kind] = mean
             elif row.kind == SPEED:
                 pace = WorkerSpeed(row.count, row.value, row.spread, row.middle)
-                self.paces.recall(row.worker_id, pace)
+                self.speeds.recall(row.worker_id, pace)

@@ -142,14 +142,14 @@ class Habits:
     """Those of the models asked for last."""
 
     def __init__(self, estimates: Estimates) -> None:
-        self._known = estimates
+        self._estimates = estimates
         self.models: dict[str, Habit] = {}
 
     def note(self, task: WaitingTask) -> None:
         """A task with a model could start from now on."""
         habit = self.see(task)
         at = max(task.arrived, task.run_after)
-        habit.note(task, at, self._known.load_s(task.model or ""))
+        habit.note(task, at, self._estimates.load_s(task.model or ""))
 
     def see(self, task: WaitingTask) -> Habit:
         """Remember the latest task of its model, and nothing of when it came."""

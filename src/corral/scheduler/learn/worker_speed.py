@@ -75,17 +75,17 @@ class WorkerSpeeds:
     """The mean of all offsets is speed 1: what they share says nothing of one."""
 
     def __init__(self) -> None:
-        self.of: dict[str, WorkerSpeed] = {}
+        self.by_worker: dict[str, WorkerSpeed] = {}
         self._sum = 0.0
 
     def factor(self, worker_id: str) -> float:
         """The speed of a worker, beside what it is said to have; 1 if not known."""
-        pace = self.of.get(worker_id)
+        pace = self.by_worker.get(worker_id)
         return math.exp(pace.believed) if pace is not None and pace.believed else 1.0
 
     def count(self, worker_id: str) -> int:
         """How many runs that is built on."""
-        pace = self.of.get(worker_id)
+        pace = self.by_worker.get(worker_id)
         return int(pace.count) if pace is not None else 0
 
     def learn(self, worker_id: str, kind: Mean, each: float, count: int) -> float:
@@ -97,30 +97,30 @@ class WorkerSpeeds:
         if each < _SHORTEST_S:
             return 1.0
         took, moved, own = math.log(each), 1.0, 0.0
-        pace = self.of.get(worker_id)
+        pace = self.by_worker.get(worker_id)
         if not kind.count:
             kind.sole = worker_id
         elif kind.sole != worker_id:
             kind.sole = ""
             if pace is None:
                 pace = self._new(worker_id)
-            own = pace.offset - self._sum / len(self.of)
+            own = pace.offset - self._sum / len(self.by_worker)
             self._sum += pace.learn(kind.middle - took - own)
-            own = pace.offset - self._sum / len(self.of)
+            own = pace.offset - self._sum / len(self.by_worker)
             moved = pace.settle(own)
         elif pace is not None:
-            own = pace.offset - self._sum / len(self.of)
+            own = pace.offset - self._sum / len(self.by_worker)
         kind.centre(took + own, count)
         return moved
 
     def recall(self, worker_id: str, pace: WorkerSpeed) -> None:
         """Go on from what was known before."""
-        known = self.of.get(worker_id) or self._new(worker_id)
+        known = self.by_worker.get(worker_id) or self._new(worker_id)
         self._sum += pace.offset - known.offset
-        self.of[worker_id] = pace
+        self.by_worker[worker_id] = pace
 
     def _new(self, worker_id: str) -> WorkerSpeed:
-        while len(self.of) >= _MOST_WORKERS:
-            self._sum -= self.of.pop(next(iter(self.of))).offset
-        pace = self.of[worker_id] = WorkerSpeed()
+        while len(self.by_worker) >= _MOST_WORKERS:
+            self._sum -= self.by_worker.pop(next(iter(self.by_worker))).offset
+        pace = self.by_worker[worker_id] = WorkerSpeed()
         return pace

@@ -49,9 +49,9 @@ class Prefetch:
 class PrefetchPlanner:
     """Asked between plans; what it names must be loaded by whoever asks."""
 
-    def __init__(self, picture: Picture, smith: CostModel, mode: str) -> None:
+    def __init__(self, picture: Picture, costs: CostModel, mode: str) -> None:
         self._picture = picture
-        self._smith = smith
+        self._costs = costs
         self._mode = mode
         self._asked: dict[tuple[str, str], float] = {}
         """Until when a load is not asked for again: by model and, by rate, worker."""
@@ -77,7 +77,7 @@ class PrefetchPlanner:
             coming = self._coming(model, habit, now)
             if coming is None or (model, "") in self._asked:
                 continue
-            begin = coming.at - _LEAD * self._picture.known.load_s(model) - _ASK_S
+            begin = coming.at - _LEAD * self._picture.estimates.load_s(model) - _ASK_S
             if now < begin:
                 wakes.append(begin)
             elif now < coming.until and idle and len(loads) < _MOST:
@@ -89,7 +89,7 @@ class PrefetchPlanner:
         return Prefetch(tuple(loads), min(wakes, default=None))
 
     def _coming(self, model: str, habit: Habit, now: float) -> Expected | None:
-        known = self._picture.known
+        known = self._picture.estimates
         return (
             habit.expected(now, known.load_s(model)) if known.has_seen(model) else None
         )
@@ -108,7 +108,7 @@ class PrefetchPlanner:
         if any(not w.is_held and w.group in groups for w in holders):
             return None
         own = [worker for worker in idle.values() if worker.group in groups]
-        gain_s = coming.chance * self._picture.known.load_s(model)
+        gain_s = coming.chance * self._picture.estimates.load_s(model)
         losses = []
         for worker in own:
             lost_s = self._lost_s(worker, model, coming, now)
@@ -125,8 +125,8 @@ class PrefetchPlanner:
         self, worker: FleetWorker, model: str, coming: Expected, now: float
     ) -> float | None:
         """What dropping others for it costs; None where it does not fit."""
-        victims = self._smith.victims(worker, now)
-        found = self._smith.room_for(worker, model, victims)
+        victims = self._costs.victims(worker, now)
+        found = self._costs.room_for(worker, model, victims)
         if found is None:
             return None
         lost = {victim.model: victim.lost_s for victim in victims}
@@ -141,16 +141,16 @@ class PrefetchPlanner:
             return lost_s
         if known.at <= coming.at:
             return math.inf
-        load_s = self._picture.known.load_s(model)
+        load_s = self._picture.estimates.load_s(model)
         return load_s if known.at < coming.until else _LATER * load_s
 
     def _delay_s(self, worker: FleetWorker, model: str, now: float) -> float:
         """What others would wait while the last idle worker loads it."""
-        load_s, total = self._picture.known.load_s(model), 0.0
+        load_s, total = self._picture.estimates.load_s(model), 0.0
         for other, habit in self._picture.habits.models.items():
             if other == model or worker.group not in self._groups(habit):
                 continue
-            demand = self._picture.known.demand(other, now)
+            demand = self._picture.estimates.demand(other, now)
             count = demand * PER_HOUR / HOUR_S * load_s
             coming = self._coming(other, habit, now)
             if coming is not None and coming.at < now + load_s:
@@ -175,7 +175,7 @@ class PrefetchPlanner:
 
     def _wanted(self, now: float) -> list[tuple[str, Habit, Sequence[WorkerGroup]]]:
         """Models that are asked for, those worth most first."""
-        habits, known = self._picture.habits.models, self._picture.known
+        habits, known = self._picture.habits.models, self._picture.estimates
         found = [
             (-self._value(model, 1, now), model, habit)
             for model, habit in habits.items()
@@ -192,12 +192,12 @@ class PrefetchPlanner:
         *,
         is_last: bool,
     ) -> str | None:
-        victims = self._smith.victims(worker, now)
+        victims = self._costs.victims(worker, now)
         for model, _, groups in wanted:
             is_new = model not in worker.models and worker.group in groups
             if not is_new or (model, worker.worker_id) in self._asked:
                 continue
-            found = self._smith.room_for(worker, model, victims)
+            found = self._costs.room_for(worker, model, victims)
             if found is None:
                 continue
             dropped, lost_s = found
@@ -212,12 +212,12 @@ class PrefetchPlanner:
 
     def _value(self, model: str, more: int, now: float) -> float:
         """What a copy of it is worth for its size, with so many more than there are."""
-        known, copies = self._picture.known, self._picture.fleet.copies(model)
+        known, copies = self._picture.estimates, self._picture.fleet.copies(model)
         worth = known.demand(model, now) * known.load_s(model)
         return worth / max(known.size_mb(model), 1.0) / max(1, copies + more) ** 2
 
     def _gain_s(self, model: str, now: float) -> float:
-        known, copies = self._picture.known, self._picture.fleet.copies(model)
+        known, copies = self._picture.estimates, self._picture.fleet.copies(model)
         wanted = known.demand(model, now) / (copies + 1)
         return known.load_s(model) * min(1.0, REUSE * wanted)
 

@@ -56,68 +56,71 @@ class RebalancePlanner:
 
     def moves(self, strategy: Strategy, *, force: bool = False) -> tuple[Move, ...]:
         """What to do, in any order."""
-        board = WhatIf(self._picture, self._most_models, self._now, force=force)
+        what_if = WhatIf(self._picture, self._most_models, self._now, force=force)
         if strategy is Strategy.MEMORY:
-            self._make_room(board)
-        while self._spread(board, strategy):
+            self._make_room(what_if)
+        while self._spread(what_if, strategy):
             pass
         return tuple(self._moves)
 
-    def _spread(self, board: WhatIf, strategy: Strategy) -> bool:
+    def _spread(self, what_if: WhatIf, strategy: Strategy) -> bool:
         """The best moves that there are now, one of each worker; were there any?"""
-        choices = [m for m in self._choices(board, strategy) if m.saves_s > m.costs_s]
+        choices = [m for m in self._choices(what_if, strategy) if m.saves_s > m.costs_s]
         done: set[str] = set()
         for move in sorted(choices, key=_rank):
             if len(self._moves) >= MOST_MOVES:
                 return False
             if move.from_worker not in done and self._is_still_good(
-                board, strategy, move
+                what_if, strategy, move
             ):
-                self._carry_out(board, move)
+                self._carry_out(what_if, move)
                 done.add(move.from_worker)
         return bool(done)
 
-    def _is_still_good(self, board: WhatIf, strategy: Strategy, move: Move) -> bool:
+    def _is_still_good(self, what_if: WhatIf, strategy: Strategy, move: Move) -> bool:
         """After those of the same round that went before it."""
-        source, target = board.shelves[move.from_worker], board.shelves[move.to_worker]
-        if target.id in self._givers or not board.has_room(target, move.model):
+        source, target = (
+            what_if.workers[move.from_worker],
+            what_if.workers[move.to_worker],
+        )
+        if target.id in self._givers or not what_if.has_room(target, move.model):
             return False
         again = self._try(
-            board, strategy, move.model, source, target, is_copy=move.is_copy
+            what_if, strategy, move.model, source, target, is_copy=move.is_copy
         )
         return again.saves_s > again.costs_s
 
-    def _carry_out(self, board: WhatIf, move: Move) -> None:
-        board.put(board.shelves[move.to_worker], move.model)
+    def _carry_out(self, what_if: WhatIf, move: Move) -> None:
+        what_if.put(what_if.workers[move.to_worker], move.model)
         if not move.is_copy:
-            board.take(board.shelves[move.from_worker], move.model)
+            what_if.take(what_if.workers[move.from_worker], move.model)
             self._givers.add(move.from_worker)
         self._moves.append(move)
         self._moved.add((move.model, move.to_worker))
 
     # one at a time -----------------------------------------------------------
-    def _choices(self, board: WhatIf, strategy: Strategy) -> Iterator[Move]:
+    def _choices(self, what_if: WhatIf, strategy: Strategy) -> Iterator[Move]:
         """What could be done next, from those that have most to those with least."""
-        rank = board.busy if strategy is Strategy.LOAD else board.fill
-        by_rank = sorted(board.shelves.values(), key=lambda s: (rank(s), s.id))
+        rank = what_if.busy if strategy is Strategy.LOAD else what_if.fill
+        by_rank = sorted(what_if.workers.values(), key=lambda s: (rank(s), s.id))
         takers = [s for s in by_rank if s.is_free and s.id not in self._givers]
         givers = [s for s in reversed(by_rank) if s.models][:_SOURCES]
         for source in givers:
             for model in sorted(source.models):
                 if (model, source.id) in self._moved:
                     continue
-                can_move = board.can_move(source, model)
-                for target in _targets(board, model, takers):
+                can_move = what_if.can_move(source, model)
+                for target in _targets(what_if, model, takers):
                     if can_move:
-                        yield self._try(board, strategy, model, source, target)
+                        yield self._try(what_if, strategy, model, source, target)
                     if strategy is Strategy.LOAD:
                         yield self._try(
-                            board, strategy, model, source, target, is_copy=True
+                            what_if, strategy, model, source, target, is_copy=True
                         )
 
     def _try(
         self,
-        board: WhatIf,
+        what_if: WhatIf,
         strategy: Strategy,
         model: str,
         source: WhatIfWorker,
@@ -127,98 +130,105 @@ class RebalancePlanner:
     ) -> Move:
         """What it would bring: done, looked at, and taken back."""
         affected = {*source.models, *target.models, model}
-        crowding_s, waiting_s = _state(board, source, target, affected)
-        board.put(target, model)
+        crowding_s, waiting_s = _state(what_if, source, target, affected)
+        what_if.put(target, model)
         if not is_copy:
-            board.take(source, model)
-        crowded_s, waits_s = _state(board, source, target, affected)
+            what_if.take(source, model)
+        crowded_s, waits_s = _state(what_if, source, target, affected)
         if not is_copy:
-            board.put(source, model)
-        board.take(target, model)
-        costs_s = _EFFORT * board.load_s(model)
+            what_if.put(source, model)
+        what_if.take(target, model)
+        costs_s = _EFFORT * what_if.load_s(model)
         if strategy is Strategy.MEMORY:
             saves_s = crowding_s - crowded_s
             costs_s += max(0.0, waits_s - waiting_s)
         else:
             saves_s = waiting_s - waits_s
             costs_s += max(0.0, crowded_s - crowding_s)
-        return _move(board, model, source, target, saves_s, costs_s, is_copy)
+        return _move(what_if, model, source, target, saves_s, costs_s, is_copy)
 
     # room in one piece -------------------------------------------------------
-    def _make_room(self, board: WhatIf) -> None:
+    def _make_room(self, what_if: WhatIf) -> None:
         """Free one card for the largest model that nobody has room for.
 
         Otherwise its load would drop models that would fit elsewhere.
         """
         short = [
             model
-            for model in board.wanted()
-            if board.size_mb(model)
-            and not board.copies(model)
-            and not any(board.has_room(shelf, model) for shelf in board.serving(model))
+            for model in what_if.wanted()
+            if what_if.size_mb(model)
+            and not what_if.copies(model)
+            and not any(
+                what_if.has_room(worker, model) for worker in what_if.serving(model)
+            )
         ]
-        for model in sorted(short, key=lambda m: (-board.size_mb(m), m)):
+        for model in sorted(short, key=lambda m: (-what_if.size_mb(m), m)):
             found = [
                 moves
-                for shelf in board.serving(model)
-                if (moves := _emptied(board, shelf, model)) and _is_worth_it(moves)
+                for worker in what_if.serving(model)
+                if (moves := _emptied(what_if, worker, model)) and _is_worth_it(moves)
             ]
             if found:
                 best = min(found, key=_cost)
                 for move in best[:MOST_MOVES]:
-                    self._carry_out(board, move)
+                    self._carry_out(what_if, move)
                 return
 
 
 def _targets(
-    board: WhatIf, model: str, takers: Iterable[WhatIfWorker]
+    what_if: WhatIf, model: str, takers: Iterable[WhatIfWorker]
 ) -> list[WhatIfWorker]:
-    serving = board.groups(model)
+    serving = what_if.groups(model)
     fit = (
-        shelf
-        for shelf in takers
-        if shelf.worker.group in serving and board.has_room(shelf, model)
+        worker
+        for worker in takers
+        if worker.real.group in serving and what_if.has_room(worker, model)
     )
     return list(islice(fit, _TARGETS))
 
 
 def _state(
-    board: WhatIf, source: WhatIfWorker, target: WhatIfWorker, models: Iterable[str]
+    what_if: WhatIf, source: WhatIfWorker, target: WhatIfWorker, models: Iterable[str]
 ) -> tuple[float, float]:
-    crowding_s = board.crowding_s(source) + board.crowding_s(target)
-    return crowding_s, board.waiting_s(models)
+    crowding_s = what_if.crowding_s(source) + what_if.crowding_s(target)
+    return crowding_s, what_if.waiting_s(models)
 
 
-def _emptied(board: WhatIf, shelf: WhatIfWorker, wanted: str) -> list[Move]:
+def _emptied(what_if: WhatIf, worker: WhatIfWorker, wanted: str) -> list[Move]:
     """Moves that make room on a worker for a model; none if it cannot be made."""
-    memory_mb, left_mb = shelf.worker.memory_mb, board.room_mb(shelf)
-    size_mb = board.size_mb(wanted)
-    if not shelf.is_free or memory_mb is None or left_mb is None or size_mb > memory_mb:
+    memory_mb, left_mb = worker.real.memory_mb, what_if.room_mb(worker)
+    size_mb = what_if.size_mb(wanted)
+    if (
+        not worker.is_free
+        or memory_mb is None
+        or left_mb is None
+        or size_mb > memory_mb
+    ):
         return []
-    out = [m for m in shelf.models if board.can_move(shelf, m)]
+    out = [m for m in worker.models if what_if.can_move(worker, m)]
     moves: list[Move] = []
-    for model in sorted(out, key=lambda m: (-board.size_mb(m), m)):
+    for model in sorted(out, key=lambda m: (-what_if.size_mb(m), m)):
         if left_mb >= size_mb:
             break
-        target = _tightest(board, shelf, model)
+        target = _tightest(what_if, worker, model)
         if target is None:
             continue
-        board.put(target, model)
-        saves_s = board.load_s(model) * board.again(model) * board.again(wanted)
-        costs_s = _EFFORT * board.load_s(model)
-        moves.append(_move(board, model, shelf, target, saves_s, costs_s))
-        left_mb += board.size_mb(model)
+        what_if.put(target, model)
+        saves_s = what_if.load_s(model) * what_if.again(model) * what_if.again(wanted)
+        costs_s = _EFFORT * what_if.load_s(model)
+        moves.append(_move(what_if, model, worker, target, saves_s, costs_s))
+        left_mb += what_if.size_mb(model)
     for move in moves:
-        board.take(board.shelves[move.to_worker], move.model)
+        what_if.take(what_if.workers[move.to_worker], move.model)
     return moves if left_mb >= size_mb else []
 
 
-def _tightest(board: WhatIf, source: WhatIfWorker, model: str) -> WhatIfWorker | None:
+def _tightest(what_if: WhatIf, source: WhatIfWorker, model: str) -> WhatIfWorker | None:
     """Where it fits and least is left: large rooms stay large."""
     fit = [
-        (board.room_mb(shelf) or 0.0, shelf.id, shelf)
-        for shelf in board.serving(model)
-        if shelf is not source and shelf.is_free and board.has_room(shelf, model)
+        (what_if.room_mb(worker) or 0.0, worker.id, worker)
+        for worker in what_if.serving(model)
+        if worker is not source and worker.is_free and what_if.has_room(worker, model)
     ]
     return min(fit, key=lambda row: row[:2])[2] if fit else None
 
@@ -232,7 +242,7 @@ def _cost(moves: list[Move]) -> tuple[float, str]:
 
 
 def _move(
-    board: WhatIf,
+    what_if: WhatIf,
     model: str,
     source: WhatIfWorker,
     target: WhatIfWorker,
@@ -240,7 +250,7 @@ def _move(
     costs_s: float,
     is_copy: bool = False,
 ) -> Move:
-    load_s = board.load_s(model)
+    load_s = what_if.load_s(model)
     return Move(model, source.id, target.id, is_copy, saves_s, costs_s, load_s)
 
 

@@ -23,7 +23,7 @@ _Outline = tuple[int, int, int, int, int, frozenset[str], str]
 
 
 class DemandProfile:
-    """The latest needs, and the outlook they give for each make of node."""
+    """The latest needs, and what they make a node with some cards worth."""
 
     def __init__(self) -> None:
         self._latest: deque[Need] = deque(maxlen=_WINDOW)
@@ -47,7 +47,7 @@ class DemandProfile:
         return moved > 2.0 * _DRIFT
 
     def learn(self, supply: Supply) -> None:
-        """What is usual from now on; every outlook is another then."""
+        """What is usual from now on; every node is worth something else then."""
         self._profile = _profile(self._latest)
         common = Counter(self._latest).most_common(_MOST_NEEDS)
         total = sum(count for _, count in common)
@@ -56,7 +56,7 @@ class DemandProfile:
             need: _scarcity(need, supply) for need in self._chances if need.is_picky
         }
 
-    def outlook(self, cards: tuple[Card, ...]) -> NodeWorth:
+    def node_worth(self, cards: tuple[Card, ...]) -> NodeWorth:
         return NodeWorth.of(cards, self._chances, self._scarce)
 
 

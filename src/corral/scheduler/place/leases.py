@@ -33,8 +33,8 @@ class Lease:
 class NodeLeases:
     """A node: what it has for all, and the cards that workers have for themselves."""
 
-    room: NodeCapacity
-    told: NodeOffers
+    capacity: NodeCapacity
+    offers: NodeOffers
     """What it last told that it has."""
     ids: list[str] = field(default_factory=list)
     own: dict[str, NodeCapacity] = field(default_factory=dict)
@@ -44,26 +44,25 @@ class NodeLeases:
 class Leases:
     def __init__(self) -> None:
         self.packing = Packing()
-        self.leases: dict[str, Lease] = {}
-        """By task."""
-        self._yards: dict[str, NodeLeases] = {}
+        self.by_task: dict[str, Lease] = {}
+        self._nodes: dict[str, NodeLeases] = {}
         self._unplaced: dict[str, Lease] = {}
         """Of tasks that were there before their node told what it has."""
 
     # what there is ---------------------------------------------------------------
     def offer(self, event: NodeOffers) -> bool:
         """Take note of what a node has now; is any of it new?"""
-        yard = self._yards.get(event.node_id)
-        if yard is None:
+        node = self._nodes.get(event.node_id)
+        if node is None:
             room = NodeCapacity.of(event.node_id, CapacityOffer(0, 0))
-            yard = self._yards[event.node_id] = NodeLeases(room, event)
+            node = self._nodes[event.node_id] = NodeLeases(room, event)
             self.packing.add(room)
-        yard.told = event
-        before = (yard.room.offer, {w: r.offer for w, r in yard.own.items()})
+        node.offers = event
+        before = (node.capacity.offer, {w: r.offer for w, r in node.own.items()})
         told = {card.card_id: card for card in event.cards}
-        yard.ids += [card_id for card_id in told if card_id not in yard.ids]
-        cards = [told.get(card_id, CardOffer(card_id)) for card_id in yard.ids]
-        is_known = [card_id in told for card_id in yard.ids]
+        node.ids += [card_id for card_id in told if card_id not in node.ids]
+        cards = [told.get(card_id, CardOffer(card_id)) for card_id in node.ids]
+        is_known = [card_id in told for card_id in node.ids]
         free = [
             known and card.is_offered and not card.holder
             for card, known in zip(cards, is_known, strict=True)
@@ -74,19 +73,22 @@ class Leases:
             tuple(map(_card, cards, free)),
             tuple(c.foreign_mb if ok else 0 for c, ok in zip(cards, free, strict=True)),
         )
-        self.packing.change(yard.room, offer)
-        self._set_own(yard, event.cards)
+        self.packing.change(node.capacity, offer)
+        self._set_own(node, event.cards)
         self._settle(event.node_id)
-        return before != (yard.room.offer, {w: r.offer for w, r in yard.own.items()})
+        return before != (
+            node.capacity.offer,
+            {w: r.offer for w, r in node.own.items()},
+        )
 
-    def _set_own(self, yard: NodeLeases, cards: Sequence[CardOffer]) -> None:
+    def _set_own(self, node: NodeLeases, cards: Sequence[CardOffer]) -> None:
         held: dict[str, list[CardOffer]] = {}
         for card in cards:
             if card.holder:
                 held.setdefault(card.holder, []).append(card)
-        for gone in sorted(yard.own.keys() - held.keys()):
+        for gone in sorted(node.own.keys() - held.keys()):
             self._lift(gone)
-            del yard.own[gone], yard.own_ids[gone]
+            del node.own[gone], node.own_ids[gone]
         for worker_id, some in held.items():
             ids = tuple(card.card_id for card in some)
             offer = CapacityOffer(
@@ -95,42 +97,42 @@ class Leases:
                 tuple(_card(card, card.is_offered) for card in some),
                 tuple(card.foreign_mb for card in some),
             )
-            if yard.own_ids.get(worker_id) == ids:
-                yard.own[worker_id].change(offer)
+            if node.own_ids.get(worker_id) == ids:
+                node.own[worker_id].change(offer)
             else:
                 self._lift(worker_id)
-                yard.own[worker_id] = NodeCapacity.of(worker_id, offer)
-                yard.own_ids[worker_id] = ids
+                node.own[worker_id] = NodeCapacity.of(worker_id, offer)
+                node.own_ids[worker_id] = ids
 
     def withdraw(self, node_id: str) -> None:
         """Nothing is known of what this node has, until it tells again."""
-        yard = self._yards.get(node_id)
-        if yard is not None:
+        node = self._nodes.get(node_id)
+        if node is not None:
             for task_id, _ in list(self.on(node_id)):
-                self._unplaced[task_id] = self.leases.pop(task_id)
-            self.packing.remove(yard.room)
-            del self._yards[node_id]
+                self._unplaced[task_id] = self.by_task.pop(task_id)
+            self.packing.remove(node.capacity)
+            del self._nodes[node_id]
 
     def _lift(self, worker_id: str) -> None:
         """Its cards are others now: what its tasks have of them is counted anew."""
-        for task_id, lease in list(self.leases.items()):
+        for task_id, lease in list(self.by_task.items()):
             if lease.is_own and lease.worker_id == worker_id:
-                self._put(self._yards[lease.node_id], lease, times=-1)
-                self._unplaced[task_id] = self.leases.pop(task_id)
+                self._put(self._nodes[lease.node_id], lease, times=-1)
+                self._unplaced[task_id] = self.by_task.pop(task_id)
 
     # what fits -------------------------------------------------------------------
-    def yard(self, node_id: str) -> NodeLeases | None:
-        return self._yards.get(node_id)
+    def node(self, node_id: str) -> NodeLeases | None:
+        return self._nodes.get(node_id)
 
     def find(self, worker_id: str, node_id: str, need: Need) -> tuple[int, ...] | None:
         """The cards a task would get there; None where it does not fit now."""
-        yard = self._yards.get(node_id)
-        if yard is None:
+        node = self._nodes.get(node_id)
+        if node is None:
             return None
-        own = yard.own.get(worker_id)
+        own = node.own.get(worker_id)
         if own is None or not need.gpus:
-            return self.packing.on(yard.room, need)
-        if yard.room.short(need.of_host) is not None:
+            return self.packing.on(node.capacity, need)
+        if node.capacity.short(need.of_host) is not None:
             return None
         return _tightest(own, need.of_cards)
 
@@ -149,8 +151,8 @@ class Leases:
         Raises:
             LookupError: nothing is known of that node.
         """
-        yard = self._yards[node_id]
-        room, own = yard.room, yard.own.get(worker_id)
+        node = self._nodes[node_id]
+        room, own = node.capacity, node.own.get(worker_id)
         if is_empty:
             room = room.emptied(of_others=of_others)
             own = own.emptied(of_others=of_others) if own is not None else None
@@ -160,7 +162,7 @@ class Leases:
 
     def could(self, worker_id: str, node_id: str, need: Need) -> bool:
         """Would it fit there if nothing were given out?"""
-        if node_id not in self._yards:
+        if node_id not in self._nodes:
             return False
         return self.short(worker_id, node_id, need, is_empty=True) is None
 
@@ -176,13 +178,13 @@ class Leases:
         at = self.find(worker_id, node_id, need)
         if at is None:
             raise ValueError(f"{need} does not fit on {node_id}")
-        yard = self._yards[node_id]
-        is_own = worker_id in yard.own and bool(need.gpus)
-        ids = yard.own_ids[worker_id] if is_own else yard.ids
+        node = self._nodes[node_id]
+        is_own = worker_id in node.own and bool(need.gpus)
+        ids = node.own_ids[worker_id] if is_own else node.ids
         cards = tuple(ids[card] for card in at)
         lease = Lease(worker_id, node_id, need, cards, at, is_own)
-        self._put(yard, lease)
-        self.leases[task_id] = lease
+        self._put(node, lease)
+        self.by_task[task_id] = lease
         return cards
 
     def note(
@@ -194,21 +196,21 @@ class Leases:
         cards: tuple[str, ...],
     ) -> None:
         """A task is there already, with these cards, by other means than a plan."""
-        if task_id in self.leases or task_id in self._unplaced:
+        if task_id in self.by_task or task_id in self._unplaced:
             return
         self._unplaced[task_id] = Lease(worker_id, node_id, need, cards, (), False)
         self._settle(node_id)
 
     def _settle(self, node_id: str) -> None:
         """Count what was there before its node told what it has."""
-        yard = self._yards.get(node_id)
-        if yard is None:
+        node = self._nodes.get(node_id)
+        if node is None:
             return
         for task_id, lease in list(self._unplaced.items()):
             if lease.node_id != node_id:
                 continue
-            is_own = lease.worker_id in yard.own and bool(lease.need.gpus)
-            ids = list(yard.own_ids[lease.worker_id]) if is_own else yard.ids
+            is_own = lease.worker_id in node.own and bool(lease.need.gpus)
+            ids = list(node.own_ids[lease.worker_id]) if is_own else node.ids
             if any(card not in ids for card in lease.cards):
                 continue
             at = tuple(ids.index(card) for card in lease.cards)
@@ -216,46 +218,46 @@ class Leases:
                 lease.worker_id, node_id, lease.need, lease.cards, at, is_own
             )
             del self._unplaced[task_id]
-            self.leases[task_id] = placed
-            self._put(yard, placed)
+            self.by_task[task_id] = placed
+            self._put(node, placed)
 
-    def _put(self, yard: NodeLeases, lease: Lease, times: int = 1) -> None:
+    def _put(self, node: NodeLeases, lease: Lease, times: int = 1) -> None:
         """What is counted may be more than there is: others were quicker."""
         need = lease.need
         if lease.is_own:
-            own = yard.own.get(lease.worker_id)
+            own = node.own.get(lease.worker_id)
             if own is not None:
                 own.left = own.left.after(need.of_cards, lease.at, times)
             need = need.of_host
         at = () if lease.is_own else lease.at
-        self.packing.shift(yard.room, at, need, times)
+        self.packing.shift(node.capacity, at, need, times)
 
     def end(self, task_id: str) -> Lease | None:
         """It is no longer there; what it had."""
         self._unplaced.pop(task_id, None)
-        lease = self.leases.pop(task_id, None)
-        if lease is not None and (yard := self._yards.get(lease.node_id)) is not None:
-            self._put(yard, lease, times=-1)
+        lease = self.by_task.pop(task_id, None)
+        if lease is not None and (node := self._nodes.get(lease.node_id)) is not None:
+            self._put(node, lease, times=-1)
         return lease
 
     def linger(self, task_id: str, attempt: int) -> None:
         """An attempt was told to stop; what it has of GPUs it has until it did."""
-        lease = self.leases.get(task_id)
+        lease = self.by_task.get(task_id)
         if lease is not None and lease.cards:
-            self.leases[lingering(task_id, attempt)] = self.leases.pop(task_id)
+            self.by_task[lingering(task_id, attempt)] = self.by_task.pop(task_id)
 
     def counts(self, task_id: str) -> bool:
-        return task_id in self.leases or task_id in self._unplaced
+        return task_id in self.by_task or task_id in self._unplaced
 
     def on(self, node_id: str) -> Iterator[tuple[str, Lease]]:
         """What is given out of one node."""
         return (
-            (t, lease) for t, lease in self.leases.items() if lease.node_id == node_id
+            (t, lease) for t, lease in self.by_task.items() if lease.node_id == node_id
         )
 
     def leased_mb(self, worker_id: str) -> int:
         """What tasks have of the memory of the cards this worker has for itself."""
-        leases = self.leases.values()
+        leases = self.by_task.values()
         own = (lease for lease in leases if lease.is_own)
         return sum(
             lease.need.gpu_mb * lease.need.gpus
@@ -265,19 +267,19 @@ class Leases:
 
     def lease_mb(self, lease: Lease) -> int:
         """The memory of the smallest card it is on."""
-        yard = self._yards.get(lease.node_id)
-        if yard is None:
+        node = self._nodes.get(lease.node_id)
+        if node is None:
             return 0
-        room = yard.own.get(lease.worker_id) if lease.is_own else yard.room
+        room = node.own.get(lease.worker_id) if lease.is_own else node.capacity
         cards = room.offer.cards if room is not None else ()
         return min((cards[at].memory_mb for at in lease.at), default=0)
 
     def card_mb(self, worker_id: str, node_id: str) -> int:
         """The memory of the largest card a worker can use."""
-        yard = self._yards.get(node_id)
-        if yard is None:
+        node = self._nodes.get(node_id)
+        if node is None:
             return 0
-        cards = yard.own.get(worker_id, yard.room).offer.cards
+        cards = node.own.get(worker_id, node.capacity).offer.cards
         return max((card.memory_mb for card in cards), default=0)
 
 

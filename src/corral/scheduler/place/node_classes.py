@@ -23,15 +23,15 @@ class CardLayout:
     cards: tuple[Card, ...]
     types: tuple[int, ...]
     nodes: int = 0
-    outlook: NodeWorth | None = None
+    node_worth: NodeWorth | None = None
 
 
 @dataclass(slots=True, eq=False)
 class NodeClass:
-    """Nodes of one make with the same left of everything."""
+    """Nodes of one layout with the same left of everything."""
 
     number: int
-    make: CardLayout
+    layout: CardLayout
     left: FreeCapacity
     most: int
     """The largest rest of a card, in thousandths."""
@@ -50,14 +50,14 @@ class NodeClasses:
         self.cards = 0
         self._order: dict[NodeCapacity, int] = {}
         self._at: dict[NodeCapacity, NodeClass] = {}
-        self._makes: dict[tuple[Card, ...], CardLayout] = {}
-        self._states: dict[tuple[int, FreeCapacity], NodeClass] = {}
+        self._layouts: dict[tuple[Card, ...], CardLayout] = {}
+        self._classes: dict[tuple[int, FreeCapacity], NodeClass] = {}
 
     def __contains__(self, room: NodeCapacity) -> bool:
         return room in self._order
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self._classes)
 
     def rooms(self) -> Iterator[NodeCapacity]:
         return iter(self._order)
@@ -67,7 +67,7 @@ class NodeClasses:
 
     def add(self, room: NodeCapacity) -> None:
         self._order[room] = self._next()
-        self._enter(room, self._make(room.offer.cards))
+        self._enter(room, self._layout_of(room.offer.cards))
 
     def remove(self, room: NodeCapacity) -> None:
         del self._order[room]
@@ -75,29 +75,29 @@ class NodeClasses:
 
     def moved(self, room: NodeCapacity) -> None:
         """It has more or less left than before."""
-        make = self._leave(room)
-        self._enter(room, make)
+        layout = self._leave(room)
+        self._enter(room, layout)
 
     def remade(self, room: NodeCapacity) -> None:
         """It may have other cards than before."""
         old = self._leave(room)
-        self._enter(room, self._make(room.offer.cards))
+        self._enter(room, self._layout_of(room.offer.cards))
         self._forget(old)
 
     def since(self, number: int) -> Iterator[NodeClass]:
         """The states that came after the one of this number, latest first."""
-        for state in reversed(self._states.values()):
+        for state in reversed(self._classes.values()):
             if state.number <= number:
                 return
             yield state
 
     def supply(self) -> Supply:
-        return {make.cards: make.nodes for make in self._makes.values()}
+        return {layout.cards: layout.nodes for layout in self._layouts.values()}
 
     def judge_anew(self) -> None:
-        for make in self._makes.values():
-            make.outlook = None
-        for state in self._states.values():
+        for layout in self._layouts.values():
+            layout.node_worth = None
+        for state in self._classes.values():
             state.worth = None
 
     def first_in(self, state: NodeClass) -> NodeCapacity:
@@ -120,36 +120,38 @@ class NodeClasses:
         self.latest += 1
         return self.latest
 
-    def _make(self, cards: tuple[Card, ...]) -> CardLayout:
-        make = self._makes.get(cards)
-        if make is None:
+    def _layout_of(self, cards: tuple[Card, ...]) -> CardLayout:
+        layout = self._layouts.get(cards)
+        if layout is None:
             types = tuple(cards.index(card) for card in cards)
-            make = self._makes[cards] = CardLayout(self._next(), cards, types)
-        return make
+            layout = self._layouts[cards] = CardLayout(self._next(), cards, types)
+        return layout
 
-    def _forget(self, make: CardLayout) -> None:
-        if not make.nodes:
-            del self._makes[make.cards]
+    def _forget(self, layout: CardLayout) -> None:
+        if not layout.nodes:
+            del self._layouts[layout.cards]
 
     def _leave(self, room: NodeCapacity) -> CardLayout:
         state = self._at.pop(room)
-        make = state.make
-        make.nodes -= 1
-        self.cards -= len(make.cards)
+        layout = state.layout
+        layout.nodes -= 1
+        self.cards -= len(layout.cards)
         state.count -= 1
         if not state.count:
-            del self._states[make.number, state.left]
-        return make
+            del self._classes[layout.number, state.left]
+        return layout
 
-    def _enter(self, room: NodeCapacity, make: CardLayout) -> None:
-        key = (make.number, room.left)
-        state = self._states.get(key)
+    def _enter(self, room: NodeCapacity, layout: CardLayout) -> None:
+        key = (layout.number, room.left)
+        state = self._classes.get(key)
         if state is None:
             most = max(room.left.shares, default=0)
-            state = self._states[key] = NodeClass(self._next(), make, room.left, most)
+            state = self._classes[key] = NodeClass(
+                self._next(), layout, room.left, most
+            )
         state.count += 1
-        make.nodes += 1
-        self.cards += len(make.cards)
+        layout.nodes += 1
+        self.cards += len(layout.cards)
         self._at[room] = state
         if len(state.members) > 2 * state.count + 8:
             state.members = sorted(filter(self._is_in(state), set(state.members)))

@@ -36,7 +36,7 @@ _LEAST_ROWS = 64
 class Fit:
     """A place for a need, and what it would cost: thousandths of GPU of worth."""
 
-    room: NodeCapacity
+    node: NodeCapacity
     cards: tuple[int, ...]
     cost: float
 
@@ -66,20 +66,20 @@ class Packing:
         """
         self._least_rows = least_rows
         self._most_candidates = most_candidates
-        self._usual = DemandProfile()
-        self._states = NodeClasses()
+        self._profile = DemandProfile()
+        self._classes = NodeClasses()
         self._rows: dict[Need, _Row] = {}
         self._learned_cards = 0
 
     def add(self, room: NodeCapacity) -> None:
-        if room in self._states:
+        if room in self._classes:
             raise ValueError(f"{room.name} is there already")
-        self._states.add(room)
+        self._classes.add(room)
 
     def remove(self, room: NodeCapacity) -> None:
         """It is gone; what is placed there may still be released."""
-        if room in self._states:
-            self._states.remove(room)
+        if room in self._classes:
+            self._classes.remove(room)
 
     def change(self, room: NodeCapacity, offer: CapacityOffer) -> None:
         """It offers something else now; what is placed there stays.
@@ -90,23 +90,23 @@ class Packing:
         Raises:
             ValueError: there are fewer cards, or the node is not here.
         """
-        if room not in self._states:
+        if room not in self._classes:
             raise ValueError(f"{room.name} is not here")
         if offer != room.offer:
             room.change(offer)
-            self._states.remade(room)
+            self._classes.remade(room)
 
     def rooms(self) -> Iterator[NodeCapacity]:
         """In the order they were added."""
-        return self._states.rooms()
+        return self._classes.rooms()
 
     def expect(self, need: Need) -> None:
         """A task with this need came; once for each, so that the usual is known."""
-        change = abs(self._states.cards - self._learned_cards)
-        if self._usual.see(need) or change > _NEWS * self._learned_cards:
-            self._usual.learn(self._states.supply())
-            self._learned_cards = self._states.cards
-            self._states.judge_anew()
+        change = abs(self._classes.cards - self._learned_cards)
+        if self._profile.see(need) or change > _NEWS * self._learned_cards:
+            self._profile.learn(self._classes.supply())
+            self._learned_cards = self._classes.cards
+            self._classes.judge_anew()
             self._rows.clear()
 
     def choose(
@@ -125,7 +125,7 @@ class Packing:
         if not heap:
             return None
         cost, _, cards, state = heap[0]
-        return Fit(self._states.first_in(state), cards, cost)
+        return Fit(self._classes.first_in(state), cards, cost)
 
     def best(
         self,
@@ -143,7 +143,7 @@ class Packing:
             if not state.count:
                 continue
             taken.append(entry)
-            for room in self._states.rooms_in(state):
+            for room in self._classes.rooms_in(state):
                 if allowed is None or allowed(room):
                     found.append(Fit(room, cards, cost))
                 if len(found) == most:
@@ -158,7 +158,7 @@ class Packing:
         Raises:
             ValueError: it does not fit there.
         """
-        if room not in self._states or not room.holds(need, cards):
+        if room not in self._classes or not room.holds(need, cards):
             raise ValueError(f"{need} does not fit on {room.name}")
         self.shift(room, cards, need)
 
@@ -171,36 +171,36 @@ class Packing:
     ) -> None:
         """Count what is there, or with `times=-1` no more, whether it fits or not."""
         room.left = room.left.after(need, cards, times)
-        if room in self._states:
-            self._states.moved(room)
+        if room in self._classes:
+            self._classes.moved(room)
 
     def on(self, room: NodeCapacity, need: Need) -> tuple[int, ...] | None:
         """The best cards of one node for this need; None where it does not fit."""
         if room.short(need) is not None:
             return None
-        found = self._entry(self._states.at(room), need)
+        found = self._entry(self._classes.at(room), need)
         return None if found is None else found[2]
 
     def shorts(self, need: Need) -> Iterator[tuple[NodeCapacity, Shortage | None]]:
         """For each node what is missing there first; None where it would fit."""
-        return ((room, room.short(need)) for room in self._states.rooms())
+        return ((room, room.short(need)) for room in self._classes.rooms())
 
     def _row(self, need: Need) -> _Row:
         row = self._rows.pop(need, None) or _Row()
         self._rows[need] = row
-        most = self._most_candidates // (len(self._states) + 1)
+        most = self._most_candidates // (len(self._classes) + 1)
         if len(self._rows) > max(self._least_rows, most):
             del self._rows[next(iter(self._rows))]
-        if row.seen < self._states.latest:
+        if row.seen < self._classes.latest:
             self._merge(row, self._news(need, row.seen))
-            row.seen = self._states.latest
+            row.seen = self._classes.latest
         return row
 
     def _news(self, need: Need, seen: int) -> list[_Entry]:
         """Where it fits of the states that came since; most nodes are full."""
         cpu_milli, memory_mb, share = need.cpu_milli, need.memory_mb, need.share
         found = []
-        for state in self._states.since(seen):
+        for state in self._classes.since(seen):
             if state.most < share:
                 continue
             left = state.left
@@ -211,7 +211,7 @@ class Packing:
         return found
 
     def _merge(self, row: _Row, found: list[_Entry]) -> None:
-        if len(found) < len(row.heap) <= 2 * len(self._states) + 64:
+        if len(found) < len(row.heap) <= 2 * len(self._classes) + 64:
             for entry in found:
                 heappush(row.heap, entry)
         elif found:
@@ -219,20 +219,20 @@ class Packing:
             heapify(row.heap)
 
     def _entry(self, state: NodeClass, need: Need) -> _Entry | None:
-        left, make = state.left, state.make
-        ways = _ways(make, left, need) if need.gpus else [()]
+        left, layout = state.left, state.layout
+        ways = _ways(layout, left, need) if need.gpus else [()]
         if not ways:
             return None
-        outlook = make.outlook
-        if outlook is None:
-            outlook = make.outlook = self._usual.outlook(make.cards)
+        node_worth = layout.node_worth
+        if node_worth is None:
+            node_worth = layout.node_worth = self._profile.node_worth(layout.cards)
         if state.worth is None:
-            state.worth = outlook.worth(left, outlook.rests(left))
+            state.worth = node_worth.worth(left, node_worth.rests(left))
         found = []
         for way in ways:
             after = left.after(need, way)
-            rests = outlook.rests(after)
-            lost = state.worth - outlook.worth(after, rests)
+            rests = node_worth.rests(after)
+            lost = state.worth - node_worth.worth(after, rests)
             found.append((lost + _TIE * _over(after.cpu_milli, rests, way), way))
         cost, cards = min(found)
         return cost, state.number, cards, state
@@ -244,20 +244,20 @@ def _over(cpu_milli: int, rests: Sequence[int], cards: tuple[int, ...]) -> float
     return over + rests[cards[0]] / WHOLE if cards else over
 
 
-def _ways(make: CardLayout, left: FreeCapacity, need: Need) -> list[tuple[int, ...]]:
+def _ways(layout: CardLayout, left: FreeCapacity, need: Need) -> list[tuple[int, ...]]:
     """Which cards could be taken, one choice of each kind; of several the tightest."""
     share, gpu_mb = need.share, need.gpu_mb
     shares, card_mb = left.shares, left.card_mb
     fit = [at for at, free in enumerate(shares) if free >= share]
     if need.is_picky or min(card_mb, default=0) < 0:
-        cards = make.cards
+        cards = layout.cards
         fit = [at for at in fit if card_mb[at] >= gpu_mb and cards[at].suits(need)]
     if len(fit) < need.gpus:
         return []
     if need.gpus > 1:
         fit.sort(key=lambda at: (shares[at], card_mb[at], at))
         return [tuple(fit[: need.gpus])]
-    types = make.types
+    types = layout.types
     firsts: dict[tuple[int, int, int], tuple[int, ...]] = {}
     for at in fit:
         firsts.setdefault((shares[at], card_mb[at], types[at]), (at,))

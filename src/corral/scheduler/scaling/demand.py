@@ -40,7 +40,7 @@ def demands(picture: Picture, now: float) -> tuple[Demand, ...]:
     """Everything that waits for a worker and nothing else, by type and place."""
     if picture.is_paused:
         return ()
-    lines = [f for f in picture.families.values() if _is_open(f)]
+    lines = [f for f in picture.lines.values() if _is_open(f)]
     loads = _loads(lines, picture)
     found: dict[tuple[str, Constraint], list[TaskLine]] = {}
     for line in lines:
@@ -53,15 +53,15 @@ def demands(picture: Picture, now: float) -> tuple[Demand, ...]:
     )
 
 
-def _is_open(family: TaskLine) -> bool:
+def _is_open(line: TaskLine) -> bool:
     """Could another worker start its tasks?
 
     Those with needs wait for what nodes have as long as a worker is free for them.
     """
-    if not family or family.only is not None or family.is_aside:
+    if not line or line.only is not None or line.is_aside:
         return False
-    is_needy = family.need is not None or family.gang_size
-    return not is_needy or not any(group.has_free(1) for group in family.groups)
+    is_needy = line.need is not None or line.gang_size
+    return not is_needy or not any(group.has_free(1) for group in line.groups)
 
 
 def _loads(lines: list[TaskLine], picture: Picture) -> dict[int, float]:
@@ -104,13 +104,13 @@ def _demand(
 
 
 def _work_s(line: TaskLine, picture: Picture) -> float | None:
-    known: Estimates = picture.known
-    if known.recent_s(line.job_type) is None:
+    estimates: Estimates = picture.estimates
+    if estimates.recent_s(line.job_type) is None:
         return None
     model = line.model
     is_warm = model is None or model in picture.fleet.holders
-    load_s = 0.0 if is_warm or model is None else known.load_s(model)
-    return len(line) * known.run_s(line.job_type, model) + load_s
+    load_s = 0.0 if is_warm or model is None else estimates.load_s(model)
+    return len(line) * estimates.run_s(line.job_type, model) + load_s
 
 
 def _open(group: WorkerGroup) -> Iterator[FleetWorker]:

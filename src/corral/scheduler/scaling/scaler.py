@@ -1,7 +1,8 @@
 """Decides when a worker type gets more workers and when some of them may go.
 
 Up when what waits is predicted to wait too long; down when fewer workers were enough
-for a while. It remembers what it decided, and has no clock: the scene has the time.
+for a while. It remembers what it decided, and has no clock: what it is
+given has the time.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from corral.scheduler.scaling.values import (
     place_words,
 )
 
-# What autoscaling works on: a scene as it changes, and what it knows of a type.
-
 _MOST_BACKOFF_S = 600.0
+_GIVE_UP_S = 600.0
+"""So long broken, a worker is retired; before, its agent may still get it to start."""
 
 
 @dataclass(slots=True)
@@ -86,16 +87,16 @@ class TypeMemory:
 
 
 class ScalingState:
-    """A scene in which decisions already made have happened."""
+    """What was given, where decisions already made have happened."""
 
-    def __init__(self, scene: ScalingInput) -> None:
-        self.scene = scene
-        self.rooms = {room.node_id: room for room in scene.nodes}
-        self.total = scene.total
-        kinds = {kind.name: kind for kind in scene.types}
+    def __init__(self, given: ScalingInput) -> None:
+        self.given = given
+        self.rooms = {room.node_id: room for room in given.nodes}
+        self.total = given.total
+        kinds = {kind.name: kind for kind in given.types}
         self._starting = [
             (kinds[w.type_name].job_types, w.node_id)
-            for w in scene.workers
+            for w in given.workers
             if w.standing is ScaledWorkerState.STARTING and w.type_name in kinds
         ]
 
@@ -141,17 +142,13 @@ class ScalingState:
         return first_s + demand.work_s / (demand.speed + starting)
 
 
-_GIVE_UP_S = 600.0
-"""So long broken, a worker is retired; before, its agent may still get it to start."""
-
-
 @dataclass(slots=True)
 class _TypeTurn:
     """One type's turn in a decision."""
 
     kind: ScaledType
     memory: TypeMemory
-    stage: ScalingState
+    state: ScalingState
     workers: list[ScaledWorker]
     demands: list[Demand]
     launches: list[LaunchDecision] = field(default_factory=list)
@@ -182,13 +179,13 @@ class _TypeTurn:
     def is_waited_for(self, worker: ScaledWorker) -> bool:
         """Does something wait that could go to its node?"""
         return any(
-            self.stage.admits(worker.node_id, demand.constraint)
+            self.state.admits(worker.node_id, demand.constraint)
             for demand in self.demands
         )
 
 
 class Scaler:
-    """Deterministic: the same scenes get the same decisions."""
+    """Deterministic: the same input gets the same decisions."""
 
     def __init__(self, policy: ScalingPolicy) -> None:
         self._policy = policy
@@ -199,35 +196,35 @@ class Scaler:
         memory = self._memory.setdefault(launch.type_name, TypeMemory())
         memory.fail(launch.node_id, now, self._policy.cooldown_s, error)
 
-    def decide(self, scene: ScalingInput) -> ScalingDecision:
+    def decide(self, given: ScalingInput) -> ScalingDecision:
         """What to launch and what to retire now."""
-        kinds = sorted(scene.types, key=lambda kind: kind.name)
+        kinds = sorted(given.types, key=lambda kind: kind.name)
         known = self._memory
         self._memory = {k.name: known.get(k.name) or TypeMemory() for k in kinds}
-        stage = ScalingState(scene)
-        turns = [self._turn(kind, stage) for kind in kinds]
+        state = ScalingState(given)
+        turns = [self._turn(kind, state) for kind in kinds]
         return ScalingDecision(
             tuple(launch for turn in turns for launch in turn.launches),
             tuple(retire for turn in turns for retire in turn.retires),
             tuple(_now_of(turn) for turn in turns),
         )
 
-    def _turn(self, kind: ScaledType, stage: ScalingState) -> _TypeTurn:
-        scene, memory = stage.scene, self._memory[kind.name]
+    def _turn(self, kind: ScaledType, state: ScalingState) -> _TypeTurn:
+        given, memory = state.given, self._memory[kind.name]
         turn = _TypeTurn(
             kind,
             memory,
-            stage,
-            [w for w in scene.workers if w.type_name == kind.name],
-            [d for d in scene.demands if d.job_type in kind.job_types],
+            state,
+            [w for w in given.workers if w.type_name == kind.name],
+            [d for d in given.demands if d.job_type in kind.job_types],
         )
-        memory.follow(turn.workers, scene.now, self._policy.cooldown_s)
+        memory.follow(turn.workers, given.now, self._policy.cooldown_s)
         self._keep_least(turn)
         for demand in turn.demands:
             self._serve(turn, demand)
         self._shrink(turn)
         if turn.launches or turn.retires:
-            memory.changed_at = scene.now
+            memory.changed_at = given.now
         return turn
 
     # up ----------------------------------------------------------------------
@@ -238,20 +235,20 @@ class Scaler:
 
     def _serve(self, turn: _TypeTurn, demand: Demand) -> None:
         """Enough workers for what waits to wait no longer than it should."""
-        stage, policy = turn.stage, self._policy
-        wait_s = stage.wait_s(demand)
+        state, policy = turn.state, self._policy
+        wait_s = state.wait_s(demand)
         if wait_s <= policy.wait_s:
             return
         if demand.speed <= 0 and any(
-            stage.admits(w.node_id, demand.constraint)
+            state.admits(w.node_id, demand.constraint)
             for w in turn.of(ScaledWorkerState.SERVING)
         ):
             turn.blocked = "its workers cannot take what waits: more would not help"
             return
-        is_calm = stage.scene.now - turn.memory.changed_at >= policy.cooldown_s
+        is_calm = state.given.now - turn.memory.changed_at >= policy.cooldown_s
         if math.isfinite(wait_s) and not is_calm:
             return
-        starting = stage.starting(demand)
+        starting = state.starting(demand)
         wanted = 1
         if demand.work_s is not None:
             short = demand.work_s / policy.wait_s - demand.speed - starting
@@ -271,22 +268,22 @@ class Scaler:
         self, turn: _TypeTurn, constraint: Constraint, count: int, reason: str
     ) -> None:
         for _ in range(count):
-            room = turn.stage.choose(turn.kind, constraint, turn.memory.avoid)
+            room = turn.state.choose(turn.kind, constraint, turn.memory.avoid)
             blocked = self._blocked(turn, constraint, room)
             if blocked or room is None:
                 turn.blocked = blocked
                 return
-            turn.stage.launch(turn.kind, room)
+            turn.state.launch(turn.kind, room)
             turn.launches.append(LaunchDecision(turn.kind.name, room.node_id, reason))
 
     def _blocked(
         self, turn: _TypeTurn, constraint: Constraint, room: NodeRoom | None
     ) -> str:
         """Why there is not one more; empty when there may be."""
-        kind, memory, now = turn.kind, turn.memory, turn.stage.scene.now
+        kind, memory, now = turn.kind, turn.memory, turn.state.given.now
         if turn.count + len(turn.of(ScaledWorkerState.LEAVING)) >= kind.most:
             return f"it has its maximum of {kind.most} worker(s)"
-        if turn.stage.total >= self._policy.most:
+        if turn.state.total >= self._policy.most:
             return f"the cluster has its maximum of {self._policy.most} worker(s)"
         if now < memory.retry_at:
             left_s = memory.retry_at - now
@@ -298,7 +295,7 @@ class Scaler:
 
     # down --------------------------------------------------------------------
     def _shrink(self, turn: _TypeTurn) -> None:
-        now, policy, kind = turn.stage.scene.now, self._policy, turn.kind
+        now, policy, kind = turn.state.given.now, self._policy, turn.kind
         self._give_up_broken(turn)
         serving, starting = (
             turn.of(ScaledWorkerState.SERVING),
@@ -328,7 +325,7 @@ class Scaler:
             turn.retire(worker, reason)
 
     def _give_up_broken(self, turn: _TypeTurn) -> None:
-        now = turn.stage.scene.now
+        now = turn.state.given.now
         for worker in turn.of(ScaledWorkerState.BROKEN):
             is_long = now - turn.memory.broken[worker.worker_id] >= _GIVE_UP_S
             if is_long and turn.count > turn.kind.least and not worker.is_kept:
@@ -352,7 +349,7 @@ def _first_to_go(
 
 
 def _now_of(turn: _TypeTurn) -> TypeNow:
-    waits = (turn.stage.wait_s(demand) for demand in turn.demands)
+    waits = (turn.state.wait_s(demand) for demand in turn.demands)
     return TypeNow(
         turn.kind.name,
         turn.count,

@@ -45,12 +45,12 @@ class Decision:
     passed_over: tuple[str, ...]
 
 
-def carried(ready: WorkerReady, known: Estimates) -> tuple[Decision, ...]:
+def carried(ready: WorkerReady, estimates: Estimates) -> tuple[Decision, ...]:
     """Orders that a worker has from before; whoever gave them knew why."""
     where = (ready.worker_id, ready.node_id)
     found = []
     for place, order in enumerate(ready.held):
-        each_s = [known.run_s(t.job_type, t.model, t.units) for t in order.tasks]
+        each_s = [estimates.run_s(t.job_type, t.model, t.units) for t in order.tasks]
         cost = Cost(0.0, max(each_s, default=0.0), 0.0, count=len(each_s))
         found.append(
             Decision(order.since, *where, order.tasks, cost, None, 0.0, place, ())

@@ -1,7 +1,8 @@
 """Whose turn it is when a task has waited far too long.
 
 Such a task may pass better ones. Within a job type each of those is passed once only:
-it goes before the next that has waited too long. Critical ones are never passed.
+it goes before the next that has waited too long. Critical ones are never passed. And
+lines that were left to others are looked at again after a while.
 """
 
 from __future__ import annotations
@@ -43,10 +44,9 @@ class PassedTasks:
                 del self._passed[job_type]
 
 
-# Lines that were left to others, and when to look at them again whatever happens.
-
-
 class SkippedLines:
+    """Lines left to others, and when to look at them again whatever happens."""
+
     def __init__(self) -> None:
         self._at: dict[str, float] = {}
         self.first: float | None = None

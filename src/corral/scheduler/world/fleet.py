@@ -93,29 +93,29 @@ class WorkerGroup:
     place: FleetNode
     workers: dict[str, FleetWorker] = field(default_factory=dict)
     waiting: dict[str, TaskLine] = field(default_factory=dict)
-    """Families with tasks that these workers could run."""
+    """Lines with tasks that these workers could run."""
     speed: float = 0.0
     """Of the fastest there was."""
     lanes: list[dict[str, FleetWorker]] = field(default_factory=list)
     """Those with n open orders that may get more, the longest without change first."""
 
-    def serves(self, family: TaskLine, size_mb: float) -> bool:
-        if family.only is not None:
-            return family.only in self.workers
+    def serves(self, line: TaskLine, size_mb: float) -> bool:
+        if line.only is not None:
+            return line.only in self.workers
         if self.memory_mb is not None and size_mb > self.memory_mb:
             return False
-        if family.job_type not in self.types:
+        if line.job_type not in self.types:
             return False
-        if family.constraint is None and not self.place.taints:
+        if line.constraint is None and not self.place.taints:
             return True
-        return self.place.admits(family.constraint or ANYWHERE)
+        return self.place.admits(line.constraint or ANYWHERE)
 
     def shared(self) -> list[str]:
         """Lines with tasks that more than one worker could run, whenever it is free."""
         return [
             key
-            for key, family in self.waiting.items()
-            if family.only is None and family.need is None and not family.gang_size
+            for key, line in self.waiting.items()
+            if line.only is None and line.need is None and not line.gang_size
         ]
 
     def free(self, ahead: int) -> Iterator[FleetWorker]:

@@ -24,7 +24,7 @@ class Gate:
         self.paused: dict[str, None] = {}
         self._on_open = on_open
 
-    def line_of(self, task: WaitingTask) -> str:
+    def line_key(self, task: WaitingTask) -> str:
         """The line a task stands in: with those that need the same and may as much."""
         key = task.queue
         if self.shares.shares or task.group is not None:
@@ -39,54 +39,54 @@ class Gate:
         return ()
 
     # lines -------------------------------------------------------------------
-    def enter(self, family: TaskLine) -> None:
+    def enter(self, line: TaskLine) -> None:
         """A line has its first task."""
-        for bucket in family.buckets:
-            bucket.lines[family.key] = family
-        family.is_aside = self._is_barred(family)
-        if not family.is_aside:
-            self._show(family)
+        for bucket in line.buckets:
+            bucket.lines[line.key] = line
+        line.is_aside = self._is_barred(line)
+        if not line.is_aside:
+            self._show(line)
 
-    def leave(self, family: TaskLine) -> None:
+    def leave(self, line: TaskLine) -> None:
         """A line has no task any more."""
-        if not family.is_aside:
-            self._hide(family)
-        family.is_aside = False
-        for bucket in family.buckets:
-            bucket.lines.pop(family.key, None)
+        if not line.is_aside:
+            self._hide(line)
+        line.is_aside = False
+        for bucket in line.buckets:
+            bucket.lines.pop(line.key, None)
             self.shares.forget(bucket)
 
-    def look(self, families: Iterable[TaskLine]) -> None:
+    def look(self, lines: Iterable[TaskLine]) -> None:
         """Bar or open these lines, as it is now."""
-        for family in families:
-            is_barred = self._is_barred(family)
-            if not family or is_barred == family.is_aside:
+        for line in lines:
+            is_barred = self._is_barred(line)
+            if not line or is_barred == line.is_aside:
                 continue
-            family.is_aside = is_barred
+            line.is_aside = is_barred
             if is_barred:
-                self._hide(family)
+                self._hide(line)
             else:
-                self._show(family)
-                self._on_open(family)
+                self._show(line)
+                self._on_open(line)
 
-    def _is_barred(self, family: TaskLine) -> bool:
+    def _is_barred(self, line: TaskLine) -> bool:
         # A line of one worker has tasks of several types; those paused wait apart.
-        is_of_type = family.only is None or _REST in family.key
-        if self.paused and is_of_type and family.job_type in self.paused:
+        is_of_type = line.only is None or _REST in line.key
+        if self.paused and is_of_type and line.job_type in self.paused:
             return True
-        return any(bucket.is_full for bucket in family.buckets)
+        return any(bucket.is_full for bucket in line.buckets)
 
-    def _show(self, family: TaskLine) -> None:
-        for group in family.groups:
-            group.waiting[family.key] = family
-        if family.buckets:
-            self.shares.wake(family)
+    def _show(self, line: TaskLine) -> None:
+        for group in line.groups:
+            group.waiting[line.key] = line
+        if line.buckets:
+            self.shares.wake(line)
 
-    def _hide(self, family: TaskLine) -> None:
-        for group in family.groups:
-            group.waiting.pop(family.key, None)
-        if family.buckets:
-            self.shares.rest(family)
+    def _hide(self, line: TaskLine) -> None:
+        for group in line.groups:
+            group.waiting.pop(line.key, None)
+        if line.buckets:
+            self.shares.rest(line)
 
     # attempts ----------------------------------------------------------------
     def begin(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import insort
+from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING
 
 from corral.core.tasks.job_type import QueueOrder
@@ -41,47 +42,45 @@ def haste(task: WaitingTask, now: float, needs_s: float) -> float:
     return 1.0 + HASTE_S / max(task.deadline - now - needs_s, 1.0)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TaskLine:
-    def __init__(
-        self,
-        key: str,
-        job_type: str,
-        model: str | None,
-        only: str | None,
-        order: QueueOrder,
-        constraint: Constraint | None = None,
-        buckets: tuple[ShareHolder, ...] = (),
-        need: Need | None = None,
-        gang_size: int = 0,
-    ) -> None:
-        self.key = key
-        self.job_type = job_type
-        self.model = model
-        self.only = only
-        """The one worker that may run these, where there is only one."""
-        self.constraint = constraint
-        self.need = need
-        """What each task takes; None in the line of one worker, where they differ."""
-        self.gang_size = gang_size
-        """How many of its tasks start together; 0 where each goes for itself."""
+    """Tasks that need the same and may as much, and where they stand."""
+
+    key: str
+    job_type: str
+    model: str | None
+    order: InitVar[QueueOrder]
+    only: str | None = None
+    """The one worker that may run these, where there is only one."""
+    constraint: Constraint | None = None
+    buckets: tuple[ShareHolder, ...] = ()
+    """Whose shares its tasks count against."""
+    need: Need | None = None
+    """What each task takes; None in the line of one worker, where they differ."""
+    gang_size: int = 0
+    """How many of its tasks start together; 0 where each goes for itself."""
+
+    # What is in it, and what follows from that.
+    queue: TaskQueue = field(init=False)
+    counts_priority: bool = field(init=False)
+    groups: list[WorkerGroup] = field(init=False, default_factory=list)
+    is_aside: bool = field(init=False, default=False)
+    """It gets nothing now: its type is paused, or a quota is used up."""
+    left: Left | None = field(init=False, default=None)
+    """That workers without its model leave it to those that have it, if so."""
+    priority: int = field(init=False, default=0)
+    """Of the task that is next."""
+    since: int = field(init=False, default=0)
+    """The number of the one that has been here longest."""
+    waits_since: float | None = field(init=False, default=None)
+    """When that one came, where that is known."""
+    _sums: list[tuple[float, float]] | None = field(init=False, default=None)
+    _due: list[tuple[float, str, int]] = field(init=False, default_factory=list)
+    _is_hasty: bool = field(init=False, default=False)
+
+    def __post_init__(self, order: QueueOrder) -> None:
         self.queue = TaskQueue(order)
         self.counts_priority = order is QueueOrder.PRIORITY
-        self.groups: list[WorkerGroup] = []
-        self.buckets = buckets
-        """Whose shares its tasks count against."""
-        self.is_aside = False
-        """It gets nothing now: its type is paused, or a quota is used up."""
-        self._sums: list[tuple[float, float]] | None = None
-        self.left: Left | None = None
-        """That workers without its model leave it to those that have it, if so."""
-        self._due: list[tuple[float, str, int]] = []
-        self._is_hasty = False
-        self.priority = 0
-        """Of the task that is next."""
-        self.since = 0
-        """The number of the one that has been here longest."""
-        self.waits_since: float | None = None
-        """When that one came, where that is known."""
 
     def __len__(self) -> int:
         return len(self.queue)

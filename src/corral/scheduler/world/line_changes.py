@@ -21,6 +21,8 @@ from corral.scheduler.world.line import TaskLine
 if TYPE_CHECKING:
     from corral.scheduler.world.picture import Picture
 
+_MORE = 1.5
+
 
 def pause(picture: Picture, job_type: str, is_paused: bool) -> None:
     """Let tasks of a type wait, or go on."""
@@ -33,8 +35,8 @@ def pause(picture: Picture, job_type: str, is_paused: bool) -> None:
     else:
         picture.gate.paused.pop(job_type, None)
     put_in(picture, moved)
-    families = picture.families.values()
-    picture.gate.look([f for f in families if f.job_type == job_type])
+    lines = picture.lines.values()
+    picture.gate.look([f for f in lines if f.job_type == job_type])
 
 
 def share_out(
@@ -44,7 +46,7 @@ def share_out(
     match event:
         case ShareUsed(name, day, gpu_seconds):
             shares.restore(name, day, gpu_seconds)
-            picture.gate.look(list(picture.families.values()))
+            picture.gate.look(list(picture.lines.values()))
         case TasksTaken():
             _count(picture, event)
         case ShareSet() | ShareGone():
@@ -62,18 +64,18 @@ def _count(picture: Picture, taken: TasksTaken) -> None:
     for task in taken.tasks:
         if task.need is not None and taken.node_id:
             where = (taken.worker_id, taken.node_id)
-            picture.stock.note(task.task_id, *where, task.need, taken.cards)
+            picture.leases.note(task.task_id, *where, task.need, taken.cards)
         buckets = gate.buckets_of(task)
         if buckets and task.task_id not in gate.shares.out:
-            run_s = picture.known.run_s(task.job_type, task.model, task.units)
+            run_s = picture.estimates.run_s(task.job_type, task.model, task.units)
             gate.begin((task,), buckets, run_s, taken.gpus)
 
 
 def take_out(
     picture: Picture, should: Callable[[TaskLine, WaitingTask], bool]
 ) -> list[WaitingTask]:
-    families = list(picture.families.values())
-    found = [t for f in families for t in f.queue.tasks() if should(f, t)]
+    lines = list(picture.lines.values())
+    found = [t for f in lines for t in f.queue.tasks() if should(f, t)]
     for task in found:
         picture.end(task.task_id)
         picture.unqueue(task.task_id)
@@ -82,34 +84,29 @@ def take_out(
 
 def put_in(picture: Picture, tasks: Iterable[WaitingTask]) -> None:
     for task in tasks:
-        picture.push(picture.family(task), task)
-
-
-# Tasks that ran out of GPU memory: those like them ask for more from now on.
-
-_MORE = 1.5
+        picture.push(picture.line_of(task), task)
 
 
 def raise_need(picture: Picture, event: OutOfMemory) -> None:
     """Learn from where it was how much is too little."""
     floor = _floor(picture, event)
     kind = (event.job_type, event.model)
-    if floor <= picture.floors.get(kind, 0):
+    if floor <= picture.memory_floors.get(kind, 0):
         return
-    picture.floors[kind] = floor
+    picture.memory_floors[kind] = floor
     moved = take_out(picture, lambda _, t: (t.job_type, t.model) == kind)
-    put_in(picture, [raised(picture.floors, task) for task in moved])
+    put_in(picture, [raised(picture.memory_floors, task) for task in moved])
 
 
 def _floor(picture: Picture, event: OutOfMemory) -> int:
     """Half as much again as it had; of a whole card, more than that card."""
-    stock = picture.stock
-    lease = stock.leases.get(event.task_id)
+    leases = picture.leases
+    lease = leases.by_task.get(event.task_id)
     if lease is None or not lease.need.gpus:
         worker = picture.fleet.workers.get(event.worker_id)
-        most = stock.card_mb(event.worker_id, worker.node_id if worker else "")
+        most = leases.card_mb(event.worker_id, worker.node_id if worker else "")
         return most and most + 1
-    most = stock.lease_mb(lease)
+    most = leases.lease_mb(lease)
     had = lease.need.gpu_mb
     if not had or lease.need.share == WHOLE or had >= most:
         return most + 1

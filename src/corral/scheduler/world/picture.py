@@ -53,24 +53,24 @@ from corral.scheduler.world.share import ShareHolder
 
 
 class Picture:
-    """Workers, waiting tasks by family, and what changed since the last plan."""
+    """Workers, waiting tasks by line, and what changed since the last plan."""
 
-    def __init__(self) -> None:
-        self.families: dict[str, TaskLine] = {}
-        self.where: dict[str, TaskLine] = {}
-        """The family of each task that could start."""
+    def __init__(self, *, follows_habits: bool = False) -> None:
+        self.lines: dict[str, TaskLine] = {}
+        self.line_by_task: dict[str, TaskLine] = {}
+        """The line of each task that could start."""
         self.fleet = Fleet()
-        self.known = Estimates()
-        self.habits = Habits(self.known)
-        self.follows_habits = False
+        self.estimates = Estimates()
+        self.habits = Habits(self.estimates)
+        self._follows_habits = follows_habits
         """Is anybody interested in when tasks come?"""
         self.delays = Delays(self._enqueue)
         self.gate = Gate(self._on_open)
-        self.turns = PassedTasks()
-        self.stock = Leases()
+        self.passed_tasks = PassedTasks()
+        self.leases = Leases()
         self.needy: dict[str, TaskLine] = {}
         """Lines of tasks with needs, and of gangs."""
-        self.floors: dict[tuple[str, str | None], int] = {}
+        self.memory_floors: dict[tuple[str, str | None], int] = {}
         """Memory of a card that was too little for tasks of this type and model."""
         self.batches: dict[str, int] = {}
         """How many tasks of a type may go in one order, where that was said."""
@@ -93,7 +93,7 @@ class Picture:
                 self._learn(event)
             case AttemptEnded(task_id, seconds, attempt, lingers):
                 if lingers:
-                    self.stock.linger(task_id, attempt)
+                    self.leases.linger(task_id, attempt)
                 self.end(task_id, seconds)
             case TasksGone(task_ids):
                 for task_id in task_ids:
@@ -101,7 +101,7 @@ class Picture:
             case DependencyMet(task_id):
                 self.delays.unblock(task_id)
             case Recalled(rows):
-                self.known.recall(rows)
+                self.estimates.recall(rows)
             case WorkerReady() | WorkerBroken() | WorkerGone() | WorkerAway():
                 self._apply_worker(event)
             case TypesServed(worker_id, job_types):
@@ -144,7 +144,7 @@ class Picture:
         self._remove(event.worker_id)
         match event:
             case WorkerReady():
-                given = carried(event, self.known)
+                given = carried(event, self.estimates)
                 ends = (o.at + len(o.tasks) * o.cost.run_s for o in given)
                 self._add(
                     FleetWorker(
@@ -153,7 +153,7 @@ class Picture:
                         event.job_types,
                         event.slots,
                         event.open_orders,
-                        event.speed * self.known.paces.factor(event.worker_id),
+                        event.speed * self.estimates.speeds.factor(event.worker_id),
                         event.memory_mb,
                         {model: FleetModel() for model in sorted(event.models)},
                         others_mb=event.others_mb,
@@ -172,10 +172,10 @@ class Picture:
         self._remove(worker.worker_id)
         is_new = len(self.fleet.groups)
         group = self.fleet.add(worker)
-        for family in self.families.values():
-            is_own = family.only == worker.worker_id
+        for line in self.lines.values():
+            is_own = line.only == worker.worker_id
             if is_own or len(self.fleet.groups) > is_new:
-                self._match(family, group)
+                self._match(line, group)
         self.freed[worker.worker_id] = None
 
     def _remove(self, worker_id: str) -> None:
@@ -183,25 +183,25 @@ class Picture:
         self.freed.pop(worker_id, None)
         if worker is None:
             return
-        for family in self.families.values():
-            if family.only == worker_id:
-                self._unmatch(family)
-        if (line := self.families.get(BOUND + worker_id)) is not None:
-            for task in line.queue.tasks():
+        for line in self.lines.values():
+            if line.only == worker_id:
+                self._unmatch(line)
+        if (bound := self.lines.get(BOUND + worker_id)) is not None:
+            for task in bound.queue.tasks():
                 self.forget(task.task_id)
-                self.push(self.family(task), task)
+                self.push(self.line_of(task), task)
         if not worker.group.workers:
             self.fleet.drop(worker.group)
-            for family in self.families.values():
-                if worker.group in family.groups:
-                    family.groups.remove(worker.group)
+            for line in self.lines.values():
+                if worker.group in line.groups:
+                    line.groups.remove(worker.group)
 
-    def _match(self, family: TaskLine, group: WorkerGroup) -> None:
-        size_mb = self.known.size_mb(family.model) if family.model else 0.0
-        if group.serves(family, size_mb) and group not in family.groups:
-            family.groups.append(group)
-            if family and not family.is_aside:
-                group.waiting[family.key] = family
+    def _match(self, line: TaskLine, group: WorkerGroup) -> None:
+        size_mb = self.estimates.size_mb(line.model) if line.model else 0.0
+        if group.serves(line, size_mb) and group not in line.groups:
+            line.groups.append(group)
+            if line and not line.is_aside:
+                group.waiting[line.key] = line
 
     def _close(self, worker_id: str) -> None:
         worker = self.fleet.workers.get(worker_id)
@@ -216,9 +216,11 @@ class Picture:
         speed = worker.speed if worker else 1.0
         kind = (ran.model, ran.units)
         by = ran.worker_id if worker else ""
-        moved = self.known.learn(ran.job_type, ran.count, ran.seconds, *kind, speed, by)
+        moved = self.estimates.learn(
+            ran.job_type, ran.count, ran.seconds, *kind, speed, by
+        )
         if ran.working_mb is not None:
-            self.known.learn_working(ran.job_type, ran.working_mb, *kind)
+            self.estimates.learn_working(ran.job_type, ran.working_mb, *kind)
         if worker is not None and moved != 1.0:
             worker.speed *= moved
             self._add(worker)
@@ -227,20 +229,20 @@ class Picture:
 
     def _know_model(self, told: ModelKnown) -> None:
         model = told.model
-        self.known.know_model(model, told.size_mb, told.load_s, told.worker_id)
+        self.estimates.know_model(model, told.size_mb, told.load_s, told.worker_id)
         self.fleet.touch(model)
-        for family in self.families.values():
-            if family.model == model:
-                self._unmatch(family)
+        for line in self.lines.values():
+            if line.model == model:
+                self._unmatch(line)
                 for group in self.fleet.groups.values():
-                    self._match(family, group)
-                self.grown[family.key] = None
+                    self._match(line, group)
+                self.grown[line.key] = None
 
-    def _unmatch(self, family: TaskLine) -> None:
-        for group in family.groups:
-            group.waiting.pop(family.key, None)
-        family.groups = []
-        family.left = None
+    def _unmatch(self, line: TaskLine) -> None:
+        for group in line.groups:
+            group.waiting.pop(line.key, None)
+        line.groups = []
+        line.left = None
 
     def _apply_models(self, event: ModelsHeld | ModelsPinned | MemoryChanged) -> None:
         if isinstance(event, ModelsPinned):
@@ -263,20 +265,20 @@ class Picture:
 
     def _reorder(self, job_type: str, order: QueueOrder) -> None:
         self._orders[job_type] = order
-        for family in self.families.values():
-            is_of_type = family.job_type == job_type and family.only is None
-            if is_of_type and family.queue.order is not order:
-                family.reorder(order)
+        for line in self.lines.values():
+            is_of_type = line.job_type == job_type and line.only is None
+            if is_of_type and line.queue.order is not order:
+                line.reorder(order)
 
     # shares and pauses -------------------------------------------------------
-    def _on_open(self, family: TaskLine) -> None:
-        self.grown[family.key] = None
+    def _on_open(self, line: TaskLine) -> None:
+        self.grown[line.key] = None
 
     # needs -------------------------------------------------------------------
     def _apply_offer(self, event: NodeOffers | NodeWithdrawn) -> None:
         if isinstance(event, NodeWithdrawn):
-            self.stock.withdraw(event.node_id)
-        elif self.stock.offer(event):
+            self.leases.withdraw(event.node_id)
+        elif self.leases.offer(event):
             self.look_at(event.node_id)
 
     def look_at(self, node_id: str) -> None:
@@ -288,54 +290,67 @@ class Picture:
     def end(self, task_id: str, seconds: float = 0.0) -> None:
         """A task is no longer with its worker."""
         self.gate.end(task_id, seconds)
-        if self.stock.counts(task_id) and (lease := self.stock.end(task_id)):
+        if self.leases.counts(task_id) and (lease := self.leases.end(task_id)):
             self.look_at(lease.node_id)
+
+    # what changed ------------------------------------------------------------
+    def take_freed(self) -> dict[str, None]:
+        """Workers that may have a better choice than at the last plan."""
+        freed, self.freed = self.freed, {}
+        return freed
+
+    def take_grown(self) -> dict[str, None]:
+        """Lines that may have one."""
+        grown, self.grown = self.grown, {}
+        return grown
 
     # tasks -------------------------------------------------------------------
     def _enqueue(self, task: WaitingTask) -> None:
-        if self.floors:
-            task = raised(self.floors, task)
+        if self.memory_floors:
+            task = raised(self.memory_floors, task)
         if task.need is not None and task.attempt <= 1:
-            self.stock.packing.expect(task.need)
-        self.push(self.family(task), task)
+            self.leases.packing.expect(task.need)
+        self.push(self.line_of(task), task)
         # What loads and drops models for others is no demand for them.
         if task.model and task.attempt <= 1 and task.job_type != MODEL_TASK:
-            self.known.arrived(task.model, task.arrived)
-            (self.habits.note if self.follows_habits else self.habits.see)(task)
+            self.estimates.arrived(task.model, task.arrived)
+            (self.habits.note if self._follows_habits else self.habits.see)(task)
 
     def bind(self, task: WaitingTask, worker: FleetWorker) -> None:
         """Move a task to a worker's own line."""
-        buckets = self.where[task.task_id].buckets
+        buckets = self.line_by_task[task.task_id].buckets
         if buckets:
-            run_s = self.known.run_s(task.job_type, task.model, task.units)
+            run_s = self.estimates.run_s(task.job_type, task.model, task.units)
             self.gate.begin((task,), buckets, run_s / worker.speed, worker.gpus)
         self.unqueue(task.task_id)
         key = BOUND + worker.worker_id
-        line = self.families.get(key)
+        line = self.lines.get(key)
         if line is None:
             order = QueueOrder.PRIORITY
-            line = TaskLine(key, task.job_type, None, worker.worker_id, order)
-            self.families[key] = line
+            line = TaskLine(
+                key, task.job_type, None, only=worker.worker_id, order=order
+            )
+            self.lines[key] = line
             self._match(line, worker.group)
         self.push(line, task)
 
-    def push(self, family: TaskLine, task: WaitingTask) -> None:
-        is_first = not family
-        family.push(task)
+    def push(self, line: TaskLine, task: WaitingTask) -> None:
+        is_first = not line
+        line.push(task)
         if task.need is not None or task.gang is not None:
-            self.needy[family.key] = family
+            self.needy[line.key] = line
         if is_first:
-            self.gate.enter(family)
-        self.where[task.task_id] = family
-        self.grown[family.key] = None
+            self.gate.enter(line)
+        self.line_by_task[task.task_id] = line
+        self.grown[line.key] = None
 
-    def family(self, task: WaitingTask) -> TaskLine:
-        key = self.gate.line_of(task)
-        family = self.families.get(key)
-        if family is None:
+    def line_of(self, task: WaitingTask) -> TaskLine:
+        key = self.gate.line_key(task)
+        line = self.lines.get(key)
+        if line is None:
             buckets = self.gate.buckets_of(task)
-            family = self.families[key] = self.detached(task, buckets)
-        return family
+            line = self.lines[key] = self.detached(task, buckets)
+        return line
 
     def detached(
         self, task: WaitingTask, buckets: tuple[ShareHolder, ...] = ()
@@ -344,21 +359,21 @@ class Picture:
         order = QueueOrder.PRIORITY
         if task.worker_id is None:
             order = self._orders.get(task.job_type, order)
-        family = TaskLine(
-            self.gate.line_of(task),
+        line = TaskLine(
+            self.gate.line_key(task),
             task.job_type,
             task.model,
-            task.worker_id,
-            order,
-            task.constraint,
-            buckets,
-            None if task.worker_id else task.need,
-            task.gang.size if task.gang and not task.worker_id else 0,
+            only=task.worker_id,
+            order=order,
+            constraint=task.constraint,
+            buckets=buckets,
+            need=None if task.worker_id else task.need,
+            gang_size=task.gang.size if task.gang and not task.worker_id else 0,
         )
-        size_mb = self.known.size_mb(task.model) if task.model else 0.0
+        size_mb = self.estimates.size_mb(task.model) if task.model else 0.0
         groups = self.fleet.groups.values()
-        family.groups = [group for group in groups if group.serves(family, size_mb)]
-        return family
+        line.groups = [group for group in groups if group.serves(line, size_mb)]
+        return line
 
     def forget(self, task_id: str) -> None:
         self.end(task_id)
@@ -366,30 +381,30 @@ class Picture:
         self.unqueue(task_id)
 
     def unqueue(self, task_id: str) -> None:
-        family = self.where.pop(task_id, None)
-        if family is not None:
-            task = family.discard(task_id)
+        line = self.line_by_task.pop(task_id, None)
+        if line is not None:
+            task = line.discard(task_id)
             if task is not None:
-                self.turns.gone(task.job_type, task_id)
-            self.close_if_empty(family)
+                self.passed_tasks.gone(task.job_type, task_id)
+            self.close_if_empty(line)
 
     def go(self, task: WaitingTask) -> None:
         """A task has left its line for a worker."""
-        del self.where[task.task_id]
-        self.turns.gone(task.job_type, task.task_id)
+        del self.line_by_task[task.task_id]
+        self.passed_tasks.gone(task.job_type, task.task_id)
 
-    def close_if_empty(self, family: TaskLine) -> None:
-        if family:
+    def close_if_empty(self, line: TaskLine) -> None:
+        if line:
             return
-        self.gate.leave(family)
-        self.needy.pop(family.key, None)
-        if family.key != family.job_type:
+        self.gate.leave(line)
+        self.needy.pop(line.key, None)
+        if line.key != line.job_type:
             # Models and constraints are what users write: what is done with goes.
-            del self.families[family.key]
+            del self.lines[line.key]
 
     def find(self, task_id: str) -> WaitingTask | None:
         task = self.delays.get(task_id)
         if task is not None:
             return task
-        family = self.where.get(task_id)
-        return family.queue.get(task_id) if family is not None else None
+        line = self.line_by_task.get(task_id)
+        return line.queue.get(task_id) if line is not None else None

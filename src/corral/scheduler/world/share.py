@@ -163,16 +163,16 @@ class Shares:
             self.buckets.pop(bucket.name, None)
 
     # who waits ---------------------------------------------------------------
-    def wake(self, family: TaskLine) -> None:
+    def wake(self, line: TaskLine) -> None:
         """This line may be given something from now on."""
-        for bucket in family.buckets:
+        for bucket in line.buckets:
             bucket.active += 1
             if bucket.active == 1:
                 bucket.spent_s = max(bucket.spent_s, self._floor(bucket.key))
                 self._file(bucket)
 
-    def rest(self, family: TaskLine) -> None:
-        for bucket in family.buckets:
+    def rest(self, line: TaskLine) -> None:
+        for bucket in line.buckets:
             bucket.active -= 1
 
     def _file(self, bucket: ShareHolder) -> None:
@@ -192,9 +192,9 @@ class Shares:
             heappop(least)
         return self._floors.get(key, 0.0)
 
-    def debt_s(self, family: TaskLine) -> float:
+    def debt_s(self, line: TaskLine) -> float:
         """How far its owner is ahead of whoever has had the least."""
-        fair = (b for b in family.buckets if self._keys.get(b.key))
+        fair = (b for b in line.buckets if self._keys.get(b.key))
         return max((b.spent_s - self._floor(b.key) for b in fair), default=0.0)
 
     # who works ---------------------------------------------------------------

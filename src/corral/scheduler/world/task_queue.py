@@ -1,4 +1,4 @@
-"""The waiting tasks of one family, next one first; removal is lazy."""
+"""The waiting tasks of one line, next one first; removal is lazy."""
 
 from __future__ import annotations
 

@@ -90,15 +90,15 @@ class AnyHistory(RuleBasedStateMachine):
             assert fit is same
             assert not any(could_take(room, need) for room, _ in self.rooms)
             return
-        assert (fit.room.name, fit.cards) == (same.room.name, same.cards)
-        assert could_take(fit.room, need)
+        assert (fit.node.name, fit.cards) == (same.node.name, same.cards)
+        assert could_take(fit.node, need)
         assert len(set(fit.cards)) == need.gpus
-        pair = next(pair for pair in self.rooms if pair[0] is fit.room)
-        self.one.place(fit.room, fit.cards, need)
+        pair = next(pair for pair in self.rooms if pair[0] is fit.node)
+        self.one.place(fit.node, fit.cards, need)
         self.two.place(pair[1], fit.cards, need)
-        assert min(fit.room.left.cpu_milli, fit.room.left.memory_mb) >= 0
-        assert all(fit.room.left.shares[card] >= 0 for card in fit.cards)
-        assert all(fit.room.left.card_mb[card] >= 0 for card in fit.cards)
+        assert min(fit.node.left.cpu_milli, fit.node.left.memory_mb) >= 0
+        assert all(fit.node.left.shares[card] >= 0 for card in fit.cards)
+        assert all(fit.node.left.card_mb[card] >= 0 for card in fit.cards)
         self.placed.append((pair, fit.cards, need))
 
     @rule(need=any_need, names=st.sets(st.integers(1, 6)))
@@ -106,13 +106,13 @@ class AnyHistory(RuleBasedStateMachine):
         allowed = {f"n{name}" for name in names}
         fit = self.one.choose(need, lambda room: room.name in allowed)
         could = {room.name for room, _ in self.rooms if could_take(room, need)}
-        assert (fit.room.name in could & allowed) if fit else not could & allowed
+        assert (fit.node.name in could & allowed) if fit else not could & allowed
 
     @rule(need=any_need)
     def ask_for_all(self, need: Need) -> None:
         found = self.two.best(need, 100)
         could = [room for _, room in self.rooms if could_take(room, need)]
-        assert sorted(f.room.name for f in found) == sorted(r.name for r in could)
+        assert sorted(f.node.name for f in found) == sorted(r.name for r in could)
         assert [f.cost for f in found] == sorted(f.cost for f in found)
         assert found[:1] == [fit for fit in [self.two.choose(need)] if fit]
 
@@ -207,7 +207,7 @@ def test_whole_nodes_are_kept_for_tasks_with_several_cards() -> None:
     one, many = Need(share=WHOLE, gpus=1), Need(share=WHOLE, gpus=4)
     expect(packing, one, many)
     packing.place(rooms[1], (0,), one)
-    assert chosen(packing, one).room is rooms[1]
+    assert chosen(packing, one).node is rooms[1]
 
 
 def test_what_takes_much_cpu_goes_where_there_is_much_for_each_card() -> None:
@@ -219,8 +219,8 @@ def test_what_takes_much_cpu_goes_where_there_is_much_for_each_card() -> None:
     light = Need(cpu_milli=2000, share=WHOLE, gpus=1)
     heavy = Need(cpu_milli=14_000, share=WHOLE, gpus=1)
     expect(packing, light, heavy)
-    assert chosen(packing, heavy).room is rooms[1]
-    assert chosen(packing, light).room is rooms[0]
+    assert chosen(packing, heavy).node is rooms[1]
+    assert chosen(packing, light).node is rooms[0]
 
 
 def test_a_scarce_kind_is_left_to_those_that_can_use_no_other() -> None:
@@ -229,7 +229,7 @@ def test_a_scarce_kind_is_left_to_those_that_can_use_no_other() -> None:
     )
     only_b = Need(share=WHOLE, gpus=1, kinds=frozenset("b"))
     expect(packing, only_b, *[Need(share=WHOLE, gpus=1)] * 3)
-    assert chosen(packing, Need(share=WHOLE, gpus=1)).room is not rooms[0]
+    assert chosen(packing, Need(share=WHOLE, gpus=1)).node is not rooms[0]
 
 
 def test_a_small_card_is_taken_where_it_will_do() -> None:
@@ -238,7 +238,7 @@ def test_a_small_card_is_taken_where_it_will_do() -> None:
         *[CapacityOffer(16_000, 64_000, (A,))] * 2,
     )
     expect(packing, Need(gpus=1, gpu_mb=20_000), Need(gpus=1, gpu_mb=9_000))
-    assert chosen(packing, Need(gpus=1, gpu_mb=9_000)).room in rooms[2:]
+    assert chosen(packing, Need(gpus=1, gpu_mb=9_000)).node in rooms[2:]
 
 
 def test_placing_what_does_not_fit_is_refused() -> None:
@@ -336,9 +336,9 @@ def fill(
         came += need.milli
         packing.expect(need)
         fit = packing.choose(need) if is_ours else tightest(packing, need)
-        where.append(fit.room.name if fit else "")
+        where.append(fit.node.name if fit else "")
         if fit:
-            packing.place(fit.room, fit.cards, need)
+            packing.place(fit.node, fit.cards, need)
             given += need.milli
     return 100 * given / total, where
 
@@ -347,7 +347,7 @@ def tightest(packing: Packing, need: Need) -> Fit | None:
     fits = packing.best(need, 100)
     return min(
         fits,
-        key=lambda fit: fit.room.left.cpu_milli + 16 * sum(fit.room.left.shares),
+        key=lambda fit: fit.node.left.cpu_milli + 16 * sum(fit.node.left.shares),
         default=None,
     )
 

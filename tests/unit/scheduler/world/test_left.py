@@ -21,30 +21,30 @@ from corral.sim.workload import synthetic
 class Forgetful(CostModel):
     """Asks anew each time."""
 
-    def is_left(self, worker: FleetWorker, family: TaskLine, now: float) -> bool:
+    def is_left(self, worker: FleetWorker, line: TaskLine, now: float) -> bool:
         return False
 
     def not_left(
-        self, worker: FleetWorker, families: Iterable[TaskLine], now: float
+        self, worker: FleetWorker, lines: Iterable[TaskLine], now: float
     ) -> list[TaskLine]:
-        return list(families)
+        return list(lines)
 
-    def is_left_by_all(self, family: TaskLine, ahead: int, now: float) -> bool:
+    def is_left_by_all(self, line: TaskLine, ahead: int, now: float) -> bool:
         return False
 
 
 class Planning(Scheduler):
     """Keeps what it planned, and counts what it left to others."""
 
-    def __init__(self, smith: type[CostModel]) -> None:
+    def __init__(self, costs: type[CostModel]) -> None:
         super().__init__(Policy())
-        self._smith.__class__ = smith
+        self._costs.__class__ = costs
         self.plans: list[Plan] = []
         self.left = 0
 
     def plan(self, now: float, *, can_send: bool = True) -> Plan:
         plan = super().plan(now, can_send=can_send)
-        self.left += sum(bool(f.left) for f in self._picture.families.values())
+        self.left += sum(bool(f.left) for f in self._picture.lines.values())
         self.plans.append(plan)
         return plan
 
