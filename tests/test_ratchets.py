@@ -149,7 +149,7 @@ def gerund_modules(house: Package) -> Iterator[str]:
             yield module.path
 
 
-@ratchet(11)
+@ratchet(7)
 def callbacks_and_parts_assigned_after_construction(house: Package) -> Iterator[str]:
     """`x.attr = value`, where x is not `self` and no library's object, and either
 
@@ -249,7 +249,7 @@ def _runs(fields: list[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(fields[start : start + LEAST_FIELDS])
 
 
-@ratchet(5)
+@ratchet(4)
 def constructors_with_many_parameters(house: Package) -> Iterator[str]:
     """Written by hand, with more than six parameters beside `self`."""
     for file in house.files:

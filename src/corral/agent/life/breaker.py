@@ -42,13 +42,17 @@ class Breakers:
     `on_change` is called, outside any lock, when one opens, half-opens or closes.
     """
 
-    def __init__(self, policy: BreakerPolicy | None = None) -> None:
+    def __init__(
+        self,
+        policy: BreakerPolicy | None = None,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
         self._policy = policy or BreakerPolicy()
         self._bell = threading.Condition()
         self._kept: dict[str, Breaker] = {}
         self._generations: dict[str, int] = {}
         self._wanted: set[str] = set()
-        self.on_change: Callable[[], None] = lambda: None
+        self._on_change = on_change
 
     def heed(self, workers: Iterable[Mapping[str, Any]]) -> None:
         """What should run now: a worker that is to start anew resets its breaker.
@@ -92,7 +96,7 @@ class Breakers:
             self._bell.notify_all()
         if after.state is not before.state:
             _say(key, after)
-            self.on_change()
+            self._on_change()
 
     def begin(self, key: str, who: str, delay_s: float, over: threading.Event) -> bool:
         """Wait until `who` may start; false when `over` was set before, see `ring`.
@@ -114,7 +118,7 @@ class Breakers:
                 return True
             self._kept[key] = breaker = breaker.begin(time.monotonic(), who)
         _say(key, breaker)
-        self.on_change()
+        self._on_change()
         return True
 
     def ring(self) -> None:

@@ -19,7 +19,7 @@ from corral.agent.config import AgentConfig
 from corral.agent.life.breaker import Breakers
 from corral.agent.life.heartbeat import BeatIntervals, RegistrationEnd
 from corral.agent.life.journal import WorkerJournal
-from corral.agent.life.session import Registered, Session
+from corral.agent.life.session import AgentHooks, NodeNews, Registered, Session
 from corral.agent.life.worker_process import WorkerLaunch
 from corral.agent.link import broker, identity
 from corral.agent.link.identity import Identity
@@ -70,7 +70,8 @@ class Agent:
         self._config = config
         self._folder = config.folder
         self._journal = WorkerJournal(self._folder)
-        self._breakers = Breakers(config.breaker)
+        self._news = NodeNews()
+        self._breakers = Breakers(config.breaker, self._news.ring)
         self._stop = threading.Event()
         self._hurry = threading.Event()
         self._wake = threading.Event()
@@ -120,9 +121,13 @@ class Agent:
     def _watched(self) -> Iterator[None]:
         """The watch over this node's GPUs outlives registrations."""
         environment = spawn.child_environment(os.environ, "")
-        config = self._config
-        gpus = GpuWatch(config.gpus, config.name, self._folder, environment)
-        owner = OwnerWatch(config.owner, lambda: (gpus.latest() or (0, []))[1])
+        config, news = self._config, self._news
+        gpus = GpuWatch(
+            config.gpus, config.name, self._folder, environment, on_news=news.ring_gpus
+        )
+        owner = OwnerWatch(
+            config.owner, lambda: (gpus.latest() or (0, []))[1], on_news=news.ring
+        )
         peer = self._peer()
         self._sampler = Sampler(self._folder, gpus, owner, peer)
         gpus.start()
@@ -142,7 +147,13 @@ class Agent:
         if config.peer_port is None or not models:
             return None
         logs = self._folder / "logs"
-        return PeerProcess(config.manager_url, str(models), config.peer_port, logs)
+        return PeerProcess(
+            config.manager_url,
+            str(models),
+            config.peer_port,
+            logs,
+            on_news=self._news.ring,
+        )
 
     def _serve_as(self, who: Identity) -> Identity | None:
         """Serve until the key is refused; the next identity, None at the end."""
@@ -169,23 +180,16 @@ class Agent:
         return identity.join(self._config, self._stop)
 
     def _serve_registrations(self, link: AgentLink, who: Identity) -> None:
+        hooks = AgentHooks(self._wake, self._config.tick_s, self._news, self.leave)
         while (told := self._register(link, who)) is not None:
             registered = Registered(
+                node_id=who.node_id,
                 epoch=int(told["epoch"]),
                 desired=told["desired"],
                 pace=BeatIntervals.of(told, self._config),
             )
             launch = self._launch(who, told)
-            session = Session(
-                link,
-                who.node_id,
-                registered,
-                launch,
-                self._sampler,
-                self._wake,
-                self._config.tick_s,
-                self.leave,
-            )
+            session = Session(link, registered, launch, self._sampler, hooks)
             if session.run(self._stop, self._hurry) is RegistrationEnd.STOPPED:
                 return
 

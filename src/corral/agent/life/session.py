@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,50 @@ LOG = logging.getLogger("corral.agent")
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What the manager answered to a registration."""
+    """Who this node is, and what the manager answered to its registration."""
 
+    node_id: str
     epoch: int
     desired: Mapping[str, Any]
     pace: BeatIntervals
+
+
+class NodeNews:
+    """Rung by those who watch this node all the time, heard by its registration.
+
+    One registration after the other follows; between two the last one hears it, which
+    does no harm: the next tells everything anew.
+    """
+
+    def __init__(self) -> None:
+        self._on_change: Callable[[], None] | None = None
+        self._on_gpus: Callable[[], None] | None = None
+
+    def follow(
+        self, on_change: Callable[[], None], on_gpus: Callable[[], None]
+    ) -> None:
+        """From now on call these, and nobody else."""
+        self._on_change, self._on_gpus = on_change, on_gpus
+
+    def ring(self) -> None:
+        """Something changed that the manager should know now."""
+        if self._on_change is not None:
+            self._on_change()
+
+    def ring_gpus(self) -> None:
+        """A card changed: workers may have to go, or may come."""
+        if self._on_gpus is not None:
+            self._on_gpus()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentHooks:
+    """What a registration has of its agent: what wakes it, what it hears, its end."""
+
+    wake: threading.Event
+    tick_s: float
+    news: NodeNews
+    leave: Leave
 
 
 class Session:
@@ -34,36 +73,27 @@ class Session:
     def __init__(
         self,
         link: AgentLink,
-        node_id: str,
         told: Registered,
         launch: WorkerLaunch,
         sampler: Sampler,
-        wake: threading.Event,
-        tick_s: float,
-        leave: Leave = lambda is_forgotten: None,
+        agent: AgentHooks,
     ) -> None:
         self._told = told
-        self._wake = wake
-        self._tick_s = tick_s
+        self._wake = agent.wake
+        self._tick_s = agent.tick_s
         self._was_cut_off = False
         self._beats = AgentHeartbeat(
-            link, node_id, told.epoch, told.pace, sampler, on_end=wake.set
+            link, told.node_id, told.epoch, told.pace, sampler, on_end=agent.wake.set
         )
-        if sampler.owner is not None:
-            sampler.owner.on_news = self._beats.notify
-        if sampler.peer is not None:
-            sampler.peer.on_news = self._beats.notify
         if sampler.gpus is not None:
             sampler.gpus.sample_s = told.pace.sample_s
-        launch.breakers.on_change = self._beats.notify
         self._fleet = NodeWorkers(launch, self._beats.notify, GpuBinder(sampler.gpus))
-        if sampler.gpus is not None:
-            sampler.gpus.on_news = self._on_gpus
+        agent.news.follow(self._beats.notify, self._on_gpus)
         self._desired = Desired(
             link,
-            node_id,
+            told.node_id,
             self._fleet.converge,
-            leave,
+            agent.leave,
             sampler.gpus.release if sampler.gpus else lambda gpu_id, since: None,
         )
 

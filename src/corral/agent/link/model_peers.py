@@ -31,7 +31,14 @@ _END_S = 5.0
 class PeerProcess:
     """`models` is the node's folder of models; port 0 is any that is free."""
 
-    def __init__(self, manager_url: str, models: str, port: int, logs: Path) -> None:
+    def __init__(
+        self,
+        manager_url: str,
+        models: str,
+        port: int,
+        logs: Path,
+        on_news: Callable[[], None] = lambda: None,
+    ) -> None:
         self._manager_url = manager_url
         self._models = models
         self._port = port
@@ -40,7 +47,7 @@ class PeerProcess:
         self._stopped = threading.Event()
         self._process: spawn.Spawned | None = None
         self._word: dict[str, Any] | None = None
-        self.on_news: Callable[[], None] = lambda: None
+        self._on_news = on_news
 
     def word(self) -> dict[str, Any] | None:
         """What beats tell: where files can be had, and of which models."""
@@ -100,7 +107,7 @@ class PeerProcess:
 
     def _say(self, word: dict[str, Any] | None) -> None:
         self._word = word
-        self.on_news()
+        self._on_news()
 
 
 def own_address(manager_url: str) -> str:

@@ -68,6 +68,7 @@ class GpuWatch:
         folder: Path,
         environment: Mapping[str, str] | None = None,
         root: Path = Path("/"),
+        on_news: Callable[[], None] = lambda: None,
     ) -> None:
         self._policy = policy
         self._root = root
@@ -85,7 +86,7 @@ class GpuWatch:
         self._ward = GpuBreakers(policy.quarantine, folder)
         self._node = node
         self.sample_s = 30.0
-        self.on_news: Callable[[], None] = lambda: None
+        self._on_news = on_news
 
     def start(self) -> None:
         loops: dict[str, Callable[[], None]] = {}
@@ -215,7 +216,7 @@ class GpuWatch:
             self._number += 1
         self._is_whole.set()
         if news:
-            self.on_news()
+            self._on_news()
 
 
 def plain(gpus: list[Gpu]) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ class OwnerWatch:
         gpus: Callable[[], Sequence[Gpu]],
         idle: Callable[[], float | None] = idle_s,
         look_s: float = LOOK_S,
+        on_news: Callable[[], None] = lambda: None,
     ) -> None:
         self._policy = policy
         self._gpus = gpus
@@ -35,7 +36,7 @@ class OwnerWatch:
         self._look_s = look_s
         self._owner = Owner()
         self._stop = threading.Event()
-        self.on_news: Callable[[], None] = lambda: None
+        self._on_news = on_news
 
     @property
     def is_off(self) -> bool:
@@ -78,4 +79,4 @@ class OwnerWatch:
             LOG.info("the owner uses this node: %s", self._owner.reason)
         else:
             LOG.info("the owner no longer uses this node")
-        self.on_news()
+        self._on_news()

@@ -30,8 +30,9 @@ def test_input_is_told_at_once_and_until_it_was_quiet() -> None:
     idle: list[float | None] = [5.0]
     rung: list[bool] = []
     policy = OwnerPolicy(OwnerMode.PAUSE, resume_s=60.0)
-    watch = OwnerWatch(policy, lambda: (), lambda: idle[0])
-    watch.on_news = lambda: rung.append(True)
+    watch = OwnerWatch(
+        policy, lambda: (), lambda: idle[0], on_news=lambda: rung.append(True)
+    )
     watch.look(0.0)
     word = {"active": True, "reason": "somebody is at the machine", "drain": False}
     assert (watch.word(), rung) == (word, [True])
