@@ -149,7 +149,7 @@ def gerund_modules(house: Package) -> Iterator[str]:
             yield module.path
 
 
-@ratchet(7)
+@ratchet(3)
 def callbacks_and_parts_assigned_after_construction(house: Package) -> Iterator[str]:
     """`x.attr = value`, where x is not `self` and no library's object, and either
 
@@ -191,7 +191,7 @@ def _is_of_its_kind(house: Package, each: Assignment) -> bool:
     return bool(own) and name == own
 
 
-@ratchet(7)
+@ratchet(6)
 def assignments_inside_another_object(house: Package) -> Iterator[str]:
     """`self.a.b = ...`, also augmented, and deeper.
 

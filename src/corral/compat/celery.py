@@ -54,8 +54,7 @@ def adopt(app: T, client: Client | None = None) -> T:
         client: What to send with; without one, a `Client()` made at the first call.
     """
     door = _SendTask.of(app)
-    door.names = None
-    door.client = client or door.client
+    door.adopt_all(client)
     app.AsyncResult = door.result  # type: ignore[attr-defined]
     return app
 
@@ -72,10 +71,7 @@ def task(celery_task: Any = None, *, client: Client | None = None) -> Any:
     """
     if celery_task is None:
         return lambda below: task(below, client=client)
-    door = _SendTask.of(celery_task.app)
-    if door.names is not None:
-        door.names.add(celery_task.name)
-    door.client = client or door.client
+    _SendTask.of(celery_task.app).adopt(celery_task.name, client)
     return celery_task
 
 
@@ -113,11 +109,12 @@ def launch(
 
 
 class _SendTask:
-    """Stands in for `send_task` of one app; `names` is None when all tasks are ours."""
+    """Stands in for `send_task` of one app, for all of its tasks or for some."""
 
     def __init__(self, app: Any) -> None:
-        self.names: set[str] | None = set()
-        self.client: Client | None = None
+        self._names: set[str] | None = set()
+        """Of the tasks that are ours; None when all are."""
+        self._given: Client | None = None
         self._app = app
         self._elsewhere = app.send_task
         self._made: tuple[int, Client] | None = None
@@ -132,11 +129,22 @@ class _SendTask:
             app.send_task = door.send
         return door
 
+    def adopt_all(self, client: Client | None) -> None:
+        """From now on every task is ours."""
+        self._names = None
+        self._given = client or self._given
+
+    def adopt(self, name: str, client: Client | None) -> None:
+        """From now on this task is ours, too."""
+        if self._names is not None:
+            self._names.add(name)
+        self._given = client or self._given
+
     def send(
         self, name: str, args: Any = None, kwargs: Any = None, **asked: Any
     ) -> Any:
         """What `Task.apply_async` and `app.send_task` end in."""
-        if self.names is not None and name not in self.names:
+        if self._names is not None and name not in self._names:
             return self._elsewhere(name, args, kwargs, **asked)
         check_supported(name, asked)
         asked["task_id"] = asked.get("task_id") or str(uuid4())
@@ -152,8 +160,8 @@ class _SendTask:
         return AsyncResult(task_id, self._client(), also_ignored.get("task_name"))
 
     def _client(self) -> Client:
-        if self.client is not None:
-            return self.client
+        if self._given is not None:
+            return self._given
         with self._lock:
             # A connection must not be shared with a process forked off this one.
             if self._made is None or self._made[0] != os.getpid():

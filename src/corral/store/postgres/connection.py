@@ -58,10 +58,26 @@ def driver_url(url: str) -> str:
     return re.sub(r"^postgres(ql)?(\+\w+)?://", "postgresql://", url)
 
 
-class Timed:
-    """Tells `on_done` the seconds of each use of a connection, waiting left out."""
+class StatementTimes:
+    """The seconds of each statement, and which connection had it, for who listens."""
 
-    on_done: Callable[[float], None] | None = None
+    def __init__(self) -> None:
+        self._tell: Callable[[str, float], None] | None = None
+
+    def listen(self, tell: Callable[[str, float], None]) -> None:
+        self._tell = tell
+
+    def note(self, name: str, seconds: float) -> None:
+        if self._tell is not None:
+            self._tell(name, seconds)
+
+
+class Timed:
+    """Notes the seconds of each use of a connection, waiting left out."""
+
+    def __init__(self, name: str, times: StatementTimes) -> None:
+        self._name = name
+        self._times = times
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
@@ -69,8 +85,7 @@ class Timed:
         try:
             yield
         finally:
-            if self.on_done is not None:
-                self.on_done(perf_counter() - began)
+            self._times.note(self._name, perf_counter() - began)
 
 
 class WriterLane(Timed):
@@ -80,7 +95,8 @@ class WriterLane(Timed):
     its one connection instead.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, name: str, times: StatementTimes) -> None:
+        super().__init__(name, times)
         self._url = url
         self._connection: Any = None
         self._lock = asyncio.Lock()
@@ -151,7 +167,9 @@ async def connect(url: str, settings: dict[str, str]) -> Any:
 class ConnectionPool(Timed):
     """The cold side: Core statements on a few shared connections."""
 
-    def __init__(self, url: str, size: int) -> None:
+    def __init__(self, url: str, size: int, name: str, times: StatementTimes) -> None:
+        super().__init__(name, times)
+
         async def creator() -> Any:
             return await connect(url, _PATIENT)
 

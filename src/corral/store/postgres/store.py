@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
-from functools import partial
 
 from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 
 from corral.errors import StoreUnavailable
 from corral.store.objects import ObjectStore
-from corral.store.postgres.connection import ConnectionPool, WriterLane
+from corral.store.postgres.connection import ConnectionPool, StatementTimes, WriterLane
 from corral.store.postgres.events import EventRows
 from corral.store.postgres.metrics import MetricStore
 from corral.store.postgres.migrate import upgrade
@@ -59,20 +58,18 @@ class PostgresStore(
     ) -> None:
         self._url = url
         self._log_folder = None if objects is None else LogFolder(objects)
-        self._pool = ConnectionPool(url, pool_size)
-        self._submits = WriterLane(url)
-        self._placements = WriterLane(url)
-        self._reports = WriterLane(url)
-        self._lookups = WriterLane(url)
+        self._times = StatementTimes()
+        self._pool = ConnectionPool(url, pool_size, "pool", self._times)
+        self._submits = WriterLane(url, "submits", self._times)
+        self._placements = WriterLane(url, "placements", self._times)
+        self._reports = WriterLane(url, "reports", self._times)
+        self._lookups = WriterLane(url, "lookups", self._times)
 
     def measure(self, tell: Callable[[str, float], None]) -> None:
         """Have `tell` called with the seconds of each statement, and which
         connection had it: that of a writer of the hot path, or the pool.
         """
-        names = ("submits", "placements", "reports", "lookups")
-        for name, lane in zip(names, self._lanes(), strict=True):
-            lane.on_done = partial(tell, name)
-        self._pool.on_done = partial(tell, "pool")
+        self._times.listen(tell)
 
     async def open(self) -> None:
         """Connect and bring the schema up to date.
