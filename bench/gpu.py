@@ -145,7 +145,7 @@ def used_mb() -> float:
 
 def measure_speed(worker: InferenceWorker, size: Size) -> dict[str, float]:
     asks = payloads(size)
-    loaded: Any = worker._stock.loaded(NAME)
+    loaded: Any = worker._loaded.loaded(NAME)
     model, tokenizer = loaded._model, loaded._tokenizer
     singles = asks[: size.singles]
     # The same weights in the same process.
@@ -211,7 +211,7 @@ def _one_text(
     worker = InferenceWorker(model_dir=folder, dtype="float32", memory_mb=memory_mb)
     worker.start()
     worker.load_model(NAME)
-    model: Any = worker._stock.loaded(NAME)
+    model: Any = worker._loaded.loaded(NAME)
     where = getattr(model._model, "hf_device_map", {"": "0"})
     layers = [str(place) for part, place in where.items() if ".layers." in part]
     (answer,) = answers(worker, ask)

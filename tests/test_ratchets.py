@@ -42,6 +42,10 @@ SHORT_ON_PURPOSE: dict[str, str] = {
 FULL_ON_PURPOSE = {
     "store/migrations/versions": "one module a migration, and none is ever merged",
 }
+# Constructors with many parameters, the same.
+MANY_ON_PURPOSE = {
+    "worker/base.py Context": "public: one keyword, and its type, for each fact",
+}
 # Words for things we have, and words that only look like gerunds.
 FREE_WORDS = {
     "batching",
@@ -54,7 +58,10 @@ FREE_WORDS = {
 }
 FREE_WORDS |= {"string", "thing"}
 # Attributes whose class no annotation tells, with whose they are.
-OF_LIBRARIES = {"self._model": "a model of transformers"}
+OF_LIBRARIES = {
+    "self._model": "a model of transformers",
+    "self._worker": "a user's worker, which is shown its task this way",
+}
 
 Find = Callable[[Package], Iterator[str]]
 
@@ -149,7 +156,7 @@ def gerund_modules(house: Package) -> Iterator[str]:
             yield module.path
 
 
-@ratchet(3)
+@ratchet(0)
 def callbacks_and_parts_assigned_after_construction(house: Package) -> Iterator[str]:
     """`x.attr = value`, where x is not `self` and no library's object, and either
 
@@ -191,7 +198,7 @@ def _is_of_its_kind(house: Package, each: Assignment) -> bool:
     return bool(own) and name == own
 
 
-@ratchet(6)
+@ratchet(0)
 def assignments_inside_another_object(house: Package) -> Iterator[str]:
     """`self.a.b = ...`, also augmented, and deeper.
 
@@ -249,7 +256,7 @@ def _runs(fields: list[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(fields[start : start + LEAST_FIELDS])
 
 
-@ratchet(4)
+@ratchet(0)
 def constructors_with_many_parameters(house: Package) -> Iterator[str]:
     """Written by hand, with more than six parameters beside `self`."""
     for file in house.files:
@@ -258,8 +265,9 @@ def constructors_with_many_parameters(house: Package) -> Iterator[str]:
                 if isinstance(node, ast.FunctionDef) and node.name == "__init__":
                     given = node.args
                     named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
-                    if len(named) - 1 > MOST_PARAMETERS:
-                        yield f"{file.path} {owner.name}: {len(named) - 1}"
+                    name = f"{file.path} {owner.name}"
+                    if len(named) - 1 > MOST_PARAMETERS and name not in MANY_ON_PURPOSE:
+                        yield f"{name}: {len(named) - 1}"
 
 
 @cache
@@ -294,6 +302,10 @@ def test_what_is_exempt_is_still_there() -> None:
     paths = {module.path for module in house.modules}
     assert not SHORT_ON_PURPOSE.keys() - paths
     assert not FULL_ON_PURPOSE.keys() - _folders(house).keys()
+    names = {
+        f"{file.path} {each.name}" for file in house.files for each in file.classes
+    }
+    assert not MANY_ON_PURPOSE.keys() - names
     owners = {ast.unparse(each.target.value) for each in house.assignments}
     assert not OF_LIBRARIES.keys() - owners
 

@@ -44,8 +44,8 @@ class RunningContainer:
         self.fault: str | None = None
         self.oom_killed = False
         self.pid = 0
-        self._line = line
-        self._family = ContainerProcesses(id_)
+        self._connection = line
+        self._processes = ContainerProcesses(id_)
         self._on_output = on_output
         self._has_memory_limit = has_memory_limit
         self._was_killed = False
@@ -74,9 +74,9 @@ class RunningContainer:
 
     def begin(self) -> None:
         """Start the container; its output is attached already, so none is missed."""
-        self._line.api.start(self.id)
+        self._connection.api.start(self.id)
         with contextlib.suppress(*ENGINE_FAULTS):
-            self.pid = self._line.api.inspect_container(self.id)["State"]["Pid"]
+            self.pid = self._connection.api.inspect_container(self.id)["State"]["Pid"]
         self._watcher.start()
 
     def wait(self, timeout_s: float | None = None) -> int | None:
@@ -90,11 +90,11 @@ class RunningContainer:
     def signal(self, number: int) -> None:
         """Send a signal to every process of the container; it may have ended."""
         self._was_killed |= number == signal.SIGKILL
-        others = self._family.pids() - {self.pid} if self.pid else set()
+        others = self._processes.pids() - {self.pid} if self.pid else set()
         with contextlib.suppress(*ENGINE_FAULTS):
-            self._line.api.kill(self.id, int(number))
+            self._connection.api.kill(self.id, int(number))
         for pid in others:
-            self._family.send_to(pid, signal.Signals(number))
+            self._processes.send_to(pid, signal.Signals(number))
 
     def stop(self, grace_s: float) -> None:
         """SIGTERM, SIGKILL after the grace; returns when the container is gone.
@@ -111,7 +111,7 @@ class RunningContainer:
                     # An engine may call the end of what is being removed a success.
                     self._ended.wait(KILL_S)
                 self._is_removing = True
-                remove(self._line, self.id)
+                remove(self._connection, self.id)
                 self._is_gone = True
         # What it said last may still be on its way; what never ends is not awaited.
         if self._watcher.ident is not None:
@@ -126,21 +126,21 @@ class RunningContainer:
         if not self.is_running:
             raise WorkerError("the job has ended")
         try:
-            made = self._line.api.exec_create(self.id, list(argv))["Id"]
-            stream = ContainerStream(self._line.api.exec_start(made, socket=True))
+            made = self._connection.api.exec_create(self.id, list(argv))["Id"]
+            stream = ContainerStream(self._connection.api.exec_start(made, socket=True))
         except ENGINE_FAULTS as error:
             raise WorkerError(
                 f"{argv[0]!r} cannot be run in the container: {one_line(error)}"
             ) from error
-        return ContainerExec(self._line.api, made, self.id, stream, on_output)
+        return ContainerExec(self._connection.api, made, self.id, stream, on_output)
 
     def _ask(self, grace_s: float) -> None:
         self.signal(signal.SIGTERM)
         deadline = time.monotonic() + grace_s
         while not self._ended.wait(LOOK_S) and time.monotonic() < deadline:
             # The kernel hides the signal from a first process without a handler.
-            is_deaf = not self._family.heeds(self.pid, signal.SIGTERM)
-            if is_deaf and self._family.pids() <= {self.pid}:
+            is_deaf = not self._processes.heeds(self.pid, signal.SIGTERM)
+            if is_deaf and self._processes.pids() <= {self.pid}:
                 return
 
     def _watch(self, stream: ContainerStream) -> None:
@@ -153,9 +153,9 @@ class RunningContainer:
 
     def _collect(self) -> None:
         try:
-            code = int(self._line.api.wait(self.id, timeout=None)["StatusCode"])
+            code = int(self._connection.api.wait(self.id, timeout=None)["StatusCode"])
             self._code = KILLED if self._is_removing else code
-            state = self._line.api.inspect_container(self.id)["State"]
+            state = self._connection.api.inspect_container(self.id)["State"]
             self.oom_killed = bool(state.get("OOMKilled")) or self._looks_oom_killed()
         except NotFound:  # removed from outside, or by `stop` before we looked
             self._code = KILLED if self._code is None else self._code

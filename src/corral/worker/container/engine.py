@@ -41,25 +41,25 @@ class ContainerEngine:
         guard: GuardianProcess | None = None,
     ) -> None:
         self._settings = settings
-        self._line = EngineConnection(host, guard)
-        self.traits = _look(self._line.api)
+        self._connection = EngineConnection(host, guard)
+        self.traits = _look(self._connection.api)
 
     @property
     def host(self) -> str:
-        return self._line.host
+        return self._connection.host
 
     @property
     def owner(self) -> str:
-        return self._line.owner
+        return self._connection.owner
 
     @property
     def podman(self) -> str:
         """The program, where its service is a child of ours."""
-        return self._line.podman
+        return self._connection.podman
 
     @property
     def _api(self) -> Any:
-        return self._line.api
+        return self._connection.api
 
     def images(self) -> list[str]:
         """Names of the images on this node."""
@@ -77,10 +77,10 @@ class ContainerEngine:
         for is_last in (False, True):
             try:
                 with _answering(self):
-                    self._line.guarded()
+                    self._connection.guarded()
                     return self._try(job, asked, on_output)
             except _Unanswered:
-                if is_last or not self._line.renew():
+                if is_last or not self._connection.renew():
                     raise
         raise AssertionError
 
@@ -115,13 +115,13 @@ class ContainerEngine:
             labels = container.get("Labels") or {}
             mark, is_own = labels.get(MARK, ""), labels.get(OWNER) == self.owner
             if mark.startswith(mark_prefix) and not is_own and is_left(labels):
-                remove(self._line, container["Id"])
+                remove(self._connection, container["Id"])
                 forget_folders(labels.get(OWNER) or "-")
                 marks.append(mark)
         return marks
 
     def close(self) -> None:
-        self._line.close()
+        self._connection.close()
 
     def _start(
         self, asked: dict[str, Any], on_output: OnOutput, has_memory_limit: bool
@@ -134,13 +134,17 @@ class ContainerEngine:
             streams = {"stdout": 1, "stderr": 1, "stream": 1}
             stream = ContainerStream(self._api.attach_socket(id_, params=streams))
             running = RunningContainer(
-                self._line, id_, stream, on_output, has_memory_limit=has_memory_limit
+                self._connection,
+                id_,
+                stream,
+                on_output,
+                has_memory_limit=has_memory_limit,
             )
             running.begin()
         except BaseException:
             if stream is not None:
                 stream.close()
-            remove(self._line, name)
+            remove(self._connection, name)
             raise
         return running
 

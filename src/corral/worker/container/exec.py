@@ -35,7 +35,7 @@ class ContainerExec:
     ) -> None:
         self._api = api
         self._id = id_
-        self._family = ContainerProcesses(container)
+        self._processes = ContainerProcesses(container)
         self._code: int | None = None
         self._ended = threading.Event()
         threading.Thread(
@@ -60,12 +60,12 @@ class ContainerExec:
     def signal(self, number: int) -> None:
         """Signal the command and what it has started, where this machine sees it."""
         first = self.pid
-        if not first or not self._family.has(first):
+        if not first or not self._processes.has(first):
             return
         with contextlib.suppress(psutil.Error):
             below = psutil.Process(first).children(recursive=True)
             for pid in [first, *(child.pid for child in below)]:
-                self._family.send_to(pid, signal.Signals(number))
+                self._processes.send_to(pid, signal.Signals(number))
 
     def stop(self, grace_s: float) -> None:
         """SIGTERM, then SIGKILL; what escapes ends with the container."""

@@ -99,13 +99,13 @@ class ModelFetch:
         self,
         depot: Depot,
         link: ManagerLink,
-        reach: ManagerAccess,
-        places: ModelFolders,
+        access: ManagerAccess,
+        folders: ModelFolders,
     ) -> None:
         self._depot = depot
         self._link = link
-        self._reach = reach
-        self._places = places
+        self._access = access
+        self._model_folders = folders
         self._asked: dict[str, tuple[float, ModelManifest | None]] = {}
 
     def bring(
@@ -130,7 +130,7 @@ class ModelFetch:
         if not NAME.fullmatch(name):
             return FetchedModel()
         try:
-            bill = self._bill(name, tell, check, edition)
+            bill = self._manifest(name, tell, check, edition)
         except Away as error:
             return self._what_is_here(name, error.message)
         if bill is None:
@@ -149,7 +149,7 @@ class ModelFetch:
             lock.release()
             self._have(bill, tell, check)
 
-    def _bill(
+    def _manifest(
         self, name: str, tell: Tell, check: Callable[[], object], edition: str
     ) -> ModelManifest | None:
         asked_at, known = self._asked.get(name, (-ASKED_S, None))
@@ -158,7 +158,7 @@ class ModelFetch:
             return known
         while True:
             try:
-                data = self._link.get(self._reach.path(name))
+                data = self._link.get(self._access.path(name))
             except ReportRefused as error:
                 raise Unfetched(f"model {name}: {error.message}") from error
             bill = read_bill(data) if data is not None else None
@@ -224,14 +224,14 @@ class ModelFetch:
 
     def _folders(self, bill: ModelManifest, home: Path | None) -> Sequence[Path]:
         found = [home] if home else []
-        source, shared = bill.source, self._places.shared
+        source, shared = bill.source, self._model_folders.shared
         if os.path.isabs(source):
             found.append(Path(source))
         if shared is not None:
             found.append(shared / bill.name)
-        if source.startswith("hf:") and self._places.hub_cache is not None:
+        if source.startswith("hf:") and self._model_folders.hub_cache is not None:
             repo = source.removeprefix("hf:").removeprefix("//")
-            base = self._places.hub_cache / hub.cache_folder(repo)
+            base = self._model_folders.hub_cache / hub.cache_folder(repo)
             found.append(base / "snapshots" / bill.revision)
         return [folder for folder in found if folder.is_dir()]
 
@@ -278,14 +278,14 @@ class ModelFetch:
         ways: list[FileSource] = [HttpSource(file.url)] if file.url else []
         if file.parts or not file.size:
             return [*ways, ObjectSource(file.parts, self._link.get_object)]
-        return [*ways, self._reach.way(bill.name, file)]
+        return [*ways, self._access.way(bill.name, file)]
 
 
 class _FetchProgress:
     """Tells how far a fetch is, now and then."""
 
     def __init__(self, bill: ModelManifest, tell: Tell) -> None:
-        self._bill = bill
+        self._manifest = bill
         self._tell = tell
         self._done = 0
         self._told_at = 0.0
@@ -295,8 +295,8 @@ class _FetchProgress:
         now = time.monotonic()
         if now - self._told_at >= _TELL_S:
             self._told_at = now
-            total = max(self._bill.size, 1)
-            text = f"fetching {self._bill.name}: {_sized(self._done)} of "
+            total = max(self._manifest.size, 1)
+            text = f"fetching {self._manifest.name}: {_sized(self._done)} of "
             self._tell(min(self._done / total, 1.0), text + _sized(total))
 
 

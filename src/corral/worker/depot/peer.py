@@ -86,7 +86,7 @@ class PeerModels:
 class PeerHandler(BaseHTTPRequestHandler):
     """Answers one connection."""
 
-    shop: PeerModels
+    peer_models: PeerModels
     timeout = STALL_S
     protocol_version = "HTTP/1.1"
 
@@ -96,23 +96,23 @@ class PeerHandler(BaseHTTPRequestHandler):
         if match is None or not self._may_take(match[1], parts.query):
             self._refuse(HTTPStatus.FORBIDDEN)
             return
-        file = self.shop.find(match[1])
+        file = self.peer_models.find(match[1])
         if file is None:
             self._refuse(HTTPStatus.NOT_FOUND)
-        elif not self.shop.turns.acquire(blocking=False):
+        elif not self.peer_models.turns.acquire(blocking=False):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
         else:
             try:
                 self._give(file)
             finally:
-                self.shop.turns.release()
+                self.peer_models.turns.release()
 
     def _may_take(self, sha256: str, query: str) -> bool:
         told = parse_qs(query)
         until, token = told.get("until", [""])[0], told.get("token", [""])[0]
         if not until.isascii() or not until.isdecimal() or len(until) > 12:
             return False
-        if not is_signed(self.shop.secret, sha256, int(until), token):
+        if not is_signed(self.peer_models.secret, sha256, int(until), token):
             return False
         return time.time() < int(until)
 
@@ -152,10 +152,10 @@ class PeerServer(ThreadingHTTPServer):
     daemon_threads = True
     address_family = 0
 
-    def __init__(self, given: PeerConfig, shop: PeerModels) -> None:
+    def __init__(self, given: PeerConfig, peer_models: PeerModels) -> None:
         is_six = ":" in given.host
         self.address_family = socket.AF_INET6 if is_six else socket.AF_INET
-        handler = type("PeerHandler", (PeerHandler,), {"shop": shop})
+        handler = type("PeerHandler", (PeerHandler,), {"peer_models": peer_models})
         super().__init__((given.host, given.port), handler)
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -164,9 +164,9 @@ class PeerServer(ThreadingHTTPServer):
 
 def serve(given: PeerConfig, words: IO[bytes], agent: IO[bytes]) -> None:
     """Give files until the agent is gone."""
-    shop = PeerModels(Depot(Path(given.folder), 0), given.secret)
-    models = shop.look()
-    with PeerServer(given, shop) as server:
+    peer_models = PeerModels(Depot(Path(given.folder), 0), given.secret)
+    models = peer_models.look()
+    with PeerServer(given, peer_models) as server:
         port = int(server.server_address[1])
         threading.Thread(target=server.serve_forever, daemon=True).start()
         threading.Thread(target=_end_with, args=(agent,), daemon=True).start()
@@ -177,7 +177,7 @@ def serve(given: PeerConfig, words: IO[bytes], agent: IO[bytes]) -> None:
                 words.write(msgspec.json.encode(PeerOffer(port, models)) + b"\n")
                 words.flush()
             time.sleep(LOOK_S)
-            models = shop.look()
+            models = peer_models.look()
 
 
 def _end_with(agent: IO[bytes]) -> None:

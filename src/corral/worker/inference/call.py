@@ -78,7 +78,7 @@ class ModelCall:
     """
 
     request: Request
-    voice: RequestTask = field(default_factory=RequestTask)
+    task: RequestTask = field(default_factory=RequestTask)
     sent: SentText = field(default_factory=SentText)
     made: Any = None
 

@@ -63,11 +63,11 @@ class CallQueue:
     def __init__(
         self,
         model: Loaded,
-        means: BatchRules,
+        rules: BatchRules,
         submit: Callable[[Callable[[], None]], None],
     ) -> None:
         self._model = model
-        self._means = means
+        self._rules = rules
         self._submit = submit
         # A tokenizer is used by one thread at a time.
         self._reading = threading.Lock()
@@ -147,11 +147,11 @@ class CallQueue:
 
     def _step(self) -> None:
         """Do some of what waits."""
-        means, group = self._means, self._take_group()
+        rules, group = self._rules, self._take_group()
         calls = [ticket.call for ticket in group]
         try:
             done = batching.run_all(
-                self._model, calls, means.limits, means.pace, means.trim, means.gauge
+                self._model, calls, rules.limits, rules.pace, rules.trim, rules.gauge
             )
         except LIBRARY_ERRORS as error:
             self._blame(group, error)

@@ -31,7 +31,7 @@ from corral.worker.inference.kind import (
     ask_of,
     is_health_check,
 )
-from corral.worker.inference.load.loaded_models import LoadedModels
+from corral.worker.inference.load.loaded_models import LoadedModels, LoadLimits
 from corral.worker.inference.load.resolve import Resolver
 from corral.worker.inference.request import foreign_answer
 
@@ -93,8 +93,7 @@ class InferenceWorker(Worker):
         fraction = told.gpu_memory_fraction or config.gpu_memory_fraction
         try:
             resolver = self.resolver(Path(told.model_dir or config.model_cache_dir))
-            self._stock = LoadedModels(
-                resolver,
+            limits = LoadLimits(
                 device=told.device,
                 allowed=config.gpu_devices,
                 dtype=told.dtype,
@@ -102,10 +101,10 @@ class InferenceWorker(Worker):
                 memory_mb=told.memory_mb,
                 offload_dir=told.offload_dir,
             )
+            self._loaded = LoadedModels(resolver, limits, self._is_busy)
         except Failure as error:
             raise WorkerError(f"parameters of InferenceWorker: {error}") from None
-        self._stock.is_busy = self._is_busy
-        self._stock.prepare()
+        self._loaded.prepare()
 
     def resolver(self, place: Path) -> Resolver:
         """Where models come from."""
@@ -116,24 +115,24 @@ class InferenceWorker(Worker):
 
     def load_model(self, name: str) -> None:
         with self._loading:
-            self._stock.load(name)
+            self._loaded.load(name)
 
     def unload_model(self, name: str) -> None:
         self._lines.pop(name, None)
-        self._stock.unload(name)
+        self._loaded.unload(name)
 
     def model_memory_mb(self, name: str) -> float | None:
-        return self._stock.use(name).size_mb
+        return self._loaded.use(name).size_mb
 
     def model_facts(self, name: str) -> Mapping[str, Any]:
         """Where a model is and in which precision, and what its batches take."""
-        return self._stock.facts(name)
+        return self._loaded.facts(name)
 
     def model_sizes(self) -> Mapping[str, float]:
-        return self._stock.sizes()
+        return self._loaded.sizes()
 
     def canary(self) -> dict[str, Any]:
-        return self._stock.describe()
+        return self._loaded.describe()
 
     def run(self, payload: Any) -> Any:
         ((_, answer),) = self._answers([payload], [self.context])
@@ -165,7 +164,7 @@ class InferenceWorker(Worker):
             yield from enumerate(self._healthy() for _ in contexts)
             return
         model = self._model_of(payloads[0], contexts[0])
-        loaded = self._stock.loaded(model)
+        loaded = self._loaded.loaded(model)
         began = time.perf_counter()
         asks: list[tuple[int, RequestedKind, ModelCall]] = []
         for i, (payload, context) in enumerate(zip(payloads, contexts, strict=True)):
@@ -176,7 +175,7 @@ class InferenceWorker(Worker):
         for number, answer in self._compute(model, loaded, [c for *_, c in asks]):
             i, ask, call = asks[number]
             if ask.is_foreign and not isinstance(answer, Exception):
-                took_s, system = time.perf_counter() - began, self._stock.describe()
+                took_s, system = time.perf_counter() - began, self._loaded.describe()
                 yield (
                     i,
                     foreign_answer(
@@ -196,7 +195,7 @@ class InferenceWorker(Worker):
         self, model: str, loaded: Loaded, calls: Sequence[ModelCall]
     ) -> Iterable[tuple[int, Answer]]:
         pace = self._pace.setdefault(model, batching.ModelSpeed())
-        trim, gauge = self._stock.trim, self._stock.gauge(model)
+        trim, gauge = self._loaded.trim, self._loaded.gauge(model)
         if self.lanes == 1:
             limits = self._limits
             done = batching.run_all(loaded, calls, limits, pace, trim, gauge)
@@ -227,7 +226,7 @@ class InferenceWorker(Worker):
         wanted, own = request.model_named(payload), self._told.model
         if own is not None and wanted in (None, own):
             # Nobody plans for this one: it is there as long as the worker is.
-            if not self._stock.has(own):
+            if not self._loaded.has(own):
                 self.load_model(own)
             return own
         known = wanted or "NAME"
@@ -239,7 +238,7 @@ class InferenceWorker(Worker):
         return any(line.is_busy for line in list(self._lines.values()))
 
     def _healthy(self) -> dict[str, Any]:
-        return {"status": "healthy", **self._stock.describe()}
+        return {"status": "healthy", **self._loaded.describe()}
 
 
 def _line_of(

@@ -140,7 +140,7 @@ class RunnerPool:
             gone = [runner for runner in worn if self._is_free(runner)]
             for runner in gone:
                 self._retire(runner)
-                runner.was_stopped = True
+                runner.note_stop()
                 self.wear = (self.wear[0] + 1, runner.worn)
         for runner in gone:
             log.warning("runner %d is started anew: %s", runner.pid, say(runner.worn))

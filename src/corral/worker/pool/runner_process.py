@@ -17,7 +17,7 @@ import msgspec
 from corral.process import group
 from corral.worker.backpressure import Backpressure
 from corral.worker.pool.transport import RunnerSpec as RunnerSpec
-from corral.worker.pool.transport import embark
+from corral.worker.pool.transport import open_transport
 from corral.worker.protocol import (
     NO_LANE,
     BrokenFrame,
@@ -94,6 +94,11 @@ class Lane:
         """End the whole runner: there is no other way to end what it is at."""
         self.runner.kill()
 
+    def kill_on_purpose(self) -> None:
+        """The same, where that is no fault of the runner's."""
+        self.runner.note_stop()
+        self.kill()
+
     def next_event(self, timeout_s: float) -> Event | None:
         try:
             return self.events.get(timeout=timeout_s)
@@ -149,15 +154,19 @@ class RunnerProcess(Lane):
         self._send_lock = threading.Lock()
         self._is_reaped = False
         try:
-            self._vessel = embark(spec, self.cells)
+            self._transport = open_transport(spec, self.cells)
         except BaseException:
             self.cells.unlink()
             raise
-        self.pid = self._vessel.pid
+        self.pid = self._transport.pid
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         limits = (spec.log_limit, spec.model_room)
         self.send(InitFrame(spec.worker_class, spec.params, *limits, lanes))
+
+    def note_stop(self) -> None:
+        """It is about to be killed on purpose, which is no fault of its own."""
+        self.was_stopped = True
 
     @property
     def runner(self) -> RunnerProcess:
@@ -171,7 +180,7 @@ class RunnerProcess(Lane):
         try:
             # Commands come from another thread than orders, and frames stay whole.
             with self._send_lock:
-                group.write_all(self._vessel.inlet, pack(frame), SEND_TIMEOUT_S)
+                group.write_all(self._transport.inlet, pack(frame), SEND_TIMEOUT_S)
         except (OSError, ValueError) as error:
             log.warning("runner %d cannot be written to: %s", self.pid, error)
             self.kill()
@@ -180,14 +189,14 @@ class RunnerProcess(Lane):
         """End the runner and all it has started."""
         with self._kill_lock:
             if not self._is_reaped:
-                self._vessel.kill()
+                self._transport.kill()
         self.cells.unlink()
 
     def reap(self) -> int:
         """Block until the runner has ended, sweep what it left; the exit code."""
-        self._vessel.await_exit()
+        self._transport.await_exit()
         with self._kill_lock:
-            code = self._vessel.finish()
+            code = self._transport.finish()
             self._is_reaped = True
         # Results that are still in the pipe count; a stray grandchild that holds
         # the pipe open does not.
@@ -201,7 +210,7 @@ class RunnerProcess(Lane):
 
     def _read(self) -> None:
         try:
-            with self._vessel.outlet as stream:
+            with self._transport.outlet as stream:
                 while (body := read_frame(stream)) is not None:
                     self._take(decode_from_runner(body))
         except (OSError, msgspec.MsgspecError) as error:

@@ -124,7 +124,7 @@ class PipeTransport:
         return code
 
 
-def embark(spec: RunnerSpec, cells: SharedCells) -> RunnerTransport:
+def open_transport(spec: RunnerSpec, cells: SharedCells) -> RunnerTransport:
     """Start a runner as its spec says.
 
     Raises:

@@ -81,7 +81,7 @@ class Capture:
     `on_full` is called, from a thread that prints, when too much has gathered.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_full: Callable[[], None] = lambda: None) -> None:
         # Entered again when something that prints is collected as garbage in here.
         self._lock = threading.RLock()
         self._is_open = False
@@ -93,7 +93,7 @@ class Capture:
         self._tail: Tail | None = None
         self._taps: list[_CapturedStream] = []
         self.is_dirty = False
-        self.on_full: Callable[[], None] = lambda: None
+        self._on_full = on_full
 
     def install(self) -> None:
         """Put the capture in the place of sys.stdout and sys.stderr."""
@@ -104,7 +104,7 @@ class Capture:
         """From now on take only what those print who `claim` it."""
         nobody = Capture()
         for tap in self._taps:
-            tap.capture = nobody
+            tap.lead_to(nobody)
 
     def claim(self) -> None:
         """What this thread prints from now on comes here."""
@@ -163,7 +163,7 @@ class Capture:
                     self._keep(name, block)
                 if self._size < FULL:
                     return
-                tell = self.on_full
+                tell = self._on_full
             else:
                 tell = _outside(data)
         tell()
@@ -299,9 +299,12 @@ class _CapturedStream(io.RawIOBase):
     """The bottom of a captured text stream."""
 
     def __init__(self, capture: Capture, name: str, fd: int) -> None:
-        self.capture = capture
+        self._capture = capture
         self._name = name
         self._fd = fd
+
+    def lead_to(self, capture: Capture) -> None:
+        self._capture = capture
 
     def writable(self) -> bool:
         return True
@@ -311,5 +314,5 @@ class _CapturedStream(io.RawIOBase):
 
     def write(self, data: Any, /) -> int:
         raw = bytes(data)
-        _own.get(self.capture).feed(self._name, raw)
+        _own.get(self._capture).feed(self._name, raw)
         return len(raw)

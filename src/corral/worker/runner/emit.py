@@ -147,13 +147,11 @@ class Flusher:
 class Emitter:
     """Writes frames to the supervisor from any thread, for the order of one lane."""
 
-    def __init__(
-        self, fd: int, capture: Capture, flusher: Flusher | None = None
-    ) -> None:
+    def __init__(self, fd: int, flusher: Flusher | None = None) -> None:
         self._fd = fd
         self._lane = 0
-        self._capture = capture
-        capture.on_full = self._flush_lines
+        self.capture = Capture(self._flush_lines)
+        """What the tasks of this lane print."""
         self._write_lock = threading.Lock()
         self.output = OutputSender(self.send)
         # Held from the taking of lines until they are written, or they would
@@ -169,10 +167,10 @@ class Emitter:
         self._flusher = flusher or Flusher()
         self._flusher.add(self)
 
-    def beside(self, lane: int, capture: Capture) -> Emitter:
+    def beside(self, lane: int) -> Emitter:
         """Another one, for another lane of this process."""
         # With a thread each, their waking alone would keep the others from computing.
-        emitter = Emitter(self._fd, capture, self._flusher)
+        emitter = Emitter(self._fd, self._flusher)
         emitter._lane = lane
         # One pipe has one lock: frames stay whole.
         emitter._write_lock = self._write_lock
@@ -184,14 +182,14 @@ class Emitter:
 
     def open_task(self, task_id: str, attempt: int) -> None:
         self._task = (task_id, attempt)
-        self._capture.open()
+        self.capture.open()
 
     def close_task(self) -> None:
-        if self._capture.is_dirty:
+        if self.capture.is_dirty:
             with self._line_lock:
-                self._send_lines(self._capture.close())
+                self._send_lines(self.capture.close())
         else:
-            self._capture.close()
+            self.capture.close()
         if self._progress is not None:
             self._send_progress()
         self.output.flush()
@@ -247,12 +245,12 @@ class Emitter:
     def _flush_words(self) -> None:
         if self._progress is not None:
             self._send_progress()
-        if self._capture.is_dirty:
+        if self.capture.is_dirty:
             self._flush_lines()
 
     def _flush_lines(self) -> None:
         with self._line_lock:
-            self._send_lines(self._capture.take())
+            self._send_lines(self.capture.take())
 
     def _send_lines(self, lines: Sequence[Line]) -> None:
         # Blocks while the supervisor takes no more; who prints then waits for it.

@@ -32,7 +32,6 @@ from corral.worker.protocol import (
     UnloadFrame,
 )
 from corral.worker.runner import current, invoke
-from corral.worker.runner.capture import Capture
 from corral.worker.runner.emit import Emitter
 from corral.worker.runner.gpu_memory import WorkingSet, give_back_cached
 from corral.worker.runner.model_slots import ModelSlots
@@ -74,7 +73,7 @@ class WorkerInstance:
     worker: Any
     call: Callable[[Any], Any]
     takes_batches: bool
-    shelf: ModelSlots
+    slots: ModelSlots
     working: WorkingSet | None
     """None where nobody can tell which task took what: several run at a time."""
     is_shared: bool = False
@@ -83,10 +82,10 @@ class WorkerInstance:
 class RunnerLane:
     """Runs batches, and is the channel of the contexts of their tasks."""
 
-    def __init__(self, cells: SharedCells, emit: Emitter, capture: Capture) -> None:
+    def __init__(self, cells: SharedCells, emit: Emitter) -> None:
         self._words = cells.words
         self._emit = emit
-        self._capture = capture
+        self._capture = emit.capture
         self._inbox: SimpleQueue[RunFrame | UnloadFrame] = SimpleQueue()
         self._cancelled: dict[str, str] = {}
         self._on_stop: dict[str, Callable[[str], None]] = {}
@@ -108,35 +107,35 @@ class RunnerLane:
         if call is not None:
             call(frame.reason)
 
-    def serve(self, post: WorkerInstance) -> None:
+    def serve(self, instance: WorkerInstance) -> None:
         """Work on what is put, for ever."""
-        self._post = post
-        self._worker, self._shelf = post.worker, post.shelf
-        self._is_shared = post.is_shared
-        if post.is_shared:
+        self._instance = instance
+        self._worker, self._slots = instance.worker, instance.slots
+        self._is_shared = instance.is_shared
+        if instance.is_shared:
             self._capture.claim()
-            self._shelf.tell_by(self._emit.send)
+            self._slots.tell_by(self._emit.send)
         while True:
             frame = self._next()
             if isinstance(frame, RunFrame):
                 self._run(frame)
             else:
-                drop(self._shelf, frame.models)
+                drop(self._slots, frame.models)
 
     def _next(self) -> RunFrame | UnloadFrame:
         """The next frame; while none comes, memory that seems lost is looked at."""
-        shelf = self._shelf
-        while (wait_s := shelf.wear_s()) is not None:
+        slots = self._slots
+        while (wait_s := slots.wear_s()) is not None:
             with suppress(Empty):
                 return self._inbox.get(timeout=wait_s)
-            if (worn := shelf.worn()) is not None:
+            if (worn := slots.worn()) is not None:
                 self._emit.send(worn)
         return self._inbox.get()
 
     def _run(self, batch: RunFrame) -> None:
         self._emit.begin()
         items = batch.items
-        whole = self._post.takes_batches and len(items) > 1 and not batch.solo
+        whole = self._instance.takes_batches and len(items) > 1 and not batch.solo
         whole = whole and not any(i.job_type in _OWN or i.profile for i in items)
         self._unload = batch.unload
         done = self._run_whole(items) if whole else ()
@@ -150,8 +149,8 @@ class RunnerLane:
     def _run_each(
         self, items: list[Item], done: Collection[int], *, flush_each: bool
     ) -> None:
-        words, emit, call = self._words, self._emit, self._post.call
-        working, shelf = self._post.working, self._shelf
+        words, emit, call = self._words, self._emit, self._instance.call
+        working, slots = self._instance.working, self._slots
         for index, item in enumerate(items):
             words[CURRENT] = index
             if index > words[LIMIT]:
@@ -176,7 +175,7 @@ class RunnerLane:
             prepare = have if has_models else None
             outcome, size = invoke.run_one(does, item, prepare)
             if prepare is not None:
-                shelf.leave()
+                slots.leave()
             emit.close_task()
             if profile is not None:
                 emit.send(LeftFilesFrame(item.task_id, item.attempt, profile.files()))
@@ -215,7 +214,7 @@ class RunnerLane:
 
         have = partial(self._have, model, items[0].edition)
         settled = invoke.run_whole(self._worker, items, have, tell)
-        self._shelf.leave()
+        self._slots.leave()
         emit.close_task()
         for outcome in settled or ():
             emit.add(outcome, invoke.size_of(outcome))
@@ -227,25 +226,25 @@ class RunnerLane:
         Inside a task: what the hooks of a class raise fails it.
         """
         unload, self._unload = self._unload, []
-        self._shelf.drop([name for name in unload if name != model])
-        return self._shelf.need(model, edition) if model else 0.0
+        self._slots.drop([name for name in unload if name != model])
+        return self._slots.need(model, edition) if model else 0.0
 
     def _measure(self, does: Callable[[Any], Any], payload: Any) -> Any:
         # Here, where its model is loaded already.
-        if self._post.working is not None:
-            self._post.working.begin()
+        if self._instance.working is not None:
+            self._instance.working.begin()
         return does(payload)
 
     def _measured(self) -> float | None:
         try:
-            return self._post.working.end() if self._post.working else None
+            return self._instance.working.end() if self._instance.working else None
         except Exception as error:  # user code, and its task has ended well
             _complain("cannot tell what a task took", error)
             return None
 
     def _look(self) -> None:
         try:
-            self._shelf.look()
+            self._slots.look()
         except Exception as error:  # user code, and its tasks have ended
             _complain("cannot tell more of a model", error)
 
@@ -253,7 +252,7 @@ class RunnerLane:
         """What is asked of every worker, whatever its class."""
         if item.job_type == CANARY:
             return answer_canary(self._worker, payload)
-        return {"models": self._shelf.names}
+        return {"models": self._slots.names}
 
     def _context(self, item: Item) -> Context:
         return Context(
@@ -343,9 +342,9 @@ def serve_calls(calls: SimpleQueue[Callable[[], None]]) -> None:
             _complain("a call in the main thread failed", error)
 
 
-def drop(shelf: ModelSlots, models: list[str]) -> None:
+def drop(slots: ModelSlots, models: list[str]) -> None:
     try:
-        shelf.drop(models)
+        slots.drop(models)
     except Exception as error:  # user code, and no task that could fail of it
         _complain("cannot unload a model", error)
 

@@ -32,7 +32,6 @@ from corral.worker.protocol import (
     read_frame,
 )
 from corral.worker.runner import invoke
-from corral.worker.runner.capture import Capture
 from corral.worker.runner.emit import Emitter
 from corral.worker.runner.gpu_memory import WorkingSet
 from corral.worker.runner.lane import RunnerLane, WorkerInstance, drop, serve_calls
@@ -49,25 +48,24 @@ class Runner:
 
     def __init__(self, frames_in: int, frames_out: int, cells: SharedCells) -> None:
         self._cells = cells
-        self._capture = Capture()
-        self._emit = Emitter(frames_out, self._capture)
-        self._lanes = [RunnerLane(cells, self._emit, self._capture)]
+        self._emit = Emitter(frames_out)
+        self._lanes = [RunnerLane(cells, self._emit)]
         self._init: SimpleQueue[InitFrame] = SimpleQueue()
         self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        self._post: WorkerInstance | None = None
+        self._instance: WorkerInstance | None = None
         reader = threading.Thread(target=self._read, args=(frames_in,), daemon=True)
         reader.start()
 
     def serve(self) -> int:
         """Work until the supervisor goes away; the exit code when init fails."""
-        self._capture.install()
-        post = self._start(self._init.get())
-        if post is None:
+        self._emit.capture.install()
+        instance = self._start(self._init.get())
+        if instance is None:
             return INIT_FAILED
-        if not post.is_shared:
-            self._lanes[0].serve(post)
+        if not instance.is_shared:
+            self._lanes[0].serve(instance)
         for lane in self._lanes:
-            threading.Thread(target=lane.serve, args=(post,), daemon=True).start()
+            threading.Thread(target=lane.serve, args=(instance,), daemon=True).start()
         serve_calls(self._calls)
         return 0
 
@@ -94,53 +92,53 @@ class Runner:
             self._init.put(frame)
 
     def _run_beside(self, frame: ExecFrame) -> None:
-        call = getattr(self._post and self._post.worker, "run_beside", None)
+        call = getattr(self._instance and self._instance.worker, "run_beside", None)
         if callable(call):
             call(frame.id, (frame.task_id, frame.attempt), frame.command)
 
     def _unload(self, frame: UnloadFrame) -> None:
-        post = self._post
-        if post is None or not post.is_shared:
+        instance = self._instance
+        if instance is None or not instance.is_shared:
             self._lanes[0].put(frame)
         else:
             # No lane shall wait for the others to be through with these.
-            told = (post.shelf, frame.models)
+            told = (instance.slots, frame.models)
             threading.Thread(target=drop, args=told, daemon=True).start()
 
     def _start(self, init: InitFrame) -> WorkerInstance | None:
         if init.log_limit is not None:
-            self._capture.limit(init.log_limit)
+            self._emit.capture.limit(init.log_limit)
         try:
             kind = load_worker_class(init.worker_class)
             lanes = init.lanes if _shares(kind) else 1
             self._emit.send(ShapeFrame(lanes))
-            self._post = post = self._make(kind, init, is_shared=lanes > 1)
+            self._instance = instance = self._make(kind, init, is_shared=lanes > 1)
             if lanes > 1:
-                self._share(post.worker, lanes, init.log_limit)
-            if callable(start := getattr(post.worker, "start", None)):
+                self._share(instance.worker, lanes, init.log_limit)
+            if callable(start := getattr(instance.worker, "start", None)):
                 start()
-            sizes = post.shelf.sizes()
+            sizes = instance.slots.sizes()
         except BaseException as error:  # user code: whatever it is, it is reported
             ours = isinstance(error, WorkerError)
             message = str(error) if ours else invoke.describe(error)
             self._emit.send(BrokenFrame(clean(message), invoke.trace(error)))
             return None
         self._emit.send(ReadyFrame(sizes))
-        return post
+        return instance
 
     def _make(
         self, kind: type[Any], init: InitFrame, *, is_shared: bool
     ) -> WorkerInstance:
         worker = kind(**init.params)
         room, tell = init.model_room, self._emit.send
-        shelf = ModelSlots(worker, room, tell=tell)
+        slots = ModelSlots(worker, room, tell=tell)
         if is_shared:
-            shelf = SharedModelSlots(worker, room, tell)
+            slots = SharedModelSlots(worker, room, tell)
         return WorkerInstance(
             worker,
             invoke.bind(worker),
             invoke.has_batch(worker),
-            shelf,
+            slots,
             None if is_shared else WorkingSet(worker),
             is_shared,
         )
@@ -148,14 +146,13 @@ class Runner:
     def _share(self, worker: Any, lanes: int, log_limit: int | None) -> None:
         """Have more lanes than the first one."""
         worker.lanes, worker.in_main = lanes, self._calls.put
-        self._capture.share()
+        self._emit.capture.share()
         for number in range(1, lanes):
-            capture = Capture()
+            emit = self._emit.beside(number)
             if log_limit is not None:
-                capture.limit(log_limit)
-            emit = self._emit.beside(number, capture)
+                emit.capture.limit(log_limit)
             cells = self._cells.of_lane(number)
-            self._lanes.append(RunnerLane(cells, emit, capture))
+            self._lanes.append(RunnerLane(cells, emit))
 
 
 def _shares(kind: type[Any]) -> bool:

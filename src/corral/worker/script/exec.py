@@ -66,17 +66,17 @@ class ScriptExecs:
 
     def __init__(self, access: ScriptAccess) -> None:
         self._access = access
-        self._scene: CurrentScript | None = None
+        self._current: CurrentScript | None = None
         self._known: set[str] = set()
 
     @contextmanager
     def open(self, key: Key, running: RunningScript, mask: Mask) -> Iterator[None]:
         """Commands may be run beside this script until the block ends."""
-        self._scene = CurrentScript(key, running, mask)
+        self._current = CurrentScript(key, running, mask)
         try:
             yield
         finally:
-            self._scene = None
+            self._current = None
             self._known.clear()
 
     def start(self, id_: str, key: Key, command: Sequence[str]) -> None:
@@ -86,7 +86,7 @@ class ScriptExecs:
         self._known.add(id_)
         path = f"/workers/{self._access.worker_id}/execs/{id_}"
         mail = ExecSender(self._access, path)
-        scene = self._scene
+        scene = self._current
         if scene is not None and scene.key == key:
             work = partial(_run, scene, tuple(command), mail)
         else:

@@ -42,7 +42,7 @@ class RunScriptWorker(Worker):
             raise InvalidField("scripts are run by a node's own worker only")
         self._access = read_access(access)
         self._starter = Starter(self._access)
-        self._beside = ScriptExecs(self._access)
+        self._execs = ScriptExecs(self._access)
 
     def start(self) -> None:
         self._starter.sweep()
@@ -66,7 +66,7 @@ class RunScriptWorker(Worker):
 
     def run_beside(self, id_: str, key: tuple[str, int], command: list[str]) -> None:
         """Run a command in the environment of the script that runs."""
-        self._beside.start(id_, key, command)
+        self._execs.start(id_, key, command)
 
     @contextmanager
     def _place(self) -> Iterator[AttemptFolders]:
@@ -109,7 +109,7 @@ class RunScriptWorker(Worker):
             running = self._starter.start(script, place, masked.feed, held)
             try:
                 key = (self.context.task_id, self.context.attempt)
-                with checkpoint.kept(), self._beside.open(key, running, mask):
+                with checkpoint.kept(), self._execs.open(key, running, mask):
                     code, why = self._await(running, script, files)
             finally:
                 running.stop(0.0)

@@ -48,7 +48,7 @@ class ServerProcess:
         self._ended = threading.Event()
         self._lock = threading.Lock()
         self._is_reaped = False
-        self._keeper = subprocess.Popen(
+        self._guardian = subprocess.Popen(
             [
                 sys.executable, "-I", "-S", "-B", str(Path(guardian.__file__)),
                 str(grace_s), *command,
@@ -77,7 +77,7 @@ class ServerProcess:
     def processes(self) -> set[int]:
         """The pids of the server and all it has started."""
         try:
-            family = psutil.Process(self._keeper.pid).children(recursive=True)
+            family = psutil.Process(self._guardian.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return set()
         return {member.pid for member in family}
@@ -89,9 +89,9 @@ class ServerProcess:
             Failure: something of it is still there.
         """
         with contextlib.suppress(OSError, ValueError):
-            assert self._keeper.stdin is not None
-            self._keeper.stdin.write(b"stop\n")
-            self._keeper.stdin.flush()
+            assert self._guardian.stdin is not None
+            self._guardian.stdin.write(b"stop\n")
+            self._guardian.stdin.flush()
         if not self._ended.wait(self._grace_s + _GONE_S):
             self.kill()
         self._ended.wait(_GONE_S)
@@ -104,34 +104,34 @@ class ServerProcess:
                 for pid in self.processes():
                     with contextlib.suppress(psutil.NoSuchProcess):
                         psutil.Process(pid).kill()
-                process.kill_group(self._keeper.pid)
+                process.kill_group(self._guardian.pid)
 
     def _check_gone(self) -> None:
         until = time.monotonic() + _GONE_S
-        while left := _alive_in_group(self._keeper.pid):
+        while left := _alive_in_group(self._guardian.pid):
             if time.monotonic() > until:
                 text = f"processes of a server do not end: {sorted(left)}"
                 raise Failure(text, kind="server_failed")
             time.sleep(_LOOK_S)
 
     def _wait(self) -> None:
-        assert self._keeper.stdout is not None
-        with self._keeper.stdout as words:
+        assert self._guardian.stdout is not None
+        with self._guardian.stdout as words:
             for line in words:
                 self._note(line.decode("utf-8", "replace").rstrip("\n"))
-        process.await_exit(self._keeper)
+        process.await_exit(self._guardian)
         with self._lock:
             # While its pid is not given back, its group cannot be a stranger's.
-            process.kill_group(self._keeper.pid)
-            self._keeper.wait()
+            process.kill_group(self._guardian.pid)
+            self._guardian.wait()
             self._is_reaped = True
         # A process that left the group may hold the pipe open for ever.
         self._reader.join(_LAST_WORDS_S)
         self.end = self.end or "was killed with its keeper"
         self._ended.set()
         with contextlib.suppress(OSError):
-            assert self._keeper.stdin is not None
-            self._keeper.stdin.close()
+            assert self._guardian.stdin is not None
+            self._guardian.stdin.close()
         self._on_end()
 
     def _note(self, word: str) -> None:
@@ -144,9 +144,9 @@ class ServerProcess:
             self.end = f"cannot be started: {value}"
 
     def _read(self) -> None:
-        assert self._keeper.stderr is not None
+        assert self._guardian.stderr is not None
         # Frames of the runner go elsewhere: this is the log of its worker.
-        with self._keeper.stderr as stream, contextlib.suppress(OSError):
+        with self._guardian.stderr as stream, contextlib.suppress(OSError):
             while data := os.read(stream.fileno(), 65536):
                 self._tail = (self._tail + data)[-_TAIL_BYTES:]
                 os.write(2, data)

@@ -44,7 +44,7 @@ class ServerWorker(Worker):
         super().__init__(**params)
         self._told = read_params(params)
         self._models = read_models(self._told.models)
-        self._fleets: dict[str, ReplicaGroup] = {}
+        self._groups: dict[str, ReplicaGroup] = {}
         self._own_lock = Lock()
 
     def start(self) -> None:
@@ -66,26 +66,26 @@ class ServerWorker(Worker):
         return DepotResolver(place, {name: d for name, d in told.items() if d})
 
     def load_model(self, name: str) -> None:
-        if name in self._fleets:
+        if name in self._groups:
             return
         fleet = ReplicaGroup(self._places.spec(name))
         fleet.open(self._is_wanted())
-        self._fleets[name] = fleet
+        self._groups[name] = fleet
 
     def unload_model(self, name: str) -> None:
-        fleet = self._fleets.pop(name, None)
+        fleet = self._groups.pop(name, None)
         if fleet is not None:
             fleet.close()
 
     def model_memory_mb(self, name: str) -> float | None:
-        fleet = self._fleets.get(name)
+        fleet = self._groups.get(name)
         return fleet.memory_mb() if fleet is not None else None
 
     def model_sizes(self) -> Mapping[str, float]:
         return self._places.sizes()
 
     def canary(self) -> dict[str, Any]:
-        fleets = dict(self._fleets)
+        fleets = dict(self._groups)
         return {"models": {name: fleet.describe() for name, fleet in fleets.items()}}
 
     def run(self, payload: Any) -> Any:
@@ -127,7 +127,7 @@ class ServerWorker(Worker):
         if is_health_check(context.job_type):
             return {"status": "healthy", **self.canary()}
         model = self._model_of(payload, context)
-        fleet = self._fleets.get(model)
+        fleet = self._groups.get(model)
         if fleet is None:
             raise Unusable(f"model {model} is not served", "unknown_model")
         ask = ask_of(context.job_type) or RequestedKind(fleet.spec.kind)

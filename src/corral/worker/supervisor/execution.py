@@ -175,7 +175,7 @@ class Execution:
         """Who is done in a batch that goes on does not wait for the others."""
         early = sorted(self._outcomes.keys() - self._handed_back)
         self._handed_back.update(early)
-        self._notes.outcomes += [self._outcomes[index] for index in early]
+        self._notes.outcomes.extend(self._outcomes[index] for index in early)
         self._flush(_now())
 
     def _grant(self, told: StopGraceFrame) -> None:
@@ -397,5 +397,4 @@ class Execution:
 
     def _kill(self) -> None:
         self._is_killed = True
-        self._lane.runner.was_stopped = True
-        self._lane.kill()
+        self._lane.kill_on_purpose()

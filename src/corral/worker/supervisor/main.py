@@ -35,10 +35,10 @@ from corral.worker.script.access import ScriptAccess, runs_scripts
 from corral.worker.supervisor.held_models import RunnerModels
 from corral.worker.supervisor.leftovers import Leftovers
 from corral.worker.supervisor.model_delivery import Delivery
-from corral.worker.supervisor.order_desk import OrderDesk
+from corral.worker.supervisor.order_desk import BatchFiles, OrderDesk
 from corral.worker.supervisor.reports import Registration, Reporter
-from corral.worker.supervisor.runner_spec import Recipe
-from corral.worker.supervisor.status_line import Beacon
+from corral.worker.supervisor.runner_spec import Recipe, WorkerSource
+from corral.worker.supervisor.status_line import StatusLine
 
 # A supervisor's own log: on stderr, which is the worker's file, and in `worker.log`.
 
@@ -84,41 +84,36 @@ THREADS_PER_RUNNER = 2
 class Supervisor:
     """Wires the parts of one worker together and owns their end."""
 
-    def __init__(self, given: Assignment, words: IO[bytes], beacon_fd: int) -> None:
+    def __init__(self, given: Assignment, words: IO[bytes], status_fd: int) -> None:
         self._given = given
         self._words = words
         link = ManagerLink(given.manager_url, given.key, given.ca_file)
-        holdings = RunnerModels(lambda: self._pool.runners, lambda: self._pool.wear)
+        runner_models = RunnerModels(
+            lambda: self._pool.runners, lambda: self._pool.wear
+        )
         self._reporter = Reporter(
             link,
             given.worker_id,
             self._on_answer,
             lambda why: self._leave(why),
             lambda command: self._desk.run_beside(command),
-            holdings,
+            runner_models,
         )
         spec = given.spec
-        self._recipe = Recipe(
-            spec.worker_class,
-            spec.params,
-            spec.environment,
-            spec.entry,
-            link,
-            given.code,
-            given.containers,
-            f"{given.worker_id}.runner",
+        source = WorkerSource(
+            spec.worker_class, spec.params, spec.environment, spec.entry
         )
+        self._recipe = self._recipe_of(source, link)
         self._pool = self._make_pool(link)
         self._desk = OrderDesk(
             given.worker_id,
             self._pool,
             self._reporter,
-            lambda: self._beacon.touch(),
+            lambda: self._status_line.touch(),
             given.limits,
-            self._delivery(link),
-            Leftovers(self._access),
+            BatchFiles(self._delivery(link), Leftovers(self._access)),
         )
-        self._beacon = Beacon(beacon_fd, self._pool, self._desk, holdings)
+        self._status_line = StatusLine(status_fd, self._pool, self._desk, runner_models)
         self._told: tuple[str, str | None] | None = None
         self._tell_lock = threading.Lock()
         self._is_stopping = threading.Event()
@@ -139,6 +134,11 @@ class Supervisor:
         room = ModelFetch(depot, link, reach, places)
         return Delivery(room, lambda: self._pool.runners, self._reporter.tell)
 
+    def _recipe_of(self, source: WorkerSource, link: ManagerLink) -> Recipe:
+        given = self._given
+        mark = f"{given.worker_id}.runner"
+        return Recipe(source, link, given.code, given.containers, mark)
+
     def _make_pool(self, link: ManagerLink) -> RunnerPool:
         spec, code = self._given.spec, self._given.code
         plain = RunnerSpec(
@@ -154,16 +154,8 @@ class Supervisor:
 
         def recipe_of(bundle: Bundle) -> Recipe:
             params = {**spec.params, "archive": bundle.digest, "path": bundle.path}
-            return Recipe(
-                FUNCTION_WORKER,
-                params,
-                bundle.environment,
-                None,
-                link,
-                code,
-                self._given.containers,
-                f"{self._given.worker_id}.runner",
-            )
+            source = WorkerSource(FUNCTION_WORKER, params, bundle.environment)
+            return self._recipe_of(source, link)
 
         plain_types = PLAIN_TYPES[spec.worker_class]
         return BundlePool(plain, max(size, 1), self._on_change, recipe_of, plain_types)
@@ -194,9 +186,9 @@ class Supervisor:
         """Serve until told to stop; the exit code."""
         self._heed_signals()
         threading.Thread(target=self._listen, name="agent", daemon=True).start()
-        self._beacon.start()
+        self._status_line.start()
         registration = self._register()
-        self._beacon.incarnation = registration.incarnation
+        self._status_line.serve_as(registration.incarnation)
         self._desk.open(registration.incarnation, registration.secret)
         if self._open_port(registration):
             self._start_runners()
@@ -254,7 +246,7 @@ class Supervisor:
             from corral.worker.isolation import best_level
 
             level = str(best_level())
-        self._beacon.tell(isolation=level)
+        self._status_line.tell(isolation=level)
 
     def _start_runners(self) -> None:
         # In a thread: trying out a sandbox takes longer than starting.
@@ -276,7 +268,7 @@ class Supervisor:
                 # A manager out of reach says nothing of this worker.
                 self._pool.fail(error.message, counts=not isinstance(error, Away))
             else:
-                self._beacon.tell(code=self._recipe.facts)
+                self._status_line.tell(code=self._recipe.facts)
                 self._pool.start(self._trusted(spec))
                 return
             if self._is_stopping.wait(delay_s):
@@ -315,7 +307,7 @@ class Supervisor:
         self._pool.kill()
         self._recipe.close()
         self._reporter.stop()
-        self._beacon.say_last()
+        self._status_line.say_last()
         self._answer_all()
         return 0 if stopping else EXIT_FAILED
 
@@ -371,7 +363,7 @@ class Supervisor:
         self._desk.release(outcomes, drops)
 
     def _on_change(self) -> None:
-        self._beacon.touch()
+        self._status_line.touch()
         self._reporter.tell_models()
         with self._tell_lock:
             error = self._pool.error
@@ -391,7 +383,7 @@ def _private_stdout() -> int:
 
 
 def main() -> None:
-    beacon_fd = _private_stdout()
+    status_fd = _private_stdout()
     words = sys.stdin.buffer
     try:
         given = msgspec.json.decode(words.readline(), type=Assignment)
@@ -400,7 +392,7 @@ def main() -> None:
         sys.exit(EXIT_USAGE)
     configure_log(given)
     try:
-        code = Supervisor(given, words, beacon_fd).run()
+        code = Supervisor(given, words, status_fd).run()
     except CorralError as error:
         log.error("%s", error.message)
         code = EXIT_FAILED

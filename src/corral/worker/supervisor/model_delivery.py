@@ -50,11 +50,11 @@ class Delivery:
 
     def __init__(
         self,
-        stockroom: ModelFetch,
+        fetch: ModelFetch,
         runners: Callable[[], Iterable[RunnerProcess]],
         tell: Callable[[Notes], object],
     ) -> None:
-        self._stockroom = stockroom
+        self._fetch = fetch
         self._runners = runners
         self._tell = tell
 
@@ -99,7 +99,7 @@ class Delivery:
 
         try:
             edition = items[0].edition
-            brought = self._stockroom.bring(name, tell, check, edition)
+            brought = self._fetch.bring(name, tell, check, edition)
         except Stopped:
             self._take_out(batch, items, given, lambda item: _ended(batch, item))
             return

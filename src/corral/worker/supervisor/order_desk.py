@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -103,6 +104,14 @@ class _Loose(msgspec.Struct):
 _decode = msgspec.json.Decoder(OrderBody).decode
 
 
+@dataclass(frozen=True, slots=True)
+class BatchFiles:
+    """What a batch has on this node's disk: models before it, what it leaves after."""
+
+    delivery: Delivery | None = None
+    leftovers: Leftovers | None = None
+
+
 class OrderDesk:
     """One worker incarnation's orders. Safe to use from any thread."""
 
@@ -113,13 +122,11 @@ class OrderDesk:
         reporter: Reporter,
         on_change: Callable[[], None],
         limits: TimeLimits | None = None,
-        delivery: Delivery | None = None,
-        leavings: Leftovers | None = None,
+        files: BatchFiles | None = None,
     ) -> None:
         self._worker_id = worker_id
         self._limits = limits or TimeLimits()
-        self._delivery = delivery
-        self._leavings = leavings
+        self._files = files or BatchFiles()
         self._incarnation = ""
         self._secret = ""
         self._pool = pool
@@ -286,8 +293,8 @@ class OrderDesk:
         """One runner's part; a batch that died as a whole goes again, one by one."""
         unwanted = Notes(outcomes=[cancelled(item) for item in batch.take_dropped()])
         given = Delivered()
-        if self._delivery is not None and batch.items:
-            given = self._delivery.prepare(batch)
+        if self._files.delivery is not None and batch.items:
+            given = self._files.delivery.prepare(batch)
             unwanted.outcomes += given.outcomes
         try:
             return self._run(batch, unwanted, given, solo=solo)
@@ -322,8 +329,8 @@ class OrderDesk:
             )
             notes = execution.run()
             given.explain(notes)
-            if self._leavings is not None and execution.left:
-                self._leavings.keep(execution.left)
+            if self._files.leftovers is not None and execution.left:
+                self._files.leftovers.keep(execution.left)
         finally:
             self._pool.release(runner)
         notes.merge(unwanted)

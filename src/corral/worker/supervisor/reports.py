@@ -89,7 +89,7 @@ class Reporter:
         on_answer: Callable[[list[AttemptOutcome], Drops], None],
         on_fenced: Callable[[str], None],
         on_exec: Callable[[ExecFrame], None] = lambda _: None,
-        holdings: RunnerModels | None = None,
+        runner_models: RunnerModels | None = None,
     ) -> None:
         self._link = link
         self._base = f"/workers/{worker_id}"
@@ -98,7 +98,7 @@ class Reporter:
         self._on_answer = on_answer
         self._on_fenced = on_fenced
         self._on_exec = on_exec
-        self._holdings = holdings or RunnerModels(tuple)
+        self._runner_models = runner_models or RunnerModels(tuple)
         self._stopped = threading.Event()
         lock = threading.Lock()
         self._waiting = threading.Condition(lock)
@@ -161,7 +161,7 @@ class Reporter:
 
     def tell_models(self) -> None:
         """Report soon what is in memory, if that is news."""
-        if self._holdings.unsaid() is not None:
+        if self._runner_models.unsaid() is not None:
             self.ring()
 
     def ring(self) -> None:
@@ -211,7 +211,7 @@ class Reporter:
         wants_order: bool,
         state: tuple[str, str | None] | None = None,
     ) -> ReportAnswer:
-        models, told = self._holdings.unsaid(), state or (UNSET, UNSET)
+        models, told = self._runner_models.unsaid(), state or (UNSET, UNSET)
         report = WorkerReport(
             self._incarnation,
             str(next(self._numbers)),
@@ -234,7 +234,7 @@ class Reporter:
             self._on_fenced(error.message)
             raise WorkerError(error.message) from error
         if models is not None:
-            self._holdings.said(models.number)
+            self._runner_models.said(models.number)
         notes.deliver()
         self._on_answer(notes.outcomes, answer.drop)
         for command in answer.execs:

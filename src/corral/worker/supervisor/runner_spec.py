@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,22 +27,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerSource:
+    """The class that runners have, and where its code comes from.
+
+    Either an entry of the registry, by its digest, or what the rest says.
+    """
+
+    worker_class: str
+    params: dict[str, Any]
+    environment: Mapping[str, Any] | None = None
+    entry: str | None = None
+
+
 class Recipe:
     """Makes the runners' spec; what it took for that is held until `close`."""
 
     def __init__(
         self,
-        worker_class: str,
-        params: dict[str, Any],
-        environment: Mapping[str, Any] | None,
-        entry: str | None,
+        source: WorkerSource,
         link: ManagerLink,
         code: CodePolicy,
         containers: Containers,
         mark: str,
     ) -> None:
-        self._given = (worker_class, params, environment)
-        self._entry = entry
+        self._source = source
         self._link = link
         self._code = code
         self._containers = containers
@@ -53,7 +62,7 @@ class Recipe:
     @property
     def is_plain(self) -> bool:
         """Nothing to fetch: the class is what this machine has installed."""
-        return self._entry is None and self._given[2] is None
+        return self._source.entry is None and self._source.environment is None
 
     def make(self) -> RunnerSpec:
         """Fetch and build what is missing; may take minutes.
@@ -72,11 +81,13 @@ class Recipe:
         return replace(spec, log_limit=limits[0], model_room=limits[1])
 
     def _read(self) -> WorkerCode:
-        if self._entry is not None:
-            return WorkerCode.decode(self._link.get_object(self._entry))
-        worker_class, params, environment = self._given
+        source, environment = self._source, self._source.environment
+        if source.entry is not None:
+            return WorkerCode.decode(self._link.get_object(source.entry))
         return WorkerCode(
-            worker_class, params, from_plain(environment) if environment else None
+            source.worker_class,
+            source.params,
+            from_plain(environment) if environment else None,
         )
 
     def _prepare(
@@ -128,7 +139,7 @@ class Recipe:
     def facts(self) -> dict[str, Any]:
         """Which code it came to be: the entry, and the commit or digest."""
         made = dict(self._prepared.facts) if self._prepared is not None else {}
-        return {"entry": self._entry, **made}
+        return {"entry": self._source.entry, **made}
 
     def close(self) -> None:
         if self._prepared is not None:

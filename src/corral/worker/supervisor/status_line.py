@@ -20,23 +20,27 @@ EVERY_S = 1.0
 AT_MOST_EVERY_S = 0.1
 
 
-class Beacon:
+class StatusLine:
     """Writes to `fd` from a thread of its own."""
 
     def __init__(
-        self, fd: int, pool: RunnerPool, desk: OrderDesk, holdings: RunnerModels
+        self, fd: int, pool: RunnerPool, desk: OrderDesk, runner_models: RunnerModels
     ) -> None:
         self._fd = fd
         self._pool = pool
         self._desk = desk
-        self._holdings = holdings
+        self._runner_models = runner_models
         self._touched = threading.Event()
         self._write_lock = threading.Lock()
-        self.incarnation: str | None = None
+        self._incarnation: str | None = None
         self._facts: dict[str, Any] = {}
 
     def start(self) -> None:
-        threading.Thread(target=self._shine, name="beacon", daemon=True).start()
+        threading.Thread(target=self._write_on, name="beacon", daemon=True).start()
+
+    def serve_as(self, incarnation: str) -> None:
+        """From now on say which incarnation it is: the manager knows it."""
+        self._incarnation = incarnation
 
     def touch(self) -> None:
         """State or holdings have changed."""
@@ -52,7 +56,7 @@ class Beacon:
     def say_last(self) -> None:
         self._write(WorkerState.STOPPED, [])
 
-    def _shine(self) -> None:
+    def _write_on(self) -> None:
         while True:
             self._touched.clear()
             held = self._desk.held
@@ -68,7 +72,7 @@ class Beacon:
         return WorkerState.BUSY if is_holding else WorkerState.READY
 
     def _models(self) -> dict[str, Any]:
-        word = self._holdings.word()
+        word = self._runner_models.word()
         return {} if word is None else {"models": word}
 
     def _cards(self) -> dict[str, Any]:
@@ -77,7 +81,7 @@ class Beacon:
 
     def _write(self, state: WorkerState, held: list[tuple[str, int]]) -> None:
         line: dict[str, Any] = {
-            "incarnation": self.incarnation,
+            "incarnation": self._incarnation,
             "state": str(state),
             "error": self._pool.error,
             "held": held,

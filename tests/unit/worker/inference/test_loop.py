@@ -57,7 +57,7 @@ WIDE = 70
 def text_model(served: Served, name: str) -> TextModel:
     from corral.worker.inference.text.generate import TextModel
 
-    loaded = served.worker._stock.loaded(name)
+    loaded = served.worker._loaded.loaded(name)
     assert isinstance(loaded, TextModel)
     return loaded
 
@@ -222,7 +222,7 @@ def test_after_a_short_text_longer_ones_are_still_written_together(
     serve: Serve, share: Callable[..., Shared]
 ) -> None:
     shared = share("writer")
-    shared.served.worker._stock.use("writer").peaks.learn(1, 5, 5.0)
+    shared.served.worker._loaded.use("writer").peaks.learn(1, 5, 5.0)
     shared.hook(lambda _: None)
     assert shared.ask("t", *ASKS).result(LIMIT_S) == plainly(serve, ASKS)
     assert shared.seen[0] == len(ASKS)
@@ -339,7 +339,7 @@ def test_a_model_that_takes_no_rows_answers_in_whole_batches(
     asks = ASKS[:3]
     plain.worker.load_model("writer")
     for worker in (plain.worker, shared.served.worker):
-        loaded: Any = worker._stock.loaded("writer")
+        loaded: Any = worker._loaded.loaded("writer")
         loaded._model.generation_config.no_repeat_ngram_size = 2
     asked = [shared.ask(f"t{i}-", ask) for i, ask in enumerate(asks)]
     expected = [plain.ask("generate", "writer", ask) for ask in asks]

@@ -106,7 +106,7 @@ def test_a_model_says_its_precision_its_layers_and_what_its_batches_took(
     half.load_model("writer")
     assert half.model_facts("writer")["precision"] == "bfloat16"
     count = len(told)
-    served.worker._stock.use("writer").peaks.learn(4, 40, 12.5)
+    served.worker._loaded.use("writer").peaks.learn(4, 40, 12.5)
     shelf.look()
     shelf.look()
     assert len(told) == count + 1
@@ -131,8 +131,8 @@ def test_a_model_larger_than_memory_is_split_by_layers_and_writes_the_same(
 
 def test_free_memory_is_that_of_the_device_a_model_is_on(serve: Serve) -> None:
     worker = serve("writer").worker
-    assert worker._stock.gauge("writer").free_mb() is None
+    assert worker._loaded.gauge("writer").free_mb() is None
     worker.load_model("writer")
-    free_mb = worker._stock.gauge("writer").free_mb()
+    free_mb = worker._loaded.gauge("writer").free_mb()
     assert free_mb is not None
     assert free_mb > 0

@@ -106,18 +106,15 @@ def test_a_line_that_is_too_long_is_cut_with_a_mark(
     assert cut == f"{kept} [{300_000 - LINE_LIMIT} bytes of this line left out]"
 
 
-def test_who_prints_too_much_at_once_sees_to_the_flushing(capture: Capture) -> None:
+def test_who_prints_too_much_at_once_sees_to_the_flushing() -> None:
     flushed: list[str] = []
-
-    def flush() -> None:
-        flushed.extend(line[2] for line in capture.take())
-
-    capture.on_full = flush
+    full = Capture(lambda: flushed.extend(line[2] for line in full.take()))
+    full.open()
     for n in range(20_000):
-        capture.feed("stdout", b"line %d\n" % n)
+        full.feed("stdout", b"line %d\n" % n)
     assert len(flushed) > 1
     assert max(map(len, flushed)) <= FULL + 20
-    left = [line[2] for line in capture.close()]
+    left = [line[2] for line in full.close()]
     lines = "\n".join([*flushed, *left]).split("\n")
     assert lines == [f"line {n}" for n in range(20_000)]
 

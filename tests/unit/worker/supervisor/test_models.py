@@ -183,7 +183,7 @@ def test_what_is_held_is_reported_until_it_is_answered_and_not_again(
     link = ManagerLink(manager.url, "key")
     holdings = RunnerModels(lambda: worker.pool.runners)
     reporter = Reporter(
-        link, WORKER, lambda o, d: None, lambda _: None, holdings=holdings
+        link, WORKER, lambda o, d: None, lambda _: None, runner_models=holdings
     )
     reporter.register(1, 1)
     manager.statuses = [503]

@@ -8,7 +8,7 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -57,30 +57,38 @@ _MACHINE_SHARE = 0.8
 _LEFT = 0.02
 
 
+@dataclass(frozen=True, slots=True)
+class LoadLimits:
+    """Where models may be loaded, and how much they may take."""
+
+    device: str = "auto"
+    allowed: Sequence[str] | None = None
+    dtype: str | None = None
+    fraction: float = 0.9
+    memory_mb: float | None = None
+    """For all models together."""
+    offload_dir: str | None = None
+
+
 class LoadedModels:
-    """Loads, counts and drops. `memory_mb` is for all models together."""
+    """Loads, counts and drops.
+
+    `is_busy`: is something computed beside? What memory is taken then tells nothing.
+    """
 
     def __init__(
         self,
         resolver: Resolver,
-        *,
-        device: str = "auto",
-        allowed: Sequence[str] | None = None,
-        dtype: str | None = None,
-        fraction: float = 0.9,
-        memory_mb: float | None = None,
-        offload_dir: str | None = None,
+        limits: LoadLimits,
+        is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
         self._resolver = resolver
-        self._devices = find_devices(device, allowed)
-        self._dtype = choose_dtype(self._devices[0], dtype)
-        self._fraction = fraction
-        self._memory_mb = memory_mb
-        self._offload_dir = offload_dir
+        self._devices = find_devices(limits.device, limits.allowed)
+        self._dtype = choose_dtype(self._devices[0], limits.dtype)
+        self._limits = limits
         self._meter = MemoryMeter(self._devices)
-        self._meter.cap(fraction)
-        self.is_busy: Callable[[], bool] = lambda: False
-        """Is something computed beside? What memory is taken then tells nothing."""
+        self._meter.cap(limits.fraction)
+        self._is_busy = is_busy
         self._held: dict[str, Loaded] = {}
         self._plans: dict[str, DevicePlan] = {}
         self._uses: dict[str, ModelMemoryUse] = {}
@@ -106,7 +114,7 @@ class LoadedModels:
         weights.verify(ref.folder, ref.files)
         plan = self._plan(ref)
         use = self._uses.setdefault(name, ModelMemoryUse())
-        was_busy = self.is_busy()
+        was_busy = self._is_busy()
         use.before_mb = self._meter.held_mb()
         try:
             loaded = backend(ref, plan)
@@ -116,7 +124,7 @@ class LoadedModels:
             raise
         use.after_mb = self._meter.held_mb()
         use.loads += 1
-        is_sure = self._meter.reads_cards and not (was_busy or self.is_busy())
+        is_sure = self._meter.reads_cards and not (was_busy or self._is_busy())
         took_mb = use.after_mb - use.before_mb if is_sure else 0.0
         # What was freed meanwhile, of somebody else's, is not to its credit.
         is_split = is_sure and plan.is_spread
@@ -134,7 +142,7 @@ class LoadedModels:
         del loaded
         self._meter.trim()
         use.left_mb = max(self._meter.held_mb() - (before - use.size_mb), 0.0)
-        is_sure = self._meter.reads_cards and not self.is_busy()
+        is_sure = self._meter.reads_cards and not self._is_busy()
         if is_sure and use.left_mb > _LEFT * use.size_mb:
             sys.stderr.write(
                 f"model {name} was unloaded, but {use.left_mb:.1f} of its "
@@ -211,13 +219,15 @@ class LoadedModels:
 
     def _room(self) -> FreeMemory:
         taken = sum(self._uses[name].size_mb for name in self._held)
-        ours = None if self._memory_mb is None else self._memory_mb - taken
+        ours = (
+            None if self._limits.memory_mb is None else self._limits.memory_mb - taken
+        )
         if not self._meter.reads_cards:
-            return FreeMemory(machine_mb=ours, offload_dir=self._offload_dir)
-        cards = self._meter.free_mb(self._fraction)
+            return FreeMemory(machine_mb=ours, offload_dir=self._limits.offload_dir)
+        cards = self._meter.free_mb(self._limits.fraction)
         if ours is not None:
             cards = {card: min(free, ours) for card, free in cards.items()}
-        return FreeMemory(cards, self._spare_mb(), offload_dir=self._offload_dir)
+        return FreeMemory(cards, self._spare_mb(), offload_dir=self._limits.offload_dir)
 
     def _free_mb(self, name: str) -> float | None:
         """What a batch of this model may take now, on the device it is on."""
@@ -225,7 +235,9 @@ class LoadedModels:
             return None
         if not self._meter.reads_cards:
             return self._spare_mb()
-        return self._meter.free_mb(self._fraction).get(self._plans[name].device.index)
+        return self._meter.free_mb(self._limits.fraction).get(
+            self._plans[name].device.index
+        )
 
     def _spare_mb(self) -> float:
         return psutil.virtual_memory().available / weights.MB * _MACHINE_SHARE

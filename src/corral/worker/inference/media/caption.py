@@ -105,7 +105,7 @@ class CaptionModel(pretrained.TorchModel):
     def _row(self, call: ModelCall) -> BatchRow:
         """Only to stop it: the words are read when all are there."""
         limit = self._limit(_request(call))
-        return BatchRow(call.voice, TokenText(lambda ids: "", []), limit, frozenset())
+        return BatchRow(call.task, TokenText(lambda ids: "", []), limit, frozenset())
 
 
 def _request(call: ModelCall) -> Caption:

@@ -55,10 +55,10 @@ class ImageModel(pretrained.TorchModel):
             self.measure(call)
 
         def after_step(pipeline: Any, step: int, _: Any, kept: Any) -> Any:
-            if all(call.voice.is_cancelled for call in calls):
+            if all(call.task.is_cancelled for call in calls):
                 pipeline._interrupt = True
             for call in calls:
-                call.voice.progress((step + 1) / first.steps)
+                call.task.progress((step + 1) / first.steps)
             return kept
 
         with torch.inference_mode():

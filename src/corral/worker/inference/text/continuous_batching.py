@@ -58,7 +58,7 @@ class _Text(QueuedCall):
 
     @property
     def is_unwanted(self) -> bool:
-        return self.call.voice.is_cancelled
+        return self.call.task.is_cancelled
 
     def give_up(self) -> None:
         self.row.cancel()
@@ -83,8 +83,8 @@ class GenerationLoop(CallQueue):
         super().__init__(model, means, submit)
         self._text_model = model
         self._rows: list[_Text] = []
-        self._past = model.past()
-        self._choice: TokenSampler | None = None
+        self._kv_cache = model.past()
+        self._sampler: TokenSampler | None = None
         self._free_mb: float | None = None
         self._fits = math.inf
         self._most = (0, 0)
@@ -130,19 +130,19 @@ class GenerationLoop(CallQueue):
             # Outside the handler: the exception holds on to what was allocated.
             self._make_do(rows, said)
             return
-        self._means.pace.learn(len(rows), time.perf_counter() - began)
+        self._rules.pace.learn(len(rows), time.perf_counter() - began)
         self._let_go()
 
     def _write(self, old: Sequence[_Text], new: Sequence[_Text]) -> None:
         """One token more for every row; new rows read what they begin with."""
         scores = []
         if old:
-            scores.append(self._past.step([text.last for text in old]))
+            scores.append(self._kv_cache.step([text.last for text in old]))
         if new:
-            scores.append(self._past.join([text.read for text in new]))
-        choice = None if new else self._choice
+            scores.append(self._kv_cache.join([text.read for text in new]))
+        choice = None if new else self._sampler
         if choice is None:
-            choice = self._choice = self._choose_anew()
+            choice = self._sampler = self._choose_anew()
         found = torch.cat(scores)
         if choice.is_needed:
             last = [[text.last] for text in self._rows]
@@ -150,7 +150,7 @@ class GenerationLoop(CallQueue):
         tokens = found.argmax(dim=-1).tolist()
         for text, token in zip(self._rows, tokens, strict=True):
             text.row.take(token)
-        count, width = self._past.size
+        count, width = self._kv_cache.size
         self._most = (max(self._most[0], count), max(self._most[1], count * width))
 
     def _choose_anew(self) -> TokenSampler:
@@ -169,8 +169,8 @@ class GenerationLoop(CallQueue):
         if len(left) == len(self._rows):
             return
         self._rows = [self._rows[i] for i in left]
-        self._past.keep(left)
-        self._choice = None
+        self._kv_cache.keep(left)
+        self._sampler = None
         if not self._rows:
             self._watch.close()
         with self._changed:
@@ -203,7 +203,7 @@ class GenerationLoop(CallQueue):
             return True
         if text.is_alone or inside[0].is_alone:
             return False
-        limits, pace = self._means.limits, self._means.pace
+        limits, pace = self._rules.limits, self._rules.pace
         count = len(inside) + 1
         if count > min(limits.count, pace.most or count):
             return False
@@ -216,7 +216,7 @@ class GenerationLoop(CallQueue):
 
     def _look_at_memory(self) -> None:
         """What is known of memory is what a batch takes from its first row on."""
-        gauge = self._means.gauge
+        gauge = self._rules.gauge
         if not self._rows:
             self._free_mb = gauge.free_mb()
         elif self._waiting and self._most[1] > _GROWN * self._looked:
@@ -229,7 +229,7 @@ class GenerationLoop(CallQueue):
 
     def _begin_to_watch(self) -> None:
         """From the first that comes to the last that goes."""
-        self._most, self._looked, gauge = (0, 0), 0, self._means.gauge
+        self._most, self._looked, gauge = (0, 0), 0, self._rules.gauge
         self._look = self._watch.enter_context(
             gauge.watch(lambda mb: gauge.peaks.learn(*self._most, mb))
         )
@@ -239,19 +239,19 @@ class GenerationLoop(CallQueue):
     def _start_over(self) -> None:
         """Forget what was read: who comes in again begins with all of his text."""
         self._watch.close()
-        self._rows, self._choice = [], None
-        self._past = self._text_model.past()
+        self._rows, self._sampler = [], None
+        self._kv_cache = self._text_model.past()
 
     def _make_do(self, rows: Sequence[_Text], said: str) -> None:
         """Memory ran out: go on with half of them, the rest waits; one alone fails."""
         self._start_over()
-        self._means.trim()
+        self._rules.trim()
         if len(rows) == 1:
             rows[0].answer = ModelOutOfMemory(f"out of memory, even alone: {said}")
             with self._changed:
                 self._changed.notify_all()
             return
-        half, pace = len(rows) // 2, self._means.pace
+        half, pace = len(rows) // 2, self._rules.pace
         pace.most = min(pace.most or half, half)
         with self._changed:
             self._waiting[:0] = rows

@@ -181,14 +181,14 @@ class TextModel(pretrained.TorchModel):
         request = _request(call)
         spelling = TokenText(self._spell, prompt.ids)
         row = BatchRow(
-            call.voice,
+            call.task,
             spelling,
             prompt.limit,
             self._ends,
             request.stops,
             request.stream,
         )
-        call.voice.begin(len(prompt.start))
+        call.task.begin(len(prompt.start))
         row.go_on(prompt.done)
         return row
 

@@ -46,7 +46,7 @@ class BatchRow:
 
     def __init__(
         self,
-        voice: RequestTask,
+        task: RequestTask,
         spelling: TokenText,
         limit: int,
         ends: frozenset[int],
@@ -56,7 +56,7 @@ class BatchRow:
         self.tokens: list[int] = []
         self.reason: str | None = None
         """Why it ended: stop, length or cancelled."""
-        self._voice = voice
+        self._task = task
         self._spelling = spelling
         self._limit = limit
         self._ends = ends
@@ -83,7 +83,7 @@ class BatchRow:
             return self._end("stop")
         if len(self.tokens) >= self._limit:
             return self._end("length")
-        if self._voice.is_cancelled:
+        if self._task.is_cancelled:
             return self._end("cancelled")
         return False
 
@@ -136,7 +136,7 @@ class BatchRow:
             # Cancelled is not ended: what was held back may come out as other text
             # when another attempt goes on from here.
             if self._is_streamed and self.reason != "cancelled":
-                self._voice.say(text, self.tokens)
+                self._task.say(text, self.tokens)
 
 
 class BatchRows:
