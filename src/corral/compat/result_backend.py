@@ -1,7 +1,8 @@
 """Brings the ends of tasks into a Celery result backend; what is owed is asked again.
 
 It keeps nothing that could be lost: the ledger says which tasks, the manager how they
-ended, and a result that could not be written is fetched once more.
+ended, and a result that could not be written is fetched once more. Results have the
+form that Celery's clients read from a Redis result backend.
 """
 
 from __future__ import annotations
@@ -29,8 +30,6 @@ from corral.compat.result import (
 )
 from corral.compat.retry import persist
 
-# Results in the form Celery's clients read from a Redis result backend.
-
 _CELERY = "celery.exceptions"
 _POISON = "poison"
 _REFUSALS = {
@@ -39,85 +38,6 @@ _REFUSALS = {
     "not_carried_out": ("NotImplementedError", "builtins"),
     "task_not_found": ("LookupError", "builtins"),
 }
-
-
-def key_of(task_id: str) -> str:
-    """Where the meta of a task is kept; also the channel it is announced on."""
-    return f"celery-task-meta-{task_id}"
-
-
-def ended(task: TaskInfo) -> str:
-    """The meta of a task that has ended."""
-    if task.is_completed:
-        return _meta(task.task_id, states.SUCCESS, task.result, done=task.completed_at)
-    error = error_of(task)
-    return _meta(
-        task.task_id,
-        ended_state_of(task),
-        _thrown(error),
-        traceback=error.traceback,
-        done=task.completed_at,
-    )
-
-
-def started(task: TaskInfo) -> str:
-    """The meta of a task that runs now."""
-    return _meta(task.task_id, states.STARTED, {"hostname": task.worker_id})
-
-
-def refused(answer: RefusalAnswer) -> str:
-    """The meta of a message that was not taken."""
-    name, module = _REFUSALS.get(answer.code, ("ValueError", "builtins"))
-    error = _error(name, module, answer.reason)
-    return _meta(answer.task_id, states.FAILURE, error, done=datetime.now(UTC))
-
-
-def _meta(
-    task_id: str,
-    status: Any,
-    result: Any,
-    *,
-    traceback: str | None = None,
-    done: datetime | None = None,
-) -> str:
-    return json.dumps(
-        {
-            "status": str(status),
-            "result": result,
-            "traceback": traceback,
-            "children": [],
-            "date_done": done.isoformat() if done else None,
-            "task_id": task_id,
-        }
-    )
-
-
-def _thrown(error: RemoteError) -> dict[str, Any]:
-    if isinstance(error, TaskRevoked):
-        return _error("TaskRevokedError", _CELERY, error.message)
-    if isinstance(error, TimeLimitPassed):
-        return _error("TimeLimitExceeded", _CELERY, error.message)
-    if error.kind == _POISON:
-        return _error("WorkerLostError", _CELERY, error.message)
-    if error.exc_type is None:
-        return _error("TaskFailed", "corral.errors", error.message)
-    text = error.message.removeprefix(f"{error.exc_type}: ")
-    return _error(error.exc_type, _module_of(error), text)
-
-
-def _module_of(error: RemoteError) -> str | None:
-    """Where the class of an error is, by the last line of its traceback."""
-    if isinstance(getattr(builtins, error.exc_type, None), type):
-        return "builtins"
-    last = re.compile(rf"^([\w.]+)\.{re.escape(error.exc_type)}(?::|$)", re.MULTILINE)
-    found = last.findall(error.traceback or "")
-    return found[-1] if found else None
-
-
-def _error(name: str, module: str | None, message: str) -> dict[str, Any]:
-    return {"exc_type": name, "exc_message": [message], "exc_module": module}
-
-
 EXPIRES_S = 86_400
 CHUNK = 1_000
 LIVELY_S = 0.5
@@ -288,3 +208,80 @@ def _unknown(task_id: str) -> RefusalAnswer:
     return RefusalAnswer(
         task_id, "task_not_found", "the cluster no longer knows this task"
     )
+
+
+def key_of(task_id: str) -> str:
+    """Where the meta of a task is kept; also the channel it is announced on."""
+    return f"celery-task-meta-{task_id}"
+
+
+def ended(task: TaskInfo) -> str:
+    """The meta of a task that has ended."""
+    if task.is_completed:
+        return _meta(task.task_id, states.SUCCESS, task.result, done=task.completed_at)
+    error = error_of(task)
+    return _meta(
+        task.task_id,
+        ended_state_of(task),
+        _thrown(error),
+        traceback=error.traceback,
+        done=task.completed_at,
+    )
+
+
+def started(task: TaskInfo) -> str:
+    """The meta of a task that runs now."""
+    return _meta(task.task_id, states.STARTED, {"hostname": task.worker_id})
+
+
+def refused(answer: RefusalAnswer) -> str:
+    """The meta of a message that was not taken."""
+    name, module = _REFUSALS.get(answer.code, ("ValueError", "builtins"))
+    error = _error(name, module, answer.reason)
+    return _meta(answer.task_id, states.FAILURE, error, done=datetime.now(UTC))
+
+
+def _meta(
+    task_id: str,
+    status: Any,
+    result: Any,
+    *,
+    traceback: str | None = None,
+    done: datetime | None = None,
+) -> str:
+    return json.dumps(
+        {
+            "status": str(status),
+            "result": result,
+            "traceback": traceback,
+            "children": [],
+            "date_done": done.isoformat() if done else None,
+            "task_id": task_id,
+        }
+    )
+
+
+def _thrown(error: RemoteError) -> dict[str, Any]:
+    if isinstance(error, TaskRevoked):
+        return _error("TaskRevokedError", _CELERY, error.message)
+    if isinstance(error, TimeLimitPassed):
+        return _error("TimeLimitExceeded", _CELERY, error.message)
+    if error.kind == _POISON:
+        return _error("WorkerLostError", _CELERY, error.message)
+    if error.exc_type is None:
+        return _error("TaskFailed", "corral.errors", error.message)
+    text = error.message.removeprefix(f"{error.exc_type}: ")
+    return _error(error.exc_type, _module_of(error), text)
+
+
+def _module_of(error: RemoteError) -> str | None:
+    """Where the class of an error is, by the last line of its traceback."""
+    if isinstance(getattr(builtins, error.exc_type, None), type):
+        return "builtins"
+    last = re.compile(rf"^([\w.]+)\.{re.escape(error.exc_type)}(?::|$)", re.MULTILINE)
+    found = last.findall(error.traceback or "")
+    return found[-1] if found else None
+
+
+def _error(name: str, module: str | None, message: str) -> dict[str, Any]:
+    return {"exc_type": name, "exc_message": [message], "exc_module": module}

@@ -13,6 +13,15 @@ FIRST_S = 1e-6
 """When the first task comes; 0 would read as a time nobody knows."""
 GENERATE = "generate"
 """The job type where nobody says one."""
+TASKS = 5_000
+MODELS = 60
+SIZES_GB = (4.0, 6.0, 8.0, 12.0, 16.0, 20.0)
+POPULARITY = 1.1
+"""The model on place n is wanted n to the power of minus this as often."""
+BURST = 4.0
+"""Standard deviation of the gaps between arrivals, in means."""
+HIGH_SHARE = 0.1
+HIGH = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +123,6 @@ def workload(arrivals: Iterable[Arrival], models: Sequence[Model] = ()) -> Workl
 
 
 # A made-up workload: few models wanted often, many seldom; tasks come in bursts.
-
-TASKS = 5_000
-MODELS = 60
-SIZES_GB = (4.0, 6.0, 8.0, 12.0, 16.0, 20.0)
-POPULARITY = 1.1
-"""The model on place n is wanted n to the power of minus this as often."""
-BURST = 4.0
-"""Standard deviation of the gaps between arrivals, in means."""
-HIGH_SHARE = 0.1
-HIGH = 10
 
 
 def synthetic(seed: int, tasks: int = TASKS, models: int = MODELS) -> Workload:

@@ -1,4 +1,7 @@
-"""What an agent tells a supervisor: whom to work for, and what to drop later."""
+"""What an agent tells a supervisor: whom to work for, and what to drop later.
+
+Also what the administrator of its node allows the code that runs there.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,6 @@ from corral.errors import WorkerError
 
 if TYPE_CHECKING:
     from corral.worker.container.engine import ContainerEngine
-
-
-# What the administrator of a node allows the code that runs there.
 
 
 class CodePolicy(msgspec.Struct):

@@ -1,5 +1,6 @@
 """Keeps the picture of this node's GPUs: a thread a vendor, so that none waits for
-another, and one list of cards made of what they last said.
+another, and one list of cards made of what they last said, with whose processes use
+them.
 """
 
 from __future__ import annotations
@@ -24,29 +25,6 @@ from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.probe.vendor import likely
 from corral.agent.watch.gpu_health import GpuBreakers
 from corral.core.nodes.gpu import Gpu, GpuProcess, is_called, is_news, number, offer
-
-# Whose processes use a GPU: their names, and whether they are this node's work.
-
-
-def with_owners(gpus: Iterable[Gpu], agent_pid: int | None = None) -> list[Gpu]:
-    """The same cards, with what this machine knows of the processes on them."""
-    ours = os.getpid() if agent_pid is None else agent_pid
-    return [
-        replace(gpu, processes=tuple(_named(row, ours) for row in gpu.processes))
-        for gpu in gpus
-    ]
-
-
-def _named(row: GpuProcess, agent_pid: int) -> GpuProcess:
-    try:
-        process = psutil.Process(row.pid)
-        name = row.name or process.name()
-        line = {row.pid, *(parent.pid for parent in process.parents())}
-    except psutil.Error:
-        # In a container of its own the number means nothing here.
-        return row
-    return replace(row, name=name, is_ours=agent_pid in line)
-
 
 LOG = logging.getLogger("corral.agent")
 # A reading may take this share of the time; a slow tool is asked less often.
@@ -230,3 +208,23 @@ def _held(gpu: Gpu) -> dict[str, str] | None:
         return None
     since, until = held.since.isoformat(), held.until.isoformat()
     return {"reason": held.reason, "since": since, "until": until}
+
+
+def with_owners(gpus: Iterable[Gpu], agent_pid: int | None = None) -> list[Gpu]:
+    """The same cards, with what this machine knows of the processes on them."""
+    ours = os.getpid() if agent_pid is None else agent_pid
+    return [
+        replace(gpu, processes=tuple(_named(row, ours) for row in gpu.processes))
+        for gpu in gpus
+    ]
+
+
+def _named(row: GpuProcess, agent_pid: int) -> GpuProcess:
+    try:
+        process = psutil.Process(row.pid)
+        name = row.name or process.name()
+        line = {row.pid, *(parent.pid for parent in process.parents())}
+    except psutil.Error:
+        # In a container of its own the number means nothing here.
+        return row
+    return replace(row, name=name, is_ours=agent_pid in line)

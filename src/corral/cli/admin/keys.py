@@ -11,6 +11,7 @@ from corral.cli.options.connect import connect
 from corral.cli.terminal import output
 
 key_app = typer.Typer(no_args_is_help=True, help="Keys for people.")
+token_app = typer.Typer(no_args_is_help=True, help="Make join tokens for nodes.")
 
 
 @key_app.command("create")
@@ -86,8 +87,6 @@ def revoke(
 
 
 # `corral token create`: tokens with which other machines join.
-
-token_app = typer.Typer(no_args_is_help=True, help="Make join tokens for nodes.")
 
 
 @token_app.callback()

@@ -24,6 +24,7 @@ Severity = Annotated[
         metavar="SEVERITY", help="Only info, warning, error or critical, or worse."
     ),
 ]
+alerts_app = typer.Typer(help="What is wrong in the cluster.")
 
 
 def events(
@@ -146,8 +147,6 @@ def _print(event: EventInfo, *, as_json: bool) -> None:
 
 
 # `corral alerts`: what is wrong, and who looks after it.
-
-alerts_app = typer.Typer(help="What is wrong in the cluster.")
 
 
 @alerts_app.callback(invoke_without_command=True)

@@ -29,78 +29,7 @@ if TYPE_CHECKING:
     from corral.sim.workload import Workload
 
 
-# Draws what was simulated: SVG by our own means, PNG where matplotlib is at hand.
-
 _DPI = 100
-
-
-def plot_panels(found: Sequence[ScenarioOutcome]) -> list[Panel]:
-    """What is to be seen of some outcomes, side by side."""
-    named = [(outcome.scenario.name, outcome) for outcome in found]
-    return [
-        Bars(
-            "mean time from arrival to end, s",
-            [(name, o.figures.mean_s) for name, o in named],
-        ),
-        Bars(
-            "tasks that ended within 5 times their own run, %",
-            [(name, o.figures.slo_pct) for name, o in named],
-        ),
-        Curves(
-            "percentage of tasks that had ended after ...",
-            "seconds from arrival",
-            [(name, o.curve) for name, o in named],
-            is_log=True,
-        ),
-    ]
-
-
-def check_plot(path: Path) -> None:
-    """Can a picture of this name be drawn?
-
-    Raises:
-        BadRequest: it is of a kind we do not know, or matplotlib is not installed.
-    """
-    if path.suffix not in (".svg", ".png"):
-        raise BadRequest(f"{path}: a plot ends in .svg or .png")
-    if path.suffix == ".png" and importlib.util.find_spec("matplotlib") is None:
-        raise BadRequest("PNG needs matplotlib, which is not here; .svg does not")
-
-
-def draw_plot(path: Path, found: Sequence[ScenarioOutcome]) -> None:
-    """Write a picture; its name says which kind."""
-    if path.suffix == ".svg":
-        path.write_text(svg(plot_panels(found)), encoding="utf-8")
-    else:
-        _draw_png(path, plot_panels(found))
-
-
-def _draw_png(path: Path, some: Sequence[Panel]) -> None:
-    figure: Any = importlib.import_module("matplotlib.figure")
-    size = (WIDTH / _DPI, HEIGHT * len(some) / _DPI)
-    sheet = figure.Figure(figsize=size, dpi=_DPI, layout="constrained")
-    for axes, panel in zip(sheet.subplots(len(some)), some, strict=True):
-        axes.set_title(panel.title)
-        if isinstance(panel, Bars):
-            names = [name for name, _ in panel.values]
-            values = [value for _, value in panel.values]
-            colours = [COLOURS[n % len(COLOURS)] for n in range(len(names))]
-            axes.barh(names[::-1], values[::-1], color=colours[::-1])
-        else:
-            _draw_curves(axes, panel)
-    sheet.savefig(path)
-
-
-def _draw_curves(axes: Any, panel: Curves) -> None:
-    for number, (name, line) in enumerate(panel.lines):
-        colour = COLOURS[number % len(COLOURS)]
-        axes.plot([x for x, _ in line], [y for _, y in line], label=name, color=colour)
-    if panel.is_log:
-        axes.set_xscale("log")
-    axes.set_xlabel(panel.x_label)
-    axes.legend()
-
-
 FLEET = "6x24GB,3x48GB@1.5,3x16GB@0.6"
 DOWN_S = 300.0
 SYNTHETIC_LOAD = 0.3
@@ -108,8 +37,6 @@ _COLUMNS = (
     *("SCENARIO", "MEAN S", "P50", "P99", "P99 HIGH", "IN TIME %"),
     *("LOADS", "LOAD H", "BUSY %", "REDONE", "NEVER RAN"),
 )
-
-
 _Journal = Annotated[
     Path | None, typer.Option(metavar="FILE", help="What `corral record` wrote.")
 ]
@@ -356,3 +283,70 @@ def record(
     file.write_bytes(gzip.compress(lines) if file.suffix == ".gz" else lines)
     count = len(lines.splitlines())
     output.hint(f"{count} lines, {size_of(len(lines))}: {file}")
+
+
+def plot_panels(found: Sequence[ScenarioOutcome]) -> list[Panel]:
+    """What is to be seen of some outcomes, side by side."""
+    named = [(outcome.scenario.name, outcome) for outcome in found]
+    return [
+        Bars(
+            "mean time from arrival to end, s",
+            [(name, o.figures.mean_s) for name, o in named],
+        ),
+        Bars(
+            "tasks that ended within 5 times their own run, %",
+            [(name, o.figures.slo_pct) for name, o in named],
+        ),
+        Curves(
+            "percentage of tasks that had ended after ...",
+            "seconds from arrival",
+            [(name, o.curve) for name, o in named],
+            is_log=True,
+        ),
+    ]
+
+
+def check_plot(path: Path) -> None:
+    """Can a picture of this name be drawn?
+
+    Raises:
+        BadRequest: it is of a kind we do not know, or matplotlib is not installed.
+    """
+    if path.suffix not in (".svg", ".png"):
+        raise BadRequest(f"{path}: a plot ends in .svg or .png")
+    if path.suffix == ".png" and importlib.util.find_spec("matplotlib") is None:
+        raise BadRequest("PNG needs matplotlib, which is not here; .svg does not")
+
+
+def draw_plot(path: Path, found: Sequence[ScenarioOutcome]) -> None:
+    """Write a picture; its name says which kind."""
+    if path.suffix == ".svg":
+        path.write_text(svg(plot_panels(found)), encoding="utf-8")
+    else:
+        _draw_png(path, plot_panels(found))
+
+
+def _draw_png(path: Path, some: Sequence[Panel]) -> None:
+    figure: Any = importlib.import_module("matplotlib.figure")
+    size = (WIDTH / _DPI, HEIGHT * len(some) / _DPI)
+    sheet = figure.Figure(figsize=size, dpi=_DPI, layout="constrained")
+    for axes, panel in zip(sheet.subplots(len(some)), some, strict=True):
+        axes.set_title(panel.title)
+        if isinstance(panel, Bars):
+            names = [name for name, _ in panel.values]
+            values = [value for _, value in panel.values]
+            colours = [COLOURS[n % len(COLOURS)] for n in range(len(names))]
+            axes.barh(names[::-1], values[::-1], color=colours[::-1])
+        else:
+            _draw_curves(axes, panel)
+    sheet.savefig(path)
+
+
+def _draw_curves(axes: Any, panel: Curves) -> None:
+    for number, (name, line) in enumerate(panel.lines):
+        colour = COLOURS[number % len(COLOURS)]
+        axes.plot([x for x, _ in line], [y for _, y in line], label=name, color=colour)
+    if panel.is_log:
+        axes.set_xscale("log")
+    axes.set_xlabel(panel.x_label)
+    axes.legend()

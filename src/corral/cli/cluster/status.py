@@ -1,4 +1,7 @@
-"""`corral status`: the cluster on one screen, once or kept up to date."""
+"""`corral status`: the cluster on one screen, once or kept up to date.
+
+An overview is read from the manager at one moment, and laid out.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
     from corral.client.values import NodeInfo, WorkerInfo
 
 
-# What `corral status` shows: read from the manager at one moment, and laid out.
-
 T = TypeVar("T")
 
 _ORDER = ("queued", "running", "completed", "failed", "timed_out", "cancelled", "error")
@@ -39,6 +40,9 @@ _COLUMNS = (
 _TAKES_WORK = ("", "open")
 _NOT_THERE = (403, 404, 405)
 _FEW = 3
+_EVERY_S = 2.0
+_SHORTEST_S = 0.2
+_INTERRUPTED = 130
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +196,6 @@ def _worker(worker: WorkerInfo) -> Sequence[Any]:
     name, serves = worker.name or worker.worker_id, ", ".join(worker.job_types)
     shown = f"- {name}: {worker.error}" if worker.error else f"- {name}"
     return (shown, "", worker.status, "", "", "", "", serves, tasks, _ago(heard))
-
-
-_EVERY_S = 2.0
-_SHORTEST_S = 0.2
-_INTERRUPTED = 130
 
 
 def status(

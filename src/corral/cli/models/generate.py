@@ -30,6 +30,11 @@ System = Annotated[
     str | None,
     typer.Option(metavar="TEXT", help="How to answer; the prompt is then a message."),
 ]
+_EMBED = "embed"
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TEXT...|-", help="Texts; - is stdin, a text a line."),
+]
 
 
 @takes(how=sampling.options)
@@ -110,13 +115,6 @@ def _read_stdin() -> str:
 
 
 # `corral embed MODEL TEXT...`: texts as vectors.
-
-_EMBED = "embed"
-
-Texts = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="TEXT...|-", help="Texts; - is stdin, a text a line."),
-]
 
 
 def embed(

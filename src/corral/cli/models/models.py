@@ -1,4 +1,6 @@
-"""`corral models load | unload | pin | unpin`: what workers are to have in memory."""
+"""`corral models`: who has which model in memory; below it `load`, `unload`, `pin` and
+`unpin`: what workers are to have there.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,14 @@ Priority = Annotated[
     str,
     typer.Option(metavar="P", help="Before which tasks: low to critical, or a number."),
 ]
+_COLUMNS = (
+    *("MODEL", "WORKER", "NAME", "NODE", "STATUS"),
+    *("MEMORY", "LOADED IN", "USED", "PINNED"),
+)
+app = typer.Typer(
+    invoke_without_command=True,
+    help="List models in workers' memory; the catalogue, and what is done to models.",
+)
 
 
 def _priority(text: str) -> int | str:
@@ -92,16 +102,7 @@ def unload(
 
 # `corral models`: who has which model in memory; below it, what is done to models.
 
-_COLUMNS = (
-    *("MODEL", "WORKER", "NAME", "NODE", "STATUS"),
-    *("MEMORY", "LOADED IN", "USED", "PINNED"),
-)
 
-
-app = typer.Typer(
-    invoke_without_command=True,
-    help="List models in workers' memory; the catalogue, and what is done to models.",
-)
 for _name, _call in (
     ("list", catalogue.list_),
     ("show", catalogue.show_),

@@ -25,6 +25,8 @@ Until = Annotated[
     str | None,
     typer.Option(metavar="S|TIME", help="Open it then: seconds, or an ISO time."),
 ]
+window_app = typer.Typer(no_args_is_help=True, help="Plan maintenance of nodes.")
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The window.")]
 
 
 def cordon(
@@ -173,9 +175,6 @@ def read_changes(words: list[str], bare: str | None) -> dict[str, str | None]:
 
 
 # `corral window`: times of maintenance, in which a node gets nothing new.
-
-window_app = typer.Typer(no_args_is_help=True, help="Plan maintenance of nodes.")
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The window.")]
 
 
 @window_app.command()

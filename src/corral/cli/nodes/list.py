@@ -16,70 +16,17 @@ if TYPE_CHECKING:
     from corral.client.values import NodeInfo, WorkerInfo
 
 
-# `corral breaker list | reset`: what nodes have stopped starting, and why.
-
 breaker_app = typer.Typer(
     no_args_is_help=True, help="Workers that keep failing, and trying them again."
 )
-
-
-@breaker_app.command("list")
-def list_(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
-    """List breakers that are open: kinds of workers that are not started now."""
-    with connect(ctx) as client:
-        found = client.nodes()
-    if as_json:
-        rows = [
-            {"node_id": node.node_id, **breaker}
-            for node in found
-            for breaker in node.breakers
-        ]
-        output.echo_json(rows)
-    elif not print_breakers(found):
-        output.hint("No breaker is open: every worker may start.")
-
-
-def print_breakers(nodes: Iterable[NodeInfo]) -> bool:
-    """A line for each breaker that is not closed; false when there is none."""
-    rows = [
-        (
-            node.node_id,
-            breaker.get("key"),
-            breaker.get("state"),
-            breaker.get("failures"),
-            output.took(breaker.get("next_probe_s")),
-            breaker.get("error"),
-        )
-        for node in nodes
-        for breaker in node.breakers
-    ]
-    if rows:
-        output.table(
-            ("NODE", "BREAKER", "STATE", "FAILURES", "NEXT TRY", "ERROR"), rows
-        )
-    return bool(rows)
-
-
-@breaker_app.command()
-def reset(
-    ctx: typer.Context,
-    node: Annotated[str, typer.Argument(metavar="NODE", help="Its id.")],
-    key: Annotated[
-        str | None, typer.Argument(metavar="BREAKER", help="One; else all of the node.")
-    ] = None,
-) -> None:
-    """Close breakers and start what waits for them at once."""
-    with connect(ctx) as client:
-        done = client.reset_breakers(node, key)
-    if not done.reset:
-        output.hint(f"No worker of {node} waits for a breaker.")
-    for name in done.reset:
-        typer.echo(f"reset {name}")
-
-
 _COLUMNS = (
     *("NODE", "HOST", "STATUS", "WORK", "WORKERS", "GPUS"),
     *("CPU", "MEMORY", "DISK", "LOAD", "SEEN"),
+)
+gpu_app = typer.Typer(no_args_is_help=True, help="List GPUs, or lift a quarantine.")
+_GPU_COLUMNS = (
+    *("NODE", "GPU", "NAME", "MEMORY", "OFFERED", "USE"),
+    *("TEMPERATURE", "STATE", "WORKER", "ID"),
 )
 
 
@@ -144,12 +91,6 @@ def gpus(cards: list[dict[str, Any]]) -> str:
 
 
 # `corral gpu list | release`: the cards of all machines, and those set apart.
-
-gpu_app = typer.Typer(no_args_is_help=True, help="List GPUs, or lift a quarantine.")
-_GPU_COLUMNS = (
-    *("NODE", "GPU", "NAME", "MEMORY", "OFFERED", "USE"),
-    *("TEMPERATURE", "STATE", "WORKER", "ID"),
-)
 
 
 @gpu_app.command("list")
@@ -225,3 +166,60 @@ def _node_of(client: Client, gpu: str) -> str:
         if any(card["id"] == gpu for card in node.gpus):
             return node.node_id
     raise NotFound(f"no node has a GPU with the id {gpu!r}; see 'corral gpu list'")
+
+
+# `corral breaker list | reset`: what nodes have stopped starting, and why.
+
+
+@breaker_app.command("list")
+def list_(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
+    """List breakers that are open: kinds of workers that are not started now."""
+    with connect(ctx) as client:
+        found = client.nodes()
+    if as_json:
+        rows = [
+            {"node_id": node.node_id, **breaker}
+            for node in found
+            for breaker in node.breakers
+        ]
+        output.echo_json(rows)
+    elif not print_breakers(found):
+        output.hint("No breaker is open: every worker may start.")
+
+
+def print_breakers(nodes: Iterable[NodeInfo]) -> bool:
+    """A line for each breaker that is not closed; false when there is none."""
+    rows = [
+        (
+            node.node_id,
+            breaker.get("key"),
+            breaker.get("state"),
+            breaker.get("failures"),
+            output.took(breaker.get("next_probe_s")),
+            breaker.get("error"),
+        )
+        for node in nodes
+        for breaker in node.breakers
+    ]
+    if rows:
+        output.table(
+            ("NODE", "BREAKER", "STATE", "FAILURES", "NEXT TRY", "ERROR"), rows
+        )
+    return bool(rows)
+
+
+@breaker_app.command()
+def reset(
+    ctx: typer.Context,
+    node: Annotated[str, typer.Argument(metavar="NODE", help="Its id.")],
+    key: Annotated[
+        str | None, typer.Argument(metavar="BREAKER", help="One; else all of the node.")
+    ] = None,
+) -> None:
+    """Close breakers and start what waits for them at once."""
+    with connect(ctx) as client:
+        done = client.reset_breakers(node, key)
+    if not done.reset:
+        output.hint(f"No worker of {node} waits for a breaker.")
+    for name in done.reset:
+        typer.echo(f"reset {name}")

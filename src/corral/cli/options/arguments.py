@@ -15,6 +15,8 @@ from corral.cli.options.connect import FIRST_S, reach_of
 if TYPE_CHECKING:
     from corral.client import TaskOptions
 
+_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
 
 def model_names(ctx: typer.Context, incomplete: str) -> list[str]:
     from corral.client import Client, Patience
@@ -38,19 +40,6 @@ ModelName = Annotated[
     ),
 ]
 
-
-_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
-
-
-def seconds(text: str) -> float:
-    """`90`, `30m`, `2h` or `1d` in seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if match is None or match[2] not in _UNITS:
-        raise typer.BadParameter(f"{text!r} is no time: 90, 30m, 2h or 1d")
-    return float(match[1]) * _UNITS[match[2]]
-
-
-# Arguments and options that several commands share, and how they are read.
 
 TypeArgument = Annotated[
     str, typer.Argument(metavar="TYPE", help="The job type, like echo.")
@@ -352,3 +341,11 @@ def task_group(
         profile="python" if profile else None,
         resources=resources(gpus, gpu_memory, gpu_kind, gpu_vendor, cpus, memory),
     )
+
+
+def seconds(text: str) -> float:
+    """`90`, `30m`, `2h` or `1d` in seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS:
+        raise typer.BadParameter(f"{text!r} is no time: 90, 30m, 2h or 1d")
+    return float(match[1]) * _UNITS[match[2]]

@@ -21,142 +21,7 @@ if TYPE_CHECKING:
     from corral.manager.workers.scaling import ScalingConfig
     from corral.settings import Settings
 
-
-# From the settings to how the manager judges silence.
-
-
-def liveness(config: Settings) -> Liveness:
-    """When nodes are suspect or lost, and when that is not believed."""
-    from corral.manager.nodes.liveness import Liveness
-
-    return Liveness(
-        suspect_s=config.suspect_after_s,
-        lost_s=config.lost_after_s,
-        mass_loss_nodes=config.mass_loss_nodes,
-        register_s=config.worker_registration_timeout_s,
-        mass_loss_share=config.mass_loss_share,
-        no_overlap_kill_s=config.no_overlap_kill_s,
-        no_overlap_requeue_s=config.no_overlap_requeue_s,
-        beat_s=config.beat_s,
-    )
-
-
-# From settings to where the manager looks for models.
-
-
-def source_config(config: Settings) -> SourceConfig:
-    """Folders, the hub, S3 and a model manager, as far as they are named."""
-    from corral.manager.models.sources import SourceConfig
-
-    token = config.model_hub_token
-    return SourceConfig(
-        (config.model_cache_dir,),
-        config.model_hub_url,
-        config.model_hub_cache,
-        s3_access(config),
-        config.model_manager_url,
-        config.model_manager_path,
-        token.get_secret_value() if token else None,
-    )
-
-
-# From settings to what the manager needs of the services around it.
-
 _HEADER = re.compile(r"([\w-]+) *= *([ -~]*)", re.ASCII)
-
-
-def neighbour_config(config: Settings) -> TaskServiceConfig | None:
-    """The task service to tell of tasks, when one is named."""
-    from corral.manager.outbound.task_service import TaskServiceConfig
-
-    if config.task_manager_url is None:
-        return None
-    key, label = config.task_manager_key, config.task_manager_label
-    name, _, value = (label or "").partition(":")
-    return TaskServiceConfig(
-        config.task_manager_url,
-        key.get_secret_value() if key else None,
-        (name, value) if label else None,
-    )
-
-
-def trace_config(config: Settings) -> TraceConfig | None:
-    """The collector to send traces to, when one is named."""
-    from corral.manager.tracing import TraceConfig
-
-    if config.otlp_endpoint is None:
-        return None
-    return TraceConfig(
-        config.otlp_endpoint,
-        _headers(config),
-        config.otlp_service,
-        config.otlp_ratio,
-    )
-
-
-def _headers(config: Settings) -> dict[str, str]:
-    """`name=value,name=value`; values may be escaped as in a URL."""
-    told = config.otlp_headers
-    found: dict[str, str] = {}
-    for part in told.get_secret_value().split(",") if told else ():
-        if not (pair := _HEADER.fullmatch(part.strip())):
-            variable = config.variable("otlp_headers")
-            text = f"{variable} must be headers like name=value,name=value"
-            raise SettingsError(text, variable=variable)
-        found[pair[1]] = unquote(pair[2])
-    return found
-
-
-# From settings to when the manager adds workers and lets them go.
-
-
-def scaling_config(config: Settings) -> ScalingConfig:
-    from corral.manager.workers.scaling import ScalingConfig
-    from corral.scheduler.scaling.values import ScalingPolicy
-
-    return ScalingConfig(
-        config.auto_scale_enabled,
-        ScalingPolicy(
-            config.auto_scale_wait_s,
-            config.auto_scale_idle_s,
-            config.auto_scale_cooldown_s,
-            config.max_workers,
-        ),
-        config.auto_scale_node_workers,
-    )
-
-
-def alert_config(config: Settings) -> AlertConfig:
-    """When something is wrong, for how long, and who is told."""
-    from corral.core.insight.health import Thresholds
-    from corral.manager.alerts.alerts import AlertConfig
-
-    return AlertConfig(
-        Thresholds(
-            cpu_percent=config.alert_cpu_percent,
-            memory_percent=config.alert_memory_percent,
-            disk_percent=config.alert_disk_percent,
-            temperature_c=config.alert_temperature_c,
-            gpu_memory_percent=100 * config.gpu_memory_threshold,
-            queue_depth=config.alert_queue_depth,
-            error_rate=config.alert_error_rate,
-            clear_share=config.alert_clear_share,
-        ),
-        config.alert_after_s,
-        tuple(filter(None, config.alert_webhooks.split(","))),
-    )
-
-
-def live_config(config: Settings) -> LiveConfig:
-    """How many may listen to events, and from which pages."""
-    from corral.manager.events.broadcast import LiveConfig
-
-    origins = config.event_origins.split(",")
-    return LiveConfig(
-        listeners=config.event_listeners,
-        per_client=config.event_listeners_per_client,
-        origins=tuple(origin.rstrip("/") for origin in origins if origin),
-    )
 
 
 def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
@@ -220,9 +85,132 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
         ),
         sources=source_config(config),
         scaling=scaling_config(config),
-        neighbour=neighbour_config(config),
+        neighbour=task_service_config(config),
         traces=trace_config(config),
         master=master_config(config),
+    )
+
+
+def liveness(config: Settings) -> Liveness:
+    """When nodes are suspect or lost, and when that is not believed."""
+    from corral.manager.nodes.liveness import Liveness
+
+    return Liveness(
+        suspect_s=config.suspect_after_s,
+        lost_s=config.lost_after_s,
+        mass_loss_nodes=config.mass_loss_nodes,
+        register_s=config.worker_registration_timeout_s,
+        mass_loss_share=config.mass_loss_share,
+        no_overlap_kill_s=config.no_overlap_kill_s,
+        no_overlap_requeue_s=config.no_overlap_requeue_s,
+        beat_s=config.beat_s,
+    )
+
+
+def source_config(config: Settings) -> SourceConfig:
+    """Folders, the hub, S3 and a model manager, as far as they are named."""
+    from corral.manager.models.sources import SourceConfig
+
+    token = config.model_hub_token
+    return SourceConfig(
+        (config.model_cache_dir,),
+        config.model_hub_url,
+        config.model_hub_cache,
+        s3_access(config),
+        config.model_manager_url,
+        config.model_manager_path,
+        token.get_secret_value() if token else None,
+    )
+
+
+def task_service_config(config: Settings) -> TaskServiceConfig | None:
+    """The task service to tell of tasks, when one is named."""
+    from corral.manager.outbound.task_service import TaskServiceConfig
+
+    if config.task_manager_url is None:
+        return None
+    key, label = config.task_manager_key, config.task_manager_label
+    name, _, value = (label or "").partition(":")
+    return TaskServiceConfig(
+        config.task_manager_url,
+        key.get_secret_value() if key else None,
+        (name, value) if label else None,
+    )
+
+
+def trace_config(config: Settings) -> TraceConfig | None:
+    """The collector to send traces to, when one is named."""
+    from corral.manager.tracing import TraceConfig
+
+    if config.otlp_endpoint is None:
+        return None
+    return TraceConfig(
+        config.otlp_endpoint,
+        _headers(config),
+        config.otlp_service,
+        config.otlp_ratio,
+    )
+
+
+def _headers(config: Settings) -> dict[str, str]:
+    """`name=value,name=value`; values may be escaped as in a URL."""
+    told = config.otlp_headers
+    found: dict[str, str] = {}
+    for part in told.get_secret_value().split(",") if told else ():
+        if not (pair := _HEADER.fullmatch(part.strip())):
+            variable = config.variable("otlp_headers")
+            text = f"{variable} must be headers like name=value,name=value"
+            raise SettingsError(text, variable=variable)
+        found[pair[1]] = unquote(pair[2])
+    return found
+
+
+def scaling_config(config: Settings) -> ScalingConfig:
+    from corral.manager.workers.scaling import ScalingConfig
+    from corral.scheduler.scaling.values import ScalingPolicy
+
+    return ScalingConfig(
+        config.auto_scale_enabled,
+        ScalingPolicy(
+            config.auto_scale_wait_s,
+            config.auto_scale_idle_s,
+            config.auto_scale_cooldown_s,
+            config.max_workers,
+        ),
+        config.auto_scale_node_workers,
+    )
+
+
+def alert_config(config: Settings) -> AlertConfig:
+    """When something is wrong, for how long, and who is told."""
+    from corral.core.insight.health import Thresholds
+    from corral.manager.alerts.alerts import AlertConfig
+
+    return AlertConfig(
+        Thresholds(
+            cpu_percent=config.alert_cpu_percent,
+            memory_percent=config.alert_memory_percent,
+            disk_percent=config.alert_disk_percent,
+            temperature_c=config.alert_temperature_c,
+            gpu_memory_percent=100 * config.gpu_memory_threshold,
+            queue_depth=config.alert_queue_depth,
+            error_rate=config.alert_error_rate,
+            clear_share=config.alert_clear_share,
+        ),
+        config.alert_after_s,
+        tuple(filter(None, config.alert_webhooks.split(","))),
+    )
+
+
+def live_config(config: Settings) -> LiveConfig:
+    """How many may listen to events, and from which pages."""
+    from corral.manager.events.broadcast import LiveConfig
+
+    origins = config.event_origins.split(",")
+    return LiveConfig(
+        listeners=config.event_listeners,
+        per_client=config.event_listeners_per_client,
+        origins=tuple(origin.rstrip("/") for origin in origins if origin),
     )
 
 

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from corral.client import LogLine
     from corral.client.values import Progress
 
+artifacts_app = typer.Typer(no_args_is_help=True, help="Files that tasks left.")
+Attempt = Annotated[
+    int | None,
+    typer.Option(metavar="N", min=1, help="Of this attempt; else the last with any."),
+]
+
 
 def logs(
     ctx: typer.Context,
@@ -76,12 +82,6 @@ def show_all(
 
 
 # `corral artifacts list | get`: the files that tasks left.
-
-artifacts_app = typer.Typer(no_args_is_help=True, help="Files that tasks left.")
-Attempt = Annotated[
-    int | None,
-    typer.Option(metavar="N", min=1, help="Of this attempt; else the last with any."),
-]
 
 
 @artifacts_app.command("list")

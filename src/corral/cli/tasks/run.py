@@ -1,4 +1,4 @@
-"""`corral run`: submit a task, follow it, print its result."""
+"""`corral run`: submit a task, follow it, print what it emits and its result."""
 
 from __future__ import annotations
 
@@ -22,37 +22,6 @@ if TYPE_CHECKING:
 _LOOK_S = 1.0
 _AT_ONCE_S = 0.25
 """So long the request itself waits, before anybody is shown that it does."""
-
-
-def follow_stream(client: Client, task_id: str) -> TaskDetail:
-    """Print its output to the end; the ended task.
-
-    Text stands as it is, also where it is the `text` of a piece; other pieces stand on
-    lines of their own, as JSON.
-    """
-    last, is_at_start = 0, True
-    for piece in client.stream(task_id):
-        if piece.number <= last:
-            output.hint("The attempt was lost; another begins from the start:")
-        last = piece.number
-        text = _text(piece.value)
-        if text is None:
-            sys.stdout.write("" if is_at_start else "\n")
-            output.echo_json(piece.value, indent=None)
-            is_at_start = True
-            continue
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        is_at_start = text.endswith("\n") if text else is_at_start
-    if not is_at_start:
-        sys.stdout.write("\n")
-    return client.wait(task_id)
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, dict):
-        value = value.get("text")
-    return value if isinstance(value, str) else None
 
 
 @takes(
@@ -238,3 +207,34 @@ def exit_as_script(task: TaskDetail) -> None:
         output.hint(str(printed).rstrip())
     code = result.get("exit_code")
     raise typer.Exit(code if isinstance(code, int) and 0 < code < 256 else OURS)
+
+
+def follow_stream(client: Client, task_id: str) -> TaskDetail:
+    """Print its output to the end; the ended task.
+
+    Text stands as it is, also where it is the `text` of a piece; other pieces stand on
+    lines of their own, as JSON.
+    """
+    last, is_at_start = 0, True
+    for piece in client.stream(task_id):
+        if piece.number <= last:
+            output.hint("The attempt was lost; another begins from the start:")
+        last = piece.number
+        text = _text(piece.value)
+        if text is None:
+            sys.stdout.write("" if is_at_start else "\n")
+            output.echo_json(piece.value, indent=None)
+            is_at_start = True
+            continue
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        is_at_start = text.endswith("\n") if text else is_at_start
+    if not is_at_start:
+        sys.stdout.write("\n")
+    return client.wait(task_id)
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, dict):
+        value = value.get("text")
+    return value if isinstance(value, str) else None

@@ -1,4 +1,6 @@
-"""What a list of `corral top` is made of: columns that know their cells and order."""
+"""What a list of `corral top` is made of: columns that know their cells and order; bars
+and trends made of characters.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +20,9 @@ REST = -1
 """The width of the one column that takes what the others leave."""
 _LEAST = 8
 _PAD = 2
+_PARTS = " ▏▎▍▌▋▊▉█"
+_STEPS = "▁▂▃▄▅▆▇█"
+_HIGH, _FULL = 70.0, 90.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +102,6 @@ def state(value: str, width: int) -> Text:
 
 
 # Bars and trends made of characters, for shares from 0 to 100.
-
-_PARTS = " ▏▎▍▌▋▊▉█"
-_STEPS = "▁▂▃▄▅▆▇█"
-_HIGH, _FULL = 70.0, 90.0
 
 
 def colour(percent: float) -> str:

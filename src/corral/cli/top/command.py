@@ -1,4 +1,7 @@
-"""`corral top`: watch the cluster and steer it, or take one picture of it."""
+"""`corral top`: watch the cluster and steer it, or take one picture of it.
+
+A picture is plain tables on paper, or JSON for scripts.
+"""
 
 from __future__ import annotations
 
@@ -21,44 +24,9 @@ if TYPE_CHECKING:
     from corral.client import Client
 
 
-# One picture of `corral top` on paper: plain tables, or JSON for scripts.
-
 T = TypeVar("T")
 _WIDTH = 160
 _DRAWN = ("TREND",)
-
-
-def plain(picture: ClusterView) -> dict[str, Any]:
-    """What `corral status --workers --json` tells, and the tasks."""
-    told = status.to_plain(picture.overview, with_workers=True)
-    return {**told, "listed_tasks": [task.to_dict() for task in picture.tasks]}
-
-
-def echo(picture: ClusterView) -> None:
-    """Print the lists, the most important ones first."""
-    history = FigureHistory()
-    history.add(picture)
-    said = headline.cluster(picture, history).plain.splitlines()[0]
-    typer.echo(said.strip())
-    if wrong := headline.trouble(picture):
-        typer.echo(output.cell(wrong))
-    _list("tasks: " + headline.counts(picture), table.TASKS, row.tasks(picture))
-    _list("GPUs", table.GPUS, row.cards(picture, history))
-    _list("workers", table.WORKERS, row.workers(picture))
-    _list("nodes", table.NODES, row.nodes(picture, history))
-
-
-def _list(title: str, sheet: Sheet[T], rows: Sequence[T]) -> None:
-    typer.echo(f"\n{title}")
-    if not rows:
-        return
-    fitted = [(c, w) for c, w in sheet.fit(_WIDTH) if c.title not in _DRAWN]
-    output.table(
-        [column.title for column, _ in fitted],
-        [[column.cell(each, w).plain.strip() for column, w in fitted] for each in rows],
-    )
-
-
 _TIMEOUT_S = 5.0
 
 
@@ -100,3 +68,34 @@ def _show(looking: Client, patient: Client, first: picture.ClusterView) -> None:
     fault = Top(looking, patient, first).run()
     if fault is not None:
         raise fault
+
+
+def plain(picture: ClusterView) -> dict[str, Any]:
+    """What `corral status --workers --json` tells, and the tasks."""
+    told = status.to_plain(picture.overview, with_workers=True)
+    return {**told, "listed_tasks": [task.to_dict() for task in picture.tasks]}
+
+
+def echo(picture: ClusterView) -> None:
+    """Print the lists, the most important ones first."""
+    history = FigureHistory()
+    history.add(picture)
+    said = headline.cluster(picture, history).plain.splitlines()[0]
+    typer.echo(said.strip())
+    if wrong := headline.trouble(picture):
+        typer.echo(output.cell(wrong))
+    _list("tasks: " + headline.counts(picture), table.TASKS, row.tasks(picture))
+    _list("GPUs", table.GPUS, row.cards(picture, history))
+    _list("workers", table.WORKERS, row.workers(picture))
+    _list("nodes", table.NODES, row.nodes(picture, history))
+
+
+def _list(title: str, sheet: Sheet[T], rows: Sequence[T]) -> None:
+    typer.echo(f"\n{title}")
+    if not rows:
+        return
+    fitted = [(c, w) for c, w in sheet.fit(_WIDTH) if c.title not in _DRAWN]
+    output.table(
+        [column.title for column, _ in fitted],
+        [[column.cell(each, w).plain.strip() for column, w in fitted] for each in rows],
+    )

@@ -1,4 +1,6 @@
-"""How `corral top` is laid out: lists one above the other, or side by side."""
+"""The screen of `corral top`: lists that follow the cluster, one above the other or
+side by side, and the keys.
+"""
 
 from __future__ import annotations
 
@@ -63,8 +65,6 @@ Overlay { align: center middle; }
 #log { height: 1fr; background: $surface; scrollbar-size-vertical: 1; }
 """
 
-
-# The screen of `corral top`: lists that follow the cluster, and the keys.
 
 _ENDED = ("completed", "failed", "timed_out", "cancelled")
 _PANES = ("tasks", "workers", "nodes", "gpus")

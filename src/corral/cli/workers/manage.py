@@ -16,6 +16,18 @@ if TYPE_CHECKING:
     from corral.client import Client
     from corral.client.values import WorkerInfo
 
+app = typer.Typer(no_args_is_help=True, help="Launch, list, restart or stop workers.")
+WorkersArgument = Annotated[
+    list[str], typer.Argument(metavar="WORKER...", help="Their ids.")
+]
+GpusOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="N|CARDS",
+        help="Cards each has for itself: how many, or gpu:0,gpu:1 or ids.",
+    ),
+]
+
 
 def workers(
     ctx: typer.Context,
@@ -58,18 +70,7 @@ def workers(
 
 # `corral worker launch | list | restart | stop`: change which workers run.
 
-app = typer.Typer(no_args_is_help=True, help="Launch, list, restart or stop workers.")
 app.command("list")(workers)
-WorkersArgument = Annotated[
-    list[str], typer.Argument(metavar="WORKER...", help="Their ids.")
-]
-GpusOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="N|CARDS",
-        help="Cards each has for itself: how many, or gpu:0,gpu:1 or ids.",
-    ),
-]
 
 
 @app.command()

@@ -13,6 +13,8 @@ from corral.client.http.exchange import Flow, Items, Request, Stream, get
 from corral.client.http.payload import encode
 from corral.client.values import Value
 
+RESET = "reset"
+
 
 class EventInfo(Value, frozen=True, kw_only=True):
     """Something that happened; the last three are of alerts alone."""
@@ -189,8 +191,6 @@ def cluster_health() -> Flow[ClusterHealth]:
 
 
 # The call that hears of events as they happen.
-
-RESET = "reset"
 
 
 class LiveEvent(Value, frozen=True, kw_only=True):

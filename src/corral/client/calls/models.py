@@ -23,6 +23,7 @@ from corral.client.values import Value
 from corral.errors import Conflict, InvalidField, WorkerNotFound
 
 _ID = re.compile(r"w-[0-9a-f]{10}")
+_PAGE = 1000
 
 
 class ModelInfo(Value, frozen=True, kw_only=True):
@@ -230,9 +231,6 @@ class _CataloguePage(msgspec.Struct):
 
 class _Pulled(msgspec.Struct):
     pulls: list[ModelPull]
-
-
-_PAGE = 1000
 
 
 def catalogue(

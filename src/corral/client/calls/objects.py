@@ -1,6 +1,7 @@
 """The calls about objects: send bytes once, fetch them checked.
 
-An object is named by the SHA-256 of its bytes, so what is there already is not sent.
+An object is named by the SHA-256 of its bytes, so what is there already is not sent:
+chunks of files go by content, many small ones at once.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from corral.core import tree as trees
 from corral.core.tree import CHUNK_BYTES, Tree, TreeFile
 from corral.errors import CorralError, InvalidField, TooLarge, Unavailable
 
-# Sends what the manager has not: chunks of files by content, many small ones at once.
+ASK = 1000
+"""Digests in one question."""
+PARCEL_BYTES = CHUNK_BYTES
+PARCEL_OBJECTS = 500
+# What a manager takes unless its `batch_body_limit` says otherwise.
+LIMIT_BYTES = 16 << 20
+_BINARY = {"Content-Type": "application/octet-stream"}
 
 
 class ChunkSource(Protocol):
     """Where the bytes of files come from; see `files/tree.py`."""
 
     def chunk(self, file: TreeFile, index: int) -> bytes: ...
-
-
-ASK = 1000
-"""Digests in one question."""
-PARCEL_BYTES = CHUNK_BYTES
-PARCEL_OBJECTS = 500
 
 
 class _Missing(msgspec.Struct):
@@ -156,11 +157,6 @@ def missing_of(sizes: dict[str, int]) -> Flow[set[str]]:
     body = encode({"digests": list(sizes), "sizes": list(sizes.values())})
     response = yield Request("POST", "/objects/missing", body=body, is_repeatable=True)
     return set(decode(response, _Missing).missing)
-
-
-# What a manager takes unless its `batch_body_limit` says otherwise.
-LIMIT_BYTES = 16 << 20
-_BINARY = {"Content-Type": "application/octet-stream"}
 
 
 def upload(

@@ -22,6 +22,10 @@ from corral.client.values import LogLine, Progress, Value
 from corral.core.tree import CHUNK_BYTES, fault_of
 from corral.errors import Conflict, NotFound, Unavailable
 
+_UNKNOWN = -1.0
+EXEC_POLL_S = 20.0
+_BEGIN_S = 15.0
+
 
 class Piece(Value, frozen=True, kw_only=True):
     """A piece of output, any JSON value.
@@ -59,8 +63,6 @@ def stream(task: TaskRef) -> Stream[Piece]:
 
 
 # The calls about what a task says while it runs: its log, and how far it is.
-
-_UNKNOWN = -1.0
 
 
 class _LogPage(msgspec.Struct):
@@ -115,9 +117,6 @@ def _pages(
 
 
 # The calls that run a command beside a running script and read what it prints.
-
-EXEC_POLL_S = 20.0
-_BEGIN_S = 15.0
 
 
 class ExecInfo(Value, frozen=True, kw_only=True):

@@ -33,6 +33,15 @@ POLL_S = 25.0
 
 TaskRef: TypeAlias = str | Submitted | TaskInfo
 """A task's id, or any answer that has one."""
+BATCH_TASKS = 2_000
+BATCH_BYTES = 16 * 1024 * 1024 - 1024
+COLLECT_TASKS = 1_000
+NAMED_ERRORS = 10
+_LIVELY_S = 0.5
+TaskLike: TypeAlias = Mapping[str, Any] | tuple[str, Any]
+"""A task of a batch: `{"task_type": ..., "parameters": ..., ...}` or (type, params)."""
+OnProgress: TypeAlias = Callable[[int, int], object]
+"""Called with how many are done, of how many."""
 
 
 class TaskOptions(TypedDict, total=False):
@@ -232,17 +241,6 @@ def discard(task: TaskRef) -> Flow[None]:
 
 
 # The calls about many tasks: few large requests, little work per task.
-
-BATCH_TASKS = 2_000
-BATCH_BYTES = 16 * 1024 * 1024 - 1024
-COLLECT_TASKS = 1_000
-NAMED_ERRORS = 10
-_LIVELY_S = 0.5
-
-TaskLike: TypeAlias = Mapping[str, Any] | tuple[str, Any]
-"""A task of a batch: `{"task_type": ..., "parameters": ..., ...}` or (type, params)."""
-OnProgress: TypeAlias = Callable[[int, int], object]
-"""Called with how many are done, of how many."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""A named kind of work and where it goes."""
+"""A named kind of work and where it goes; which kinds are Corral's own."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from enum import StrEnum
 from corral.core.models.model import MODEL_TASK
 from corral.errors import InvalidField
 
-# The canary: a task that goes all the way to one worker and is answered there.
-
+# The canary is a task that goes all the way to one worker and is answered there.
 CANARY = "corral.canary"
 """Its job type, which no worker has to serve, and the label that names its flight."""
-
-
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 ORCHESTRATOR = "@orchestrator"
 OWN_TYPES = frozenset({CANARY, MODEL_TASK})

@@ -43,12 +43,18 @@ from corral.store.tables.metadata import Texts, Time
 from corral.store.tables.tasks import tasks
 from corral.store.text import clean
 
-# Alerts: events that stay open until their cause is gone.
-
 _columns = cluster_events.c
 # As the partial index has it, so that rows of other types are not looked at.
 _IS_ALERT = _columns.event_type == literal_column(f"'{ALERT}'")
 _IS_OPEN = _columns.resolved_at.is_(None)
+_AUDIT_PAGE = 1000
+# Events of a task are looked for while it lived, give or take the clocks of two
+# leaders: an index over every id in every event would cost more than the events.
+_SLACK = timedelta(minutes=5)
+_ALWAYS: ColumnElement[datetime] = literal_column("'infinity'::timestamptz")
+_GAP_POLL_S = 0.005
+_GAP_POLLS = 100
+Found = Sequence[Mapping[str, Any]]
 
 
 def chosen(where: EventQuery) -> list[ColumnElement[bool]]:
@@ -130,17 +136,6 @@ async def _locked(connection: AsyncConnection, seq: int) -> Event | None:
     query = select(cluster_events).where(_columns.seq == seq, _IS_ALERT)
     row = (await connection.execute(query.with_for_update())).first()
     return None if row is None else record.event_of(dict(row._mapping))
-
-
-_AUDIT_PAGE = 1000
-# Events of a task are looked for while it lived, give or take the clocks of two
-# leaders: an index over every id in every event would cost more than the events.
-_SLACK = timedelta(minutes=5)
-_ALWAYS: ColumnElement[datetime] = literal_column("'infinity'::timestamptz")
-_GAP_POLL_S = 0.005
-_GAP_POLLS = 100
-
-Found = Sequence[Mapping[str, Any]]
 
 
 class EventRows(AlertRows):

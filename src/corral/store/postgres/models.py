@@ -16,6 +16,9 @@ from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.registry import catalogue, model_pins, models
 from corral.store.text import clean
 
+SEEN = ("uses", "last_used_at", "measures")
+"""Columns that are counted, not told."""
+
 
 class ModelRows:
     _pool: ConnectionPool
@@ -63,9 +66,6 @@ class ModelRows:
 
 
 # The catalogue of models: what people said of them, and what was seen since.
-
-SEEN = ("uses", "last_used_at", "measures")
-"""Columns that are counted, not told."""
 
 
 class CatalogueRows:

@@ -37,6 +37,9 @@ from corral.store.tables.registry import (
     workers,
 )
 
+_FIGURES = ("count", "value", "spread", "middle", "sole", "at")
+Subject = tuple[str, str, str, int, str]
+
 
 class RegistryRows:
     _pool: ConnectionPool
@@ -195,9 +198,6 @@ class ShareRows:
 
 
 # What was learned of tasks and workers, kept from one start to the next.
-
-_FIGURES = ("count", "value", "spread", "middle", "sole", "at")
-Subject = tuple[str, str, str, int, str]
 
 
 def subject_of(row: Learned) -> Subject:

@@ -1,4 +1,6 @@
-"""Deletes what is past its time, in batches small enough to disturb nobody."""
+"""Deletes what is past its time, in batches small enough to disturb nobody; and all
+that has ended, when asked to.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +61,7 @@ BATCH = 1000
 # A first run over years of history goes on at the next call.
 BATCHES = 200
 _BUT_OPEN = f"and not (event_type = '{ALERT}' and resolved_at is null)"
+END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 class PruneRows(MetricStore):
@@ -206,8 +209,6 @@ def _any(column: ColumnElement[str], values: Sequence[str]) -> ColumnElement[boo
 
 
 # Deletes all ended tasks and what was registered to run them, when asked to.
-
-END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 class ClearRows(PruneRows):

@@ -22,10 +22,15 @@ from docker.errors import DockerException
 from corral.errors import WorkerError
 from corral.worker.pool.transport import child_environment
 
-# Our end of the guardian process: started with an engine, ended by letting go.
-
 END_S = 60.0
 _AGENT_MARK = "CORRAL_AGENT_MARK"
+CALL_S = 60
+KNOCK_S = 5.0
+BACK_S = 15.0
+LOOK_S = 0.05
+POOL = 64
+# A connection that breaks below the SDK is an OSError, too.
+ENGINE_FAULTS = (DockerException, OSError)
 
 
 class GuardianProcess:
@@ -76,15 +81,6 @@ def _environment() -> dict[str, str]:
     as it takes to remove them.
     """
     return {n: text for n, text in child_environment().items() if n != _AGENT_MARK}
-
-
-CALL_S = 60
-KNOCK_S = 5.0
-BACK_S = 15.0
-LOOK_S = 0.05
-POOL = 64
-# A connection that breaks below the SDK is an OSError, too.
-ENGINE_FAULTS = (DockerException, OSError)
 
 
 class EngineAccess(Protocol):

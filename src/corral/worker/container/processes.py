@@ -17,6 +17,8 @@ from pathlib import Path
 import psutil
 
 PROC = Path("/proc")
+_MONITOR = "conmon"
+_END_S = 10.0
 
 
 class ContainerProcesses:
@@ -62,9 +64,6 @@ class ContainerProcesses:
 
 
 # Ends containers that an engine has lost sight of.
-
-_MONITOR = "conmon"
-_END_S = 10.0
 
 
 def end_forgotten(container: str) -> None:

@@ -30,16 +30,20 @@ from corral.worker.environments.git import Repository
 from corral.worker.environments.policy import EnvironmentPolicy
 from corral.worker.environments.project import Builder, find_project, python_of
 
-# Where files of cached trees lie, by content: what one has, another need not fetch.
+__all__ = ["EnvironmentPolicy", "Prepared", "own_python", "prepare"]
+
 
 AT_ONCE = 8
+Fetch = Callable[[str], bytes]
+_PACKAGE = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
 class FilePool:
-    """`folder` has a link for each file, to one of the trees that have it.
+    """Files of cached trees by content: what one has, another need not fetch.
 
-    A link that leads nowhere belongs to a tree that was evicted.
+    `folder` has a link for each file, to one of the trees that have it. A link
+    that leads nowhere belongs to a tree that was evicted.
     """
 
     folder: Path
@@ -82,12 +86,6 @@ class FilePool:
             for entry in os.scandir(folder):
                 if not os.path.exists(entry.path):
                     Path(entry.path).unlink(missing_ok=True)
-
-
-__all__ = ["EnvironmentPolicy", "Prepared", "own_python", "prepare"]
-
-Fetch = Callable[[str], bytes]
-_PACKAGE = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,23 @@ Side = Annotated[int, Meta(ge=8, le=8192, multiple_of=8)]
 Factor = Annotated[float, Meta(ge=0.25, le=4.0)]
 Texts = Annotated[list[str], Meta(min_length=1, max_length=2048)]
 Some = Annotated[str, Meta(min_length=1)]
+# Their name of a field, and ours.
+_FOREIGN_FIELDS: dict[ModelKind, dict[str, str]] = {
+    ModelKind.GENERATE: {"text": "prompt", "prompt": "prompt"},
+    ModelKind.CAPTION: {"image_data": "image", "image": "image"},
+    ModelKind.SPEAK: {"voice_id": "voice"},
+    ModelKind.DRAW: {"num_inference_steps": "steps", "guidance_scale": "guidance"},
+}
+_FOREIGN_DEFAULTS: dict[ModelKind, dict[str, Any]] = {
+    ModelKind.GENERATE: {
+        "max_tokens": 50,
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "repetition_penalty": 1.1,
+    },
+}
+_MODEL_FIELDS = ("model", "model_name")
+_PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
 class Message(Struct):
@@ -110,23 +127,6 @@ _SHAPES: dict[ModelKind, type[Struct]] = {
     ModelKind.SPEAK: Speak,
     ModelKind.DRAW: Draw,
 }
-# Their name of a field, and ours.
-_FOREIGN_FIELDS: dict[ModelKind, dict[str, str]] = {
-    ModelKind.GENERATE: {"text": "prompt", "prompt": "prompt"},
-    ModelKind.CAPTION: {"image_data": "image", "image": "image"},
-    ModelKind.SPEAK: {"voice_id": "voice"},
-    ModelKind.DRAW: {"num_inference_steps": "steps", "guidance_scale": "guidance"},
-}
-_FOREIGN_DEFAULTS: dict[ModelKind, dict[str, Any]] = {
-    ModelKind.GENERATE: {
-        "max_tokens": 50,
-        "temperature": 0.7,
-        "top_p": 0.9,
-        "repetition_penalty": 1.1,
-    },
-}
-_MODEL_FIELDS = ("model", "model_name")
-_PLACE = re.compile(r" - at `\$\.?([^`]*)`$")
 
 
 def read_request(ask: RequestedKind, payload: Any) -> Request:

@@ -1,4 +1,7 @@
-"""A job that was started, as its caller sees it: output, end, stop."""
+"""A job that was started, as its caller sees it: output, end, stop.
+
+Where its guardian was killed, what is left of it is ended from here, as a last resort.
+"""
 
 from __future__ import annotations
 
@@ -22,43 +25,10 @@ from corral.worker.isolation.cgroup import Groups
 from corral.worker.isolation.job import Level, SandboxJob
 from corral.worker.isolation.variables import MARK
 
-# Ends what is left of a job whose guardian was killed: the last resort.
-
-_PATIENCE_S = 10.0
-
-
-def end_strays(mark: str, groups: cgroup.Groups) -> list[int]:
-    """Kill by control group and by mark until a look finds nobody; who is left."""
-    give_up_at = time.monotonic() + _PATIENCE_S
-    while True:
-        left = [p for p in _find(mark, cgroup.members(groups)) if _is_alive(p)]
-        if not left or time.monotonic() > give_up_at:
-            cgroup.clear(groups)
-            return [process.pid for process in left]
-        for process in left:
-            with contextlib.suppress(psutil.Error):
-                process.kill()
-        time.sleep(0.01)
-
-
-def _find(mark: str, grouped: set[int]) -> Iterator[psutil.Process]:
-    for process in psutil.process_iter():
-        if process.pid == os.getpid():
-            continue
-        with contextlib.suppress(psutil.Error, OSError):
-            if process.pid in grouped or process.environ().get(MARK) == mark:
-                yield process
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
-
-
 log = logging.getLogger(__name__)
 
+
+_PATIENCE_S = 10.0
 OnOutput = Callable[[str, bytes], None]
 CHUNK = 1 << 18
 START_S = 60.0
@@ -272,3 +242,33 @@ def pipe() -> tuple[int, int]:
     with contextlib.suppress(OSError, AttributeError):
         fcntl.fcntl(ends[1], fcntl.F_SETPIPE_SZ, 1 << 18)
     return ends
+
+
+def end_strays(mark: str, groups: cgroup.Groups) -> list[int]:
+    """Kill by control group and by mark until a look finds nobody; who is left."""
+    give_up_at = time.monotonic() + _PATIENCE_S
+    while True:
+        left = [p for p in _find(mark, cgroup.members(groups)) if _is_alive(p)]
+        if not left or time.monotonic() > give_up_at:
+            cgroup.clear(groups)
+            return [process.pid for process in left]
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        time.sleep(0.01)
+
+
+def _find(mark: str, grouped: set[int]) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        if process.pid == os.getpid():
+            continue
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid in grouped or process.environ().get(MARK) == mark:
+                yield process
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

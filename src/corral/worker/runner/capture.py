@@ -18,10 +18,20 @@ from typing import Any, TextIO
 
 from corral.worker.text import clean
 
-# The last of what was printed: bounded, exact, and aware of how much it let go.
-
 Block = tuple[float, str, bytes]
 """When, by which stream, and whole lines of it."""
+Line = tuple[float, str, str]
+"""When, by which stream, and the text: one line, or several with \\n between them."""
+HEAD_LIMIT = 8 << 20
+TAIL_LIMIT = 256 << 10
+LINE_LIMIT = 16 << 10
+PIECE_LIMIT = 64 << 10
+# So much may wait for the flusher; then who prints sees to it himself.
+FULL = 64 << 10
+# Lines that come so close together share a time.
+TOGETHER_S = 0.01
+_LONG = re.compile(rb"[^\n]{%d,}" % (LINE_LIMIT + 1))
+_own: ContextVar[Capture] = ContextVar("capture")
 
 
 class Tail:
@@ -58,21 +68,6 @@ class Tail:
         self._size -= len(data)
         self.lost_bytes += len(data)
         self.lost_lines += data.count(b"\n")
-
-
-Line = tuple[float, str, str]
-"""When, by which stream, and the text: one line, or several with \\n between them."""
-
-HEAD_LIMIT = 8 << 20
-TAIL_LIMIT = 256 << 10
-LINE_LIMIT = 16 << 10
-PIECE_LIMIT = 64 << 10
-# So much may wait for the flusher; then who prints sees to it himself.
-FULL = 64 << 10
-# Lines that come so close together share a time.
-TOGETHER_S = 0.01
-
-_LONG = re.compile(rb"[^\n]{%d,}" % (LINE_LIMIT + 1))
 
 
 class Capture:
@@ -191,9 +186,6 @@ class Capture:
                 gathered += block
                 return
         self._pending.append((now, name, bytearray(block)))
-
-
-_own: ContextVar[Capture] = ContextVar("capture")
 
 
 class _LineJoiner:

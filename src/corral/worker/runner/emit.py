@@ -26,21 +26,28 @@ from corral.worker.protocol import (
 )
 from corral.worker.runner.capture import PIECE_LIMIT, Capture, Line
 
-# Pieces of output on their way from user code to the supervisor: at once while they
-# are few, gathered when they are many.
-
 Key = tuple[str, int]
 
 BURST = 64
 """So many frames may leave between two ticks; what comes then waits for the next."""
 PART_BYTES = 64 << 10
+FLUSH_S = 0.005
+TICK_S = 0.02
+LOG_S = 0.05
+REST_S = 0.5
+FLUSH_BYTES = 1024 * 1024
+# About what a line takes in a frame beside its text.
+LINE_COST = 40
+_now = time.perf_counter
+_encode = msgspec.json.Encoder().encode
 
 
 class OutputSender:
-    """Numbers and sends what tasks emit. Safe to use from any thread.
+    """Numbers and sends what tasks emit: at once while it is little, else gathered.
 
-    Pieces of one attempt never overtake each other: they are numbered, gathered and
-    sent under one lock, which is held while the supervisor takes no more.
+    Safe to use from any thread. Pieces of one attempt never overtake each other: they
+    are numbered, gathered and sent under one lock, which is held while the supervisor
+    takes no more.
     """
 
     def __init__(self, send: Callable[[Frame], None]) -> None:
@@ -100,18 +107,6 @@ class OutputSender:
         self._bytes = 0
         for chunks in kept.values():
             self._send(chunks)
-
-
-FLUSH_S = 0.005
-TICK_S = 0.02
-LOG_S = 0.05
-REST_S = 0.5
-FLUSH_BYTES = 1024 * 1024
-# About what a line takes in a frame beside its text.
-LINE_COST = 40
-
-_now = time.perf_counter
-_encode = msgspec.json.Encoder().encode
 
 
 class Flusher:

@@ -42,27 +42,7 @@ if TYPE_CHECKING:
     from corral.worker.runner.profile import Profile
 
 
-# Answers a canary in the runner: the whole way works, and the class says so itself.
-
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CORRAL_GPUS")
-
-
-def answer_canary(worker: Any, payload: Any) -> dict[str, Any]:
-    """What the worker's process is; raises what the class's own `canary` raises."""
-    begin = time.perf_counter()
-    check = getattr(worker, "canary", None)
-    said = check() if callable(check) else None
-    kind = type(worker)
-    return {
-        "nonce": payload.get("nonce") if isinstance(payload, dict) else None,
-        "worker_class": f"{kind.__module__}:{kind.__qualname__}",
-        "pid": os.getpid(),
-        "gpus": {name: os.environ[name] for name in _VISIBLE if os.environ.get(name)},
-        "seconds": round(time.perf_counter() - begin, 6),
-        "canary": said,
-    }
-
-
 _OWN = frozenset({CANARY, MODEL_TASK})
 
 
@@ -352,3 +332,19 @@ def drop(slots: ModelSlots, models: list[str]) -> None:
 def _complain(what: str, error: Exception) -> None:
     text = invoke.trace(error) or invoke.describe(error)
     sys.stderr.write(f"{what}: {text}\n")
+
+
+def answer_canary(worker: Any, payload: Any) -> dict[str, Any]:
+    """What the worker's process is; raises what the class's own `canary` raises."""
+    begin = time.perf_counter()
+    check = getattr(worker, "canary", None)
+    said = check() if callable(check) else None
+    kind = type(worker)
+    return {
+        "nonce": payload.get("nonce") if isinstance(payload, dict) else None,
+        "worker_class": f"{kind.__module__}:{kind.__qualname__}",
+        "pid": os.getpid(),
+        "gpus": {name: os.environ[name] for name in _VISIBLE if os.environ.get(name)},
+        "seconds": round(time.perf_counter() - begin, 6),
+        "canary": said,
+    }

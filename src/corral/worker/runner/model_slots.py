@@ -29,6 +29,8 @@ from corral.worker.runner.memory_leak import CALM_S, MemoryLeakCheck
 ROOM = 5
 FACTS = ("device", "precision", "layers", "peaks")
 """What `model_facts` of a class may tell."""
+AGAIN_S = 30.0
+"""How often a lane that waits for a model says so: nobody shall take it for stuck."""
 
 
 class ModelSlots:
@@ -161,9 +163,6 @@ class ModelSlots:
 
 # The models of a runner whose lanes share them: one moves at a time, and none goes
 # while a lane uses it.
-
-AGAIN_S = 30.0
-"""How often a lane that waits for a model says so: nobody shall take it for stuck."""
 
 
 class SharedModelSlots(ModelSlots):

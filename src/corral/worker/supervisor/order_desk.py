@@ -1,4 +1,7 @@
-"""Takes orders in, has them executed and reported, and knows what the worker holds."""
+"""Takes orders in, has them executed and reported, and knows what the worker holds.
+
+Says in the worker's log which tasks those are, each under the id of its request.
+"""
 
 from __future__ import annotations
 
@@ -24,60 +27,12 @@ from corral.worker.supervisor.notes import Key, Notes
 from corral.worker.supervisor.reports import Reporter
 from corral.worker.text import clean
 
-# Says in the worker's log which tasks it has, each under the id of its request.
+log = logging.getLogger(__name__)
+
 
 _task_log = logging.getLogger("corral.worker")
 _FOLLOWED_S = 1.0
-
-
-def log_received(items: Sequence[Item]) -> None:
-    """These attempts have come in an order."""
-    if _task_log.isEnabledFor(logging.DEBUG):
-        for item in items:
-            _task_log.debug("task_received", extra=_told(item))
-
-
-def log_finished(items: Sequence[Item], outcomes: Sequence[AttemptOutcome]) -> None:
-    """These outcomes are about to be reported, of some or all of the attempts."""
-    says_all = _task_log.isEnabledFor(logging.DEBUG)
-    known: dict[tuple[str, int], Item] | None = None
-    for outcome in outcomes:
-        is_told = outcome.duration_s >= _FOLLOWED_S or outcome.kind in _LOUD
-        if not (is_told or says_all):
-            continue
-        known = {item.key: item for item in items} if known is None else known
-        item = known.get((outcome.task_id, outcome.attempt))
-        if item is not None:
-            level = logging.INFO if is_told else logging.DEBUG
-            _task_log.log(level, "task_finished", extra=_told(item) | _ended(outcome))
-
-
 _LOUD = frozenset({"failed", "timed_out", "lost"})
-
-
-def _told(item: Item) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "task_id": item.task_id,
-        "attempt": item.attempt,
-        "task_type": item.job_type,
-    }
-    if item.request_id:
-        told["request_id"] = item.request_id
-    return told
-
-
-def _ended(outcome: AttemptOutcome) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "outcome": outcome.kind,
-        "duration_s": round(outcome.duration_s, 6),
-    }
-    if outcome.error is not None:
-        told["error"] = outcome.error.message[:500]
-    return told
-
-
-log = logging.getLogger(__name__)
-
 MEMORY = 100_000
 
 
@@ -370,3 +325,46 @@ def _read(body: str) -> tuple[OrderBody | None, list[AttemptOutcome]]:
             )
     told = (loose.id, loose.worker_id, loose.incarnation)
     return OrderBody(*told, good, loose.unload), bad
+
+
+def log_received(items: Sequence[Item]) -> None:
+    """These attempts have come in an order."""
+    if _task_log.isEnabledFor(logging.DEBUG):
+        for item in items:
+            _task_log.debug("task_received", extra=_told(item))
+
+
+def log_finished(items: Sequence[Item], outcomes: Sequence[AttemptOutcome]) -> None:
+    """These outcomes are about to be reported, of some or all of the attempts."""
+    says_all = _task_log.isEnabledFor(logging.DEBUG)
+    known: dict[tuple[str, int], Item] | None = None
+    for outcome in outcomes:
+        is_told = outcome.duration_s >= _FOLLOWED_S or outcome.kind in _LOUD
+        if not (is_told or says_all):
+            continue
+        known = {item.key: item for item in items} if known is None else known
+        item = known.get((outcome.task_id, outcome.attempt))
+        if item is not None:
+            level = logging.INFO if is_told else logging.DEBUG
+            _task_log.log(level, "task_finished", extra=_told(item) | _ended(outcome))
+
+
+def _told(item: Item) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "task_id": item.task_id,
+        "attempt": item.attempt,
+        "task_type": item.job_type,
+    }
+    if item.request_id:
+        told["request_id"] = item.request_id
+    return told
+
+
+def _ended(outcome: AttemptOutcome) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "outcome": outcome.kind,
+        "duration_s": round(outcome.duration_s, 6),
+    }
+    if outcome.error is not None:
+        told["error"] = outcome.error.message[:500]
+    return told

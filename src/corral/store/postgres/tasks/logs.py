@@ -22,11 +22,13 @@ from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.tasks import log_chunks
 from corral.store.text import clean
 
-# Log chunks as blobs beside the objects, in their folder or S3 bucket.
+log = logging.getLogger(__name__)
+
 
 Mode = Literal["create", "overwrite"]
 # Safe as a name on every system, also where case does not tell two names apart.
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+SHORT = 2048
 
 
 def folder_name(task_id: str) -> str:
@@ -91,10 +93,6 @@ def _folder(task_id: str) -> str:
 
 def _place(task_id: str, attempt: int, seq: int) -> str:
     return f"{_folder(task_id)}/{int(attempt)}-{int(seq)}.json"
-
-
-log = logging.getLogger(__name__)
-SHORT = 2048
 
 
 class LogStore:

@@ -23,29 +23,6 @@ from corral.store.postgres.tasks.sql import (
 from corral.store.tables.tasks import LIVE, attempts, tasks
 from corral.store.text import clean, is_storable
 
-# Cursors of task lists: opaque to callers, the seq of the last task to us.
-
-
-def write_cursor(seq: int) -> str:
-    return base64.urlsafe_b64encode(str(seq).encode()).decode().rstrip("=")
-
-
-def read_cursor(cursor: str) -> int:
-    """The seq in a cursor.
-
-    Raises:
-        InvalidField: when it is not one of ours.
-    """
-    try:
-        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
-        seq = int(base64.urlsafe_b64decode(padded))
-    except ValueError:
-        seq = -1
-    if not 0 <= seq < 2**63:
-        raise InvalidField("cursor is not one that this list gave", field="cursor")
-    return seq
-
-
 _LIVE_PAGE = 5000
 _SEARCHED = ("id", "job_type", "model", "worker_id", "owner", "error_message")
 _TASK = [tasks.c[name] for name in TASK_COLUMNS]
@@ -130,3 +107,23 @@ def _conditions(where: TaskFilter) -> list[ColumnElement[bool]]:
         )
         chosen.append(or_(*found))
     return chosen
+
+
+def write_cursor(seq: int) -> str:
+    return base64.urlsafe_b64encode(str(seq).encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str) -> int:
+    """The seq in a cursor.
+
+    Raises:
+        InvalidField: when it is not one of ours.
+    """
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        seq = int(base64.urlsafe_b64decode(padded))
+    except ValueError:
+        seq = -1
+    if not 0 <= seq < 2**63:
+        raise InvalidField("cursor is not one that this list gave", field="cursor")
+    return seq
