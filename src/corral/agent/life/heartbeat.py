@@ -87,8 +87,8 @@ class AgentHeartbeat:
         self._good_at = time.monotonic()
         self.end: RegistrationEnd | None = None
 
-    def start(self, fleet: NodeWorkers, desired: Desired) -> None:
-        self._fleet, self._desired = fleet, desired
+    def start(self, workers: NodeWorkers, desired: Desired) -> None:
+        self._workers, self._desired = workers, desired
         self._thread = threading.Thread(target=self._run, name="beats", daemon=True)
         self._thread.start()
 
@@ -153,12 +153,12 @@ class AgentHeartbeat:
         now = time.monotonic()
         gpus = self._sampler.read_gpus(self._gpus_told)
         answer = self._send(
-            self._fleet.entries(), self._sample(now), gpus[1] if gpus else None
+            self._workers.entries(), self._sample(now), gpus[1] if gpus else None
         )
         if gpus is not None:
             self._gpus_told = gpus[0]
         self._good_at = now
-        self._fleet.drop([(str(t), int(a)) for t, a in answer.get("drop") or ()])
+        self._workers.drop([(str(t), int(a)) for t, a in answer.get("drop") or ()])
         self._desired.hint(answer.get("desired_version"))
 
     def _sample(self, now: float) -> dict[str, Any] | None:
@@ -186,7 +186,7 @@ class AgentHeartbeat:
             "owner": self._sampler.owner.word() if self._sampler.owner else None,
             "peer": self._sampler.peer.word() if self._sampler.peer else None,
             "workers": workers,
-            "breakers": self._fleet.breakers(),
+            "breakers": self._workers.breakers(),
             "sample": sample,
             "gpus": gpus,
         }

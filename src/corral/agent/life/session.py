@@ -87,12 +87,12 @@ class Session:
         )
         if sampler.gpus is not None:
             sampler.gpus.sample_s = told.pace.sample_s
-        self._fleet = NodeWorkers(launch, self._beats.notify, GpuBinder(sampler.gpus))
+        self._workers = NodeWorkers(launch, self._beats.notify, GpuBinder(sampler.gpus))
         agent.news.follow(self._beats.notify, self._on_gpus)
         self._desired = Desired(
             link,
             told.node_id,
-            self._fleet.converge,
+            self._workers.converge,
             agent.leave,
             sampler.gpus.release if sampler.gpus else lambda gpu_id, since: None,
         )
@@ -103,17 +103,17 @@ class Session:
         `stop` lets workers finish what they are at, `hurry` does not.
         """
         self._desired.start(self._told.desired)
-        self._beats.start(self._fleet, self._desired)
+        self._beats.start(self._workers, self._desired)
         end = self._watch(stop)
         self._desired.stop()
         if end is RegistrationEnd.STOPPED:
             self._let_finish(hurry)
-        self._fleet.kill()
+        self._workers.kill()
         self._beats.stop(farewell=end is RegistrationEnd.STOPPED)
         return end
 
     def _on_gpus(self) -> None:
-        self._fleet.recheck()
+        self._workers.recheck()
         self._beats.notify()
 
     def _watch(self, stop: threading.Event) -> RegistrationEnd:
@@ -122,7 +122,7 @@ class Session:
             self._wake.clear()
             if self._beats.end is not None:
                 return self._beats.end
-            self._fleet.tick()
+            self._workers.tick()
             if self._is_fenced():
                 return RegistrationEnd.FENCED
         return RegistrationEnd.STOPPED
@@ -131,7 +131,7 @@ class Session:
         """Tell workers how long they have been cut off; too long ends it all."""
         cut_off_s = self._beats.cut_off_s()
         if cut_off_s or self._was_cut_off:
-            self._fleet.tell({"cut_off_s": round(cut_off_s, 1)})
+            self._workers.tell({"cut_off_s": round(cut_off_s, 1)})
         self._was_cut_off = cut_off_s > 0
         if cut_off_s <= self._told.pace.fence_after_s:
             return False
@@ -139,9 +139,9 @@ class Session:
         return True
 
     def _let_finish(self, hurry: threading.Event) -> None:
-        self._fleet.stop()
+        self._workers.stop()
         # Beats go on, so that what is being finished keeps its lease.
-        while not self._fleet.is_empty and not hurry.is_set():
+        while not self._workers.is_empty and not hurry.is_set():
             self._wake.wait(0.2)
             self._wake.clear()
-            self._fleet.tick()
+            self._workers.tick()

@@ -61,7 +61,7 @@ class GpuWatch:
         self._published_at = 0.0
         self._threads: list[threading.Thread] = []
         self.ledger = folder / "simulated"
-        self._ward = GpuBreakers(policy.quarantine, folder)
+        self._breakers = GpuBreakers(policy.quarantine, folder)
         self._node = node
         self.sample_s = 30.0
         self._on_news = on_news
@@ -102,12 +102,12 @@ class GpuWatch:
 
     def blame(self, gpu_id: str, reason: str) -> None:
         """Count an error of a card that somebody else noticed."""
-        self._ward.blame(gpu_id, reason)
+        self._breakers.blame(gpu_id, reason)
         self._refresh()
 
     def release(self, gpu_id: str, since: datetime) -> None:
         """Lift the quarantine of a card that began at `since`."""
-        if self._ward.release(gpu_id, since):
+        if self._breakers.release(gpu_id, since):
             self._refresh()
 
     def _refresh(self) -> None:
@@ -181,7 +181,7 @@ class GpuWatch:
         """Make a new picture, when it is due or tells something new."""
         with self._lock:
             found = [gpu for f in self._heard.values() if f for gpu in f.gpus]
-            cards = self._ward.review(number(with_owners(found)))
+            cards = self._breakers.review(number(with_owners(found)))
             gpus = offer(cards, self._policy.devices, self._policy.memory_share)
             now = time.monotonic()
             news = is_news(self._gpus, gpus)

@@ -55,7 +55,7 @@ class RunnerPool:
         """What the last of these failures was."""
         self.finished = 0
         """Batches that a runner survived, whatever became of their tasks."""
-        self.wear: tuple[int, MemoryLeakFrame | None] = (0, None)
+        self.leaks: tuple[int, MemoryLeakFrame | None] = (0, None)
         """How many runners had lost memory and were started anew, and what the last
         of these had lost."""
         self._counted_in_a_row = 0
@@ -136,14 +136,16 @@ class RunnerPool:
         Their keepers start others; what they held is loaded again when it is needed.
         """
         with self._changed:
-            worn = {lane.runner for lane in self._idle if lane.runner.worn is not None}
-            gone = [runner for runner in worn if self._is_free(runner)]
+            leaking = {
+                lane.runner for lane in self._idle if lane.runner.leak is not None
+            }
+            gone = [runner for runner in leaking if self._is_free(runner)]
             for runner in gone:
                 self._retire(runner)
                 runner.note_stop()
-                self.wear = (self.wear[0] + 1, runner.worn)
+                self.leaks = (self.leaks[0] + 1, runner.leak)
         for runner in gone:
-            log.warning("runner %d is started anew: %s", runner.pid, say(runner.worn))
+            log.warning("runner %d is started anew: %s", runner.pid, say(runner.leak))
             runner.kill()
 
     def _is_free(self, runner: RunnerProcess) -> bool:
@@ -319,12 +321,12 @@ class RunnerPool:
         return message
 
 
-def say(worn: MemoryLeakFrame | None) -> str:
-    if worn is None:
+def say(leak: MemoryLeakFrame | None) -> str:
+    if leak is None:
         return "it has lost nothing"
     return (
-        f"model {worn.model} of {worn.size_mb:g} MB was unloaded, and "
-        f"{worn.left_mb:g} MB did not come back"
+        f"model {leak.model} of {leak.size_mb:g} MB was unloaded, and "
+        f"{leak.left_mb:g} MB did not come back"
     )
 
 

@@ -75,10 +75,12 @@ POKE = Poke()
 class Lane:
     """What one order has of a runner."""
 
-    def __init__(self, number: int, cells: SharedCells, gate: Backpressure) -> None:
+    def __init__(
+        self, number: int, cells: SharedCells, backpressure: Backpressure
+    ) -> None:
         self.number = number
         self.cells = cells
-        self.gate = gate
+        self.backpressure = backpressure
         """Shut while too much of its runner's output has not reached the manager."""
         self.events: SimpleQueue[Event] = SimpleQueue()
 
@@ -111,7 +113,7 @@ class Lane:
 
 class _SideLane(Lane):
     def __init__(self, runner: RunnerProcess, number: int) -> None:
-        super().__init__(number, runner.cells.of_lane(number), runner.gate)
+        super().__init__(number, runner.cells.of_lane(number), runner.backpressure)
         self._runner = runner
 
     @property
@@ -145,7 +147,7 @@ class RunnerProcess(Lane):
         self.models: dict[str, ModelInMemory] = {}
         """What it has in memory, by its last word."""
         self.sizes: dict[str, float] = {}
-        self.worn: MemoryLeakFrame | None = None
+        self.leak: MemoryLeakFrame | None = None
         """Memory it lost, for which it is to be started anew once it is free."""
         self._on_ready = on_ready
         self._on_models = on_models
@@ -200,7 +202,7 @@ class RunnerProcess(Lane):
             self._is_reaped = True
         # Results that are still in the pipe count; a stray grandchild that holds
         # the pipe open does not.
-        self.gate.open()
+        self.backpressure.open()
         self._reader.join(LAST_WORDS_S)
         self.is_dead = True
         self.cells.unlink()
@@ -231,7 +233,7 @@ class RunnerProcess(Lane):
         elif isinstance(frame, BrokenFrame):
             self.fault, self.trace = frame.message, frame.traceback
         elif isinstance(frame, MemoryLeakFrame):
-            self.worn = frame
+            self.leak = frame
             self._on_models()
         else:
             if isinstance(frame, ModelsFrame):
@@ -239,8 +241,8 @@ class RunnerProcess(Lane):
                 self._on_models()
             if isinstance(frame, LogFrame):
                 # Not read on: its pipe fills, and in the end who prints waits.
-                self.gate.enter(len(memoryview(frame.lines)))
+                self.backpressure.enter(len(memoryview(frame.lines)))
             elif isinstance(frame, ChunksFrame):
-                self.gate.enter(frame.size)
+                self.backpressure.enter(frame.size)
             if frame.lane != NO_LANE:
                 self.lanes[frame.lane].events.put(frame)

@@ -105,11 +105,11 @@ class RunnerLane:
     def _next(self) -> RunFrame | UnloadFrame:
         """The next frame; while none comes, memory that seems lost is looked at."""
         slots = self._slots
-        while (wait_s := slots.wear_s()) is not None:
+        while (wait_s := slots.leak_wait_s()) is not None:
             with suppress(Empty):
                 return self._inbox.get(timeout=wait_s)
-            if (worn := slots.worn()) is not None:
-                self._emit.send(worn)
+            if (leak := slots.leak()) is not None:
+                self._emit.send(leak)
         return self._inbox.get()
 
     def _run(self, batch: RunFrame) -> None:

@@ -51,7 +51,7 @@ class ModelSlots:
         self._memory = memory or GpuMemory()
         self._tell = tell
         self._held: OrderedDict[str, ModelInMemory] = OrderedDict()
-        self.wear = MemoryLeakCheck()
+        self.leak_check = MemoryLeakCheck()
 
     def need(self, name: str, edition: str = "") -> float:
         """Have `name` loaded; the seconds its load took, 0 when it was there.
@@ -87,13 +87,13 @@ class ModelSlots:
         """Tell this from now on."""
         self._tell = tell
 
-    def wear_s(self) -> float | None:
-        """How long nothing must come until `worn` is to be asked; None for ever."""
-        return self.wear.wait_s()
+    def leak_wait_s(self) -> float | None:
+        """How long nothing must come until `leak` is to be asked; None for ever."""
+        return self.leak_check.wait_s()
 
-    def worn(self) -> MemoryLeakFrame | None:
+    def leak(self) -> MemoryLeakFrame | None:
         """Memory that is lost for sure, as nothing runs."""
-        return self.wear.verdict()
+        return self.leak_check.verdict()
 
     def drop(self, names: Sequence[str]) -> None:
         """Have none of these in memory any more."""
@@ -123,14 +123,14 @@ class ModelSlots:
             self._say()
 
     def _load(self, name: str, edition: str = "") -> float:
-        before = self.wear.loading()
+        before = self.leak_check.loading()
         began_at, began = time.time(), time.perf_counter()
         self._call("load_model", name)
         took_s = time.perf_counter() - began
         told = self._call("model_memory_mb", name)
         size_mb = float(told) if told is not None else None
         self._memory.take(name, size_mb)
-        self.wear.loaded(name, before, size_mb)
+        self.leak_check.loaded(name, before, size_mb)
         held = ModelInMemory(name, size_mb, took_s, began_at + took_s, edition=edition)
         self._held[name] = self._with_facts(held)
         return took_s
@@ -145,12 +145,12 @@ class ModelSlots:
     def _drop(self, name: str) -> None:
         # Whatever its hook does, it is not used again without another load.
         del self._held[name]
-        before = self.wear.dropping(name)
+        before = self.leak_check.dropping(name)
         try:
             self._call("unload_model", name)
         finally:
             self._memory.give_back(name)
-            self.wear.dropped(name, before)
+            self.leak_check.dropped(name, before)
 
     def _call(self, hook: str, name: str) -> Any:
         """A class need not have every hook."""
@@ -244,15 +244,15 @@ class SharedModelSlots(ModelSlots):
             if not self._is_moving:
                 super().look()
 
-    def wear_s(self) -> float | None:
-        wait_s = super().wear_s()
+    def leak_wait_s(self) -> float | None:
+        wait_s = super().leak_wait_s()
         return None if wait_s is None else max(wait_s, CALM_S)
 
-    def worn(self) -> MemoryLeakFrame | None:
+    def leak(self) -> MemoryLeakFrame | None:
         """Only when no lane is at work can anybody tell what is lost."""
         with self._changed:
             is_calm = not self._is_moving and not self._users.total()
-            return super().worn() if is_calm else None
+            return super().leak() if is_calm else None
 
     @property
     def names(self) -> list[str]:

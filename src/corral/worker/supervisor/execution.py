@@ -188,9 +188,9 @@ class Execution:
         printed[key] = printed.get(key, 0) + log.count
         piece = LogLines(*key, printed[key], log.lines)
         if key not in self._index:
-            self._lane.gate.leave(piece.size)
+            self._lane.backpressure.leave(piece.size)
             return
-        self._notes.note_lines(piece, self._lane.gate)
+        self._notes.note_lines(piece, self._lane.backpressure)
         self._printed += piece.size
         if self._printed > LOG_BYTES:
             self._flush(_now())
@@ -199,12 +199,12 @@ class Execution:
         """Somebody may be watching: output is told at once."""
         index = self._index.get(chunks.key)
         if index is None or index in self._outcomes:
-            self._lane.gate.leave(chunks.size)
+            self._lane.backpressure.leave(chunks.size)
             return
         if len(self._items) > 1:
             self._batch.keep(chunks)
         piece = EmittedOutput(*chunks.key, chunks.first, chunks.values)
-        self._tell(Notes(output=[(piece, self._lane.gate)]))
+        self._tell(Notes(output=[(piece, self._lane.backpressure)]))
 
     def _bury(self, end: Exited) -> None:
         """The runner is dead: who was running, and whose fault is it?"""

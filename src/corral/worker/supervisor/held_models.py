@@ -42,10 +42,10 @@ class RunnerModels:
     def __init__(
         self,
         runners: Callable[[], Iterable[RunnerProcess]],
-        wear: Callable[[], tuple[int, MemoryLeakFrame | None]] = lambda: (0, None),
+        leaks: Callable[[], tuple[int, MemoryLeakFrame | None]] = lambda: (0, None),
     ) -> None:
         self._runners = runners
-        self._wear = wear
+        self._leaks = leaks
         self._lock = threading.Lock()
         self._word = ModelsReport(0, [])
         self._said = 0
@@ -59,7 +59,7 @@ class RunnerModels:
             told = {name: size for r in runners for name, size in r.sizes.items()}
             # A runner that is gone takes its models along, but sizes stay known.
             sizes = self._word.sizes | told
-            restarts, worn = self._wear()
+            restarts, worn = self._leaks()
             last = self._word
             if (held, sizes, restarts) != (last.held, last.sizes, last.restarts):
                 number = last.number + 1

@@ -58,7 +58,7 @@ class Supervisor:
         self._words = words
         link = ManagerLink(given.manager_url, given.key, given.ca_file)
         runner_models = RunnerModels(
-            lambda: self._pool.runners, lambda: self._pool.wear
+            lambda: self._pool.runners, lambda: self._pool.leaks
         )
         self._reporter = Reporter(
             link,

@@ -134,7 +134,7 @@ def test_a_runner_that_lost_memory_is_started_anew_when_it_is_idle(
     bench: MakeBench,
 ) -> None:
     worker = bench("Leaky")
-    holdings = RunnerModels(lambda: worker.pool.runners, lambda: worker.pool.wear)
+    holdings = RunnerModels(lambda: worker.pool.runners, lambda: worker.pool.leaks)
     assert value(worker.run(item({}, model="sound"))[0]) == ["sound"]
     (first,) = worker.pool.runners
     held = first.models["sound"]
@@ -148,8 +148,8 @@ def test_a_runner_that_lost_memory_is_started_anew_when_it_is_idle(
 
     assert execute("leaky", "sound") == ["leaky"]
     assert execute("sound", "leaky") == ["sound"]
-    until(lambda: worker.pool.wear[0])
-    restarts, worn = worker.pool.wear
+    until(lambda: worker.pool.leaks[0])
+    restarts, worn = worker.pool.leaks
     assert worn is not None
     assert (restarts, worn.model, worn.size_mb) == (1, "leaky", 150.0)
     assert worn.left_mb == pytest.approx(150, abs=30)
