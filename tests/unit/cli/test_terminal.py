@@ -101,7 +101,7 @@ def test_run_shows_why_it_waits_and_then_the_bare_result(
         shown.wait(30)
         return Answer(task_out())
 
-    manager.on("POST /tasks", submitted())
+    manager.on("POST /tasks", task_out(status="queued"))
     manager.on("GET /tasks/t1", look)
     process = _start(environment, terminal, "run", "echo", "{}")
     assert terminal.wait_for(b"no worker serves 'echo'")
@@ -113,7 +113,7 @@ def test_run_shows_why_it_waits_and_then_the_bare_result(
 def test_interrupted_run_leaves_the_task_and_says_how_to_stop_it(
     manager: StandIn, environment: dict[str, str], terminal: Terminal
 ) -> None:
-    manager.on("POST /tasks", submitted())
+    manager.on("POST /tasks", task_out(status="queued"))
     manager.on("GET /tasks/t1", task_out(status="running"))
     process = _start(environment, terminal, "run", "echo", "{}")
     assert terminal.wait_for(b"t1 running")
