@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from corral.core.access.key import Key, Scope
-from corral.core.nodes.app import App
 from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.app import App
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.task import State, TaskError

@@ -9,7 +9,6 @@ from datetime import datetime
 import pytest
 
 from corral.core.access.key import Key, Scope
-from corral.core.nodes.app import App
 from corral.core.nodes.node import (
     Hold,
     HoldSource,
@@ -20,6 +19,7 @@ from corral.core.nodes.node import (
 )
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
 from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.app import App
 from corral.core.tasks.environment import ContainerEnvironment, GitEnvironment
 from corral.core.tasks.job_type import JobType, QueueOrder
 from corral.store.base import Store

@@ -14,7 +14,7 @@ from corral.core.insight.event import ALERT, OF_TASKS, Event, EventPage, EventQu
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.task import Task
 from corral.store.base import AuditRow, Retention
-from corral.store.postgres.audit import Chain, Verifier, link
+from corral.store.postgres.audit_chain import Chain, Verifier, link
 from corral.store.postgres.rows import audit_of, audit_row, event_of, event_row
 from corral.store.text import clean
 from tests.twins.store_metrics import MemoryMetrics, MemoryUsageRows

@@ -12,10 +12,10 @@ from corral.core.access.secret import Secret
 from corral.core.insight.learned import Learned
 from corral.core.models.catalogue import CatalogueModel
 from corral.core.models.model import KnownModel, Pin
-from corral.core.nodes.app import App
 from corral.core.nodes.node import NodeRecord
 from corral.core.nodes.worker import WorkerRecord
 from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.app import App
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.result_cache import KeptResult
 from corral.core.tasks.schedule import Schedule
@@ -24,7 +24,7 @@ from corral.core.tasks.task import Attempt, Task
 from corral.core.tasks.webhook import Notice
 from corral.errors import NotLeader
 from corral.store.base import Event, KeptTree, LogChunk
-from corral.store.postgres.audit import Chain
+from corral.store.postgres.audit_chain import Chain
 from corral.store.postgres.registry import Subject
 
 

@@ -20,7 +20,7 @@ from corral.api.job_api import jobs, service
 from corral.api.job_api import nodes as job_nodes
 from corral.api.job_api import workers as job_workers
 from corral.api.mcp import routes as mcp
-from corral.api.models import assignments, catalogue, rebalance
+from corral.api.models import catalogue, memory, rebalance
 from corral.api.nodes import agent, tunnel
 from corral.api.nodes import routes as nodes
 from corral.api.openai import routes as openai
@@ -34,14 +34,14 @@ from corral.api.workers import scaling
 from corral.manager.app import Manager
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
-# The first route that fits answers: `assignments` stands before `catalogue`, whose
+# The first route that fits answers: `memory` stands before `catalogue`, whose
 # /models/{name} would take its words for names.
 ROOMS = (
     *(tasks, bulk, explain),
     *(logs, stream, execs, artifacts, objects),
     *(workers, scaling),
     *(nodes, agent, tunnel),
-    *(assignments, catalogue, rebalance),
+    *(memory, catalogue, rebalance),
     *(job_types, schedules, shares),
     *(history, live, alerts),
     *(keys, secrets),

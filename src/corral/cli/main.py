@@ -96,12 +96,12 @@ class Root(LazyGroup):
             _CLUSTER,
         ),
         "models": CommandEntry(
-            "corral.cli.models.models:app",
+            "corral.cli.models.memory:app",
             "Add, fetch, load, pin, list models.",
             _CLUSTER,
         ),
         "model": CommandEntry(
-            "corral.cli.models.models:app", "The same.", is_hidden=True
+            "corral.cli.models.memory:app", "The same.", is_hidden=True
         ),
         "rebalance": CommandEntry(
             "corral.cli.models.rebalance:rebalance", "Spread models better.", _CLUSTER
@@ -174,7 +174,7 @@ class Root(LazyGroup):
             "corral.cli.admin.secrets:app", "Values for jobs, encrypted.", _MORE
         ),
         "route": CommandEntry(
-            "corral.cli.admin.routes:app", "Forward to HTTP services.", _MORE
+            "corral.cli.admin.gateway:app", "Forward to HTTP services.", _MORE
         ),
         "ingress": CommandEntry(
             "corral.cli.serve.ingress:ingress",

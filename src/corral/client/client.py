@@ -6,7 +6,7 @@ from corral.client.calls import access as access_calls
 from corral.client.calls import cluster as cluster_calls
 from corral.client.calls import events as event_calls
 from corral.client.calls import explain as explain_calls
-from corral.client.calls import metrics as metric_calls
+from corral.client.calls import insight as metric_calls
 from corral.client.calls import models as model_calls
 from corral.client.calls import nodes as node_calls
 from corral.client.calls import objects as object_calls

@@ -27,8 +27,8 @@ from corral.scheduler.policy import AHEAD
 from corral.scheduler.policy import Policy as Policy
 from corral.scheduler.queries import Queries
 from corral.scheduler.world.decision import Cost
-from corral.scheduler.world.fairness import SkippedLines
 from corral.scheduler.world.fleet import FleetWorker
+from corral.scheduler.world.late_tasks import SkippedLines
 from corral.scheduler.world.line import TaskLine
 from corral.scheduler.world.picture import Picture
 

@@ -28,11 +28,11 @@ from corral.core.insight.metric import (
 from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep
 from corral.core.models.catalogue import CatalogueModel
 from corral.core.models.model import KnownModel, Pin
-from corral.core.nodes.app import App
 from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.node import NodeRecord, Sample
 from corral.core.nodes.worker import WorkerRecord
 from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.app import App
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.report import LogChunk as LogChunk
 from corral.core.tasks.result_cache import KeptResult, KeptTotal

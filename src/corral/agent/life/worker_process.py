@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from corral.agent.config import ChildPolicy
 from corral.agent.life.breaker import Breakers, WorkerBreaker
-from corral.agent.life.journal import WorkerJournal
+from corral.agent.life.started_workers import WorkerJournal
 from corral.agent.link.status_line import ObservedWorker, line_of
 from corral.process import spawn
 from corral.process.backoff import Backoff

@@ -24,7 +24,7 @@ from corral.api.edge import SAFE
 from corral.api.errors import problem
 from corral.api.gateway import shapes
 from corral.core.access import key
-from corral.core.nodes.app import App
+from corral.core.tasks.app import App
 from corral.core.tasks.job_type import check_name
 from corral.errors import BadRequest, InvalidField
 from corral.manager.app import Manager

@@ -31,8 +31,8 @@ def doctor(
     Reads the settings that 'corral up' and 'corral join' read, needs no cluster and
     changes nothing. The exit code is 1 when there is a problem.
     """
+    from corral.doctor.checks import plan
     from corral.doctor.examine import examine
-    from corral.doctor.plan import plan
     from corral.doctor.result import CheckStatus, count
 
     _quiet(is_debug=bool(ctx.find_root().params.get("debug")))

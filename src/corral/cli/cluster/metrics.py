@@ -15,7 +15,7 @@ from corral.cli.terminal import output
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.calls.metrics import ClusterMetrics, MetricSeries, NodeMetrics
+    from corral.client.calls.insight import ClusterMetrics, MetricSeries, NodeMetrics
     from corral.client.values import CacheInfo
 
 # From low to high, and last what stands for a gap.

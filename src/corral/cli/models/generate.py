@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from corral.cli.models import answer
+from corral.cli.models import answer, sampling
 from corral.cli.models.answer import waiting
-from corral.cli.options import sampling
 from corral.cli.options.arguments import ModelName
 from corral.cli.options.connect import connect
 from corral.cli.options.shared_options import takes

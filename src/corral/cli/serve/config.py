@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from corral.cli.serve.files import s3_access
+from corral.cli.serve.data_folder import s3_access
 from corral.errors import SettingsError
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from corral.cli.serve.files import Files, prepare
+from corral.cli.serve.data_folder import Files, prepare
 from corral.embedded.folder import Folder, load_state
 from corral.errors import Unavailable
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from corral.cli.options import arguments, array, script
+from corral.cli.options import arguments, script
 from corral.cli.options.connect import connect
 from corral.cli.options.script import OURS
 from corral.cli.options.shared_options import takes
+from corral.cli.tasks import array
 from corral.cli.tasks.act import await_all
 from corral.cli.tasks.logs import show_all
 from corral.cli.terminal import errors, output, progress

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from corral.cli.options import arguments, array
+from corral.cli.options import arguments
 from corral.cli.options.connect import connect
 from corral.cli.options.shared_options import takes
+from corral.cli.tasks import array
 from corral.cli.terminal import errors, output, progress
 
 if TYPE_CHECKING:

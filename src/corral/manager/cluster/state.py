@@ -11,11 +11,11 @@ from types import MappingProxyType
 from typing import Any
 
 from corral.core.models.catalogue import CatalogueModel
-from corral.core.nodes.app import App
 from corral.core.nodes.gpu_bind import read_wish
 from corral.core.nodes.node import NodeRecord
 from corral.core.nodes.worker import WorkerRecord, WorkerState
 from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.app import App
 from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.needs import need_of

@@ -13,8 +13,8 @@ from dataclasses import replace
 
 import httpx
 
-from corral.core.nodes.app import App
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
+from corral.core.tasks.app import App
 from corral.errors import Conflict, InvalidField, NotFound
 from corral.manager.access.derived_keys import worker_token
 from corral.manager.cluster.links import InsideWorker

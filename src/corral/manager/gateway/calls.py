@@ -13,7 +13,7 @@ from dataclasses import replace
 import httpx
 import msgspec
 
-from corral.core.nodes.app import App
+from corral.core.tasks.app import App
 from corral.core.tasks.order import Order, OrderItem
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import TaskError

@@ -19,7 +19,7 @@ from corral.manager.tasks.coalesce import Coalesce
 from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.gangs import Gangs
 from corral.manager.tasks.learned import LearnedFigures
-from corral.manager.tasks.look import TaskReads
+from corral.manager.tasks.reads import TaskReads
 from corral.manager.tasks.report import TaskReports
 from corral.manager.tasks.requeue import Requeue
 from corral.manager.tasks.restore import Restore

@@ -14,7 +14,7 @@ from corral.core.tasks.result_cache import cached_from
 from corral.core.tasks.task import Attempt, State, Task
 from corral.manager.cluster.state import Cluster
 from corral.manager.context import ManagerContext
-from corral.manager.tasks.look import TaskReads
+from corral.manager.tasks.reads import TaskReads
 from corral.scheduler.explain.explain import MOST_WORKERS
 from corral.scheduler.explain.values import ExpectedStart, Remedy, TaskExplanation
 from corral.scheduler.plan import Reason

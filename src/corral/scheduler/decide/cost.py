@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from corral.scheduler.decide.holds import CapacityHolds
+from corral.scheduler.decide.reservations import CapacityHolds
 from corral.scheduler.events import WaitingTask
 from corral.scheduler.learn.estimate import Estimates
 from corral.scheduler.place.leases import Leases
 from corral.scheduler.world.decision import Cost
-from corral.scheduler.world.fairness import OVERDUE_S, overdue_s
 from corral.scheduler.world.fleet import Fleet, FleetWorker
+from corral.scheduler.world.late_tasks import OVERDUE_S, overdue_s
 from corral.scheduler.world.line import CRITICAL, TaskLine
 
 BATCH = 4

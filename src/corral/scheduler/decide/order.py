@@ -16,8 +16,8 @@ from corral.scheduler.decide.cost import BATCH, CostModel, EvictionCandidate
 from corral.scheduler.events import WaitingTask
 from corral.scheduler.learn.estimate import Estimates
 from corral.scheduler.world.decision import Cost
-from corral.scheduler.world.fairness import PassedTasks
 from corral.scheduler.world.fleet import FleetWorker
+from corral.scheduler.world.late_tasks import PassedTasks
 from corral.scheduler.world.line import CRITICAL, TaskLine
 from corral.scheduler.world.share import Shares
 

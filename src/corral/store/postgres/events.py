@@ -30,7 +30,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from corral.core.insight.event import ALERT, Event, EventPage, EventQuery
 from corral.store.base import AuditRow
 from corral.store.postgres import rows as record
-from corral.store.postgres.audit import Chain, Verifier, link
+from corral.store.postgres.audit_chain import Chain, Verifier, link
 from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.events import (
     NOT_OF_TASKS,

@@ -29,7 +29,7 @@ from corral.core.tasks.task import TERMINAL
 from corral.errors import NotLeader
 from corral.store.base import Retention
 from corral.store.postgres import rows as record
-from corral.store.postgres.audit import Chain
+from corral.store.postgres.audit_chain import Chain
 from corral.store.postgres.connection import ConnectionPool
 from corral.store.postgres.events import read_chain, save_chain
 from corral.store.postgres.metric_sql import FORGET_GPUS, OLD_GPU_ROWS

@@ -14,7 +14,6 @@ from typing import Any
 
 from corral.core.access.key import Key, Scope
 from corral.core.access.secret import Secret
-from corral.core.nodes.app import App
 from corral.core.nodes.node import (
     Hold,
     HoldSource,
@@ -25,6 +24,7 @@ from corral.core.nodes.node import (
 )
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
 from corral.core.nodes.worker_type import WorkerType
+from corral.core.tasks.app import App
 from corral.core.tasks.environment import Environment, from_plain, to_plain
 from corral.core.tasks.job_type import JobType, QueueOrder
 from corral.store.base import AuditRow, Event

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from corral.agent.config import AgentConfig
-from corral.agent.life.journal import WorkerJournal
+from corral.agent.life.started_workers import WorkerJournal
 from corral.errors import AlreadyRunning
 from corral.process import spawn
 from tests.unit.agent.conftest import Book, Running, is_alive, wait_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from corral.agent.life.journal import WorkerJournal
+from corral.agent.life.started_workers import WorkerJournal
 from corral.agent.life.worker_process import WorkerChild, WorkerLaunch
 from corral.core.nodes.worker import WorkerState
 from tests.unit.agent.conftest import QUICK, SUPERVISOR, Book, is_alive, wait_until

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.nodes.app import App
+from corral.core.tasks.app import App
 from tests.twins.store import MemoryStore
 from tests.unit.api.target_app import Target, serving
 from tests.unit.api.world import World, fault, running, said

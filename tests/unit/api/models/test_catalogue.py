@@ -14,7 +14,7 @@ from corral.core.models.model import MODEL_TASK
 from corral.manager.models.sources import SourceConfig
 from tests.model_server import COMMIT, Hub, ModelManager, serving, sha256
 from tests.twins.store import MemoryStore
-from tests.unit.api.models.test_assignments import beat, drawer, held, word
+from tests.unit.api.models.test_memory import beat, drawer, held, word
 from tests.unit.api.world import CONFIG, FakeWorker, Json, World, fault, running
 
 WEIGHTS = bytes(range(256)) * 40

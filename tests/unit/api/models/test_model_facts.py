@@ -12,8 +12,8 @@ import pytest
 
 from corral.core.nodes.peer import is_signed, mark_of
 from tests.model_server import sha256
-from tests.unit.api.models.test_assignments import beat, drawer, held, word
 from tests.unit.api.models.test_catalogue import FILES, WEIGHTS, added, sources, write
+from tests.unit.api.models.test_memory import beat, drawer, held, word
 from tests.unit.api.world import FakeNode, FakeWorker, Json, World, declared, running
 
 FACTS: Json = {

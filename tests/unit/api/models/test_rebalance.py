@@ -10,7 +10,7 @@ import pytest
 
 from corral.core.models.model import MODEL_TASK
 from corral.scheduler.policy import Policy
-from tests.unit.api.models.test_assignments import held, shown, word
+from tests.unit.api.models.test_memory import held, shown, word
 from tests.unit.api.world import (
     CONFIG,
     FakeWorker,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.twins.store import MemoryStore
-from tests.unit.api.models.test_assignments import (
+from tests.unit.api.models.test_memory import (
     draw,
     drawer,
     gpu,

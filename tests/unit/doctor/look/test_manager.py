@@ -10,11 +10,11 @@ import pytest
 
 from corral import __version__
 from corral.agent.link.identity import Identity, save
+from corral.doctor.checks import plan
 from corral.doctor.judge import embedded as judge_embedded
 from corral.doctor.judge.manager import ManagerFact, judge
 from corral.doctor.look import embedded, manager
 from corral.doctor.look import role as look_role
-from corral.doctor.plan import plan
 from corral.doctor.result import CheckResult, CheckStatus
 from corral.embedded.folder import Folder, FolderState, save_state
 from corral.embedded.process import ProcessIdentity, mark

@@ -21,7 +21,7 @@ from corral.scheduler.events import (
     WorkerReady,
 )
 from corral.scheduler.scheduler import Policy, Scheduler
-from corral.scheduler.world.fairness import OVERDUE_S
+from corral.scheduler.world.late_tasks import OVERDUE_S
 
 NOW = 1_000_000.0
 A = frozenset({"a"})

@@ -10,8 +10,8 @@ from corral.scheduler.decide.cost import CostModel
 from corral.scheduler.plan import Plan
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.world.fairness import SkippedLines
 from corral.scheduler.world.fleet import FleetWorker
+from corral.scheduler.world.late_tasks import SkippedLines
 from corral.scheduler.world.line import TaskLine
 from corral.sim.machine import failing, parse_fleet
 from corral.sim.simulation import Simulation

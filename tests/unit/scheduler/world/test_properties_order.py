@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corral.scheduler.scheduler import Policy
-from corral.scheduler.world.fairness import overdue_s
+from corral.scheduler.world.late_tasks import overdue_s
 from tests.examples import examples
 from tests.unit.scheduler.virtual import Job, Virtual
 

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from corral.cli.models import catalogue
-from corral.cli.models import models as model
 from corral.cli.options.arguments import ModelName as Name
 from corral.cli.options.connect import connect
 from corral.cli.terminal import output
@@ -109,10 +108,10 @@ for _name, _call in (
     ("add", catalogue.add),
     ("pull", catalogue.pull),
     ("remove", catalogue.remove),
-    ("load", model.load),
-    ("unload", model.unload),
-    ("pin", model.pin),
-    ("unpin", model.unpin),
+    ("load", load),
+    ("unload", unload),
+    ("pin", pin),
+    ("unpin", unpin),
 ):
     app.command(_name)(_call)
 
