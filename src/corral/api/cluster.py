@@ -15,6 +15,11 @@ from corral.core.access.key import Scope
 from corral.core.tasks.task import State
 from corral.errors import InvalidField
 
+router = APIRouter()
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
+MAX_TOKEN_S = 365 * 86_400.0
+
 
 class WebhookSecretOut(Struct):
     secret: str
@@ -62,12 +67,6 @@ class HealthOut(Struct):
     status: str
     timestamp: datetime
     version: str
-
-
-router = APIRouter()
-Reader = Annotated[Caller, Depends(caller(Scope.READ))]
-Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
-MAX_TOKEN_S = 365 * 86_400.0
 
 
 @router.get(

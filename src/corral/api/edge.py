@@ -1,7 +1,8 @@
 """What every request passes first: an id, the body limit, safe answer headers; and
 last: its figures, and its line in the log.
 
-A plain ASGI layer, so that it costs microseconds and knows nothing of routes.
+A plain ASGI layer, so that it costs microseconds. It knows nothing of routes: figures
+go by the route that was found, never by the path, which anybody may choose.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from corral.errors import TooLarge
 from corral.log_line import bound
 from corral.manager.prometheus import Counter, Histogram, MetricFamily
 
-# Counts requests and their times, by route and never by path.
-
+log = logging.getLogger(__name__)
 _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _NOWHERE = "none"
 _MOST_ROUTES = 500
@@ -29,39 +29,6 @@ _BUCKETS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
-
-
-class HttpMeter:
-    """One for an application."""
-
-    def __init__(self) -> None:
-        self._requests = Counter(
-            "http_requests_total",
-            "Requests answered.",
-            ("endpoint", "method", "status"),
-            _MOST_ROUTES,
-        )
-        self._seconds = Histogram(
-            "http_request_duration_seconds",
-            "From the head of a request to the end of its answer.",
-            ("endpoint", "method"),
-            _BUCKETS,
-            _MOST_ROUTES,
-        )
-
-    def add(self, scope: Scope, status: int, took_s: float) -> None:
-        """`scope` is that of a request the application has answered."""
-        endpoint = getattr(scope.get("route"), "path", _NOWHERE)
-        method = scope["method"] if scope["method"] in _METHODS else "other"
-        self._requests.add(endpoint, method, str(status))
-        self._seconds.add(took_s, endpoint, method)
-
-    def families(self) -> Iterator[MetricFamily]:
-        yield self._requests
-        yield self._seconds
-
-
-log = logging.getLogger(__name__)
 _LEFT = 499
 _PARENT = b"traceparent"
 SAFE: tuple[tuple[bytes, bytes], ...] = (
@@ -70,17 +37,6 @@ SAFE: tuple[tuple[bytes, bytes], ...] = (
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'"),
 )
-
-
-def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
-    return next((value for key, value in headers if key == name), None)
-
-
-def trace_of(scope: Scope) -> Trace:
-    """What the caller calls this request; else an id that is made here."""
-    given = (_header(scope["headers"], name) for name in (b"x-request-id", _PARENT))
-    told = (text.decode("latin-1") if text else None for text in given)
-    return read_trace(*told) or Trace(uuid.uuid4().hex)
 
 
 class Edge:
@@ -155,3 +111,44 @@ class Edge:
             f"the body is larger than {self._limit} bytes; send less at once",
             limit_bytes=self._limit,
         )
+
+
+class HttpMeter:
+    """One for an application."""
+
+    def __init__(self) -> None:
+        self._requests = Counter(
+            "http_requests_total",
+            "Requests answered.",
+            ("endpoint", "method", "status"),
+            _MOST_ROUTES,
+        )
+        self._seconds = Histogram(
+            "http_request_duration_seconds",
+            "From the head of a request to the end of its answer.",
+            ("endpoint", "method"),
+            _BUCKETS,
+            _MOST_ROUTES,
+        )
+
+    def add(self, scope: Scope, status: int, took_s: float) -> None:
+        """`scope` is that of a request the application has answered."""
+        endpoint = getattr(scope.get("route"), "path", _NOWHERE)
+        method = scope["method"] if scope["method"] in _METHODS else "other"
+        self._requests.add(endpoint, method, str(status))
+        self._seconds.add(took_s, endpoint, method)
+
+    def families(self) -> Iterator[MetricFamily]:
+        yield self._requests
+        yield self._seconds
+
+
+def trace_of(scope: Scope) -> Trace:
+    """What the caller calls this request; else an id that is made here."""
+    given = (_header(scope["headers"], name) for name in (b"x-request-id", _PARENT))
+    told = (text.decode("latin-1") if text else None for text in given)
+    return read_trace(*told) or Trace(uuid.uuid4().hex)
+
+
+def _header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    return next((value for key, value in headers if key == name), None)

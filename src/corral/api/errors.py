@@ -1,4 +1,8 @@
-"""Exception to HTTP status: the one table, and the one error shape."""
+"""Exception to HTTP status: the one table, and the one error shape.
+
+Under /v1 errors have the shape that clients of that API know. What stands in an error
+is for callers: nothing of a traceback leaves here, only the log has it.
+"""
 
 from __future__ import annotations
 
@@ -17,83 +21,13 @@ from corral import errors
 from corral.api.edge import SAFE
 from corral.manager.clock import Clock
 
-# Errors under /v1 in the shape that clients of that API know.
-
+log = logging.getLogger(__name__)
 PREFIX = "/v1/"
 _CODES = {
     "unauthenticated": "invalid_api_key",
     "rate_limited": "rate_limit_exceeded",
     "unknown_task_type": "model_not_found",
 }
-
-
-class Fault(msgspec.Struct):
-    message: str
-    type: str
-    param: str | None
-    code: str
-
-
-class FaultOut(msgspec.Struct):
-    error: Fault
-
-
-def is_openai(request: Request) -> bool:
-    return str(request.scope["path"]).startswith(PREFIX)
-
-
-def fault(
-    status: int, code: str, message: str, details: dict[str, Any] | None = None
-) -> FaultOut:
-    param = (details or {}).get("field")
-    if code == "not_found" and param == "model":
-        code = "model_not_found"
-    told = None if param is None else str(param)
-    return FaultOut(Fault(message, _type(status), told, _CODES.get(code, code)))
-
-
-def openai_problem(
-    status: int,
-    code: str,
-    message: str,
-    details: dict[str, Any] | None = None,
-    headers: dict[str, str] | None = None,
-) -> Response:
-    if code == "unknown_task_type":
-        status = 404
-    return Response(
-        msgspec.json.encode(fault(status, code, message, details)),
-        # There, whatever is wrong with a request is a 400.
-        400 if status == 422 else status,
-        headers=headers,
-        media_type="application/json",
-    )
-
-
-def _type(status: int) -> str:
-    if status == 429:
-        return "rate_limit_error"
-    if status == 403:
-        return "permission_error"
-    return "server_error" if status >= 500 else "invalid_request_error"
-
-
-class Problem(Struct):
-    """The one error shape, inside `error`."""
-
-    code: str
-    message: str
-    details: dict[str, Any]
-    request_id: str
-    timestamp: datetime
-
-
-class ProblemOut(Struct):
-    error: Problem
-
-
-log = logging.getLogger(__name__)
-
 # First match wins, so the narrow classes stand before their bases.
 STATUS: tuple[tuple[type[errors.CorralError], int], ...] = (
     (errors.InvalidJson, 400),
@@ -114,29 +48,29 @@ _HTTP_CODES = {404: "not_found", 405: "method_not_allowed"}
 _clock = Clock()
 
 
-def status_of(error: errors.CorralError) -> int:
-    return next(status for kind, status in STATUS if isinstance(error, kind))
+class Problem(Struct):
+    """The one error shape, inside `error`."""
+
+    code: str
+    message: str
+    details: dict[str, Any]
+    request_id: str
+    timestamp: datetime
 
 
-def problem(
-    request: Request,
-    status: int,
-    code: str,
-    message: str,
-    details: dict[str, Any] | None = None,
-    headers: dict[str, str] | None = None,
-) -> Response:
-    """An answer in the one error shape; under /v1 in the one that is usual there."""
-    if is_openai(request):
-        return openai_problem(status, code, message, details, headers)
-    request_id = request.scope.get("corral_request_id", "")
-    body = ProblemOut(Problem(code, message, details or {}, request_id, _clock.now()))
-    return Response(
-        msgspec.json.encode(body, enc_hook=str),
-        status,
-        headers=headers,
-        media_type="application/json",
-    )
+class ProblemOut(Struct):
+    error: Problem
+
+
+class Fault(msgspec.Struct):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class FaultOut(msgspec.Struct):
+    error: Fault
 
 
 def install(app: FastAPI) -> None:
@@ -188,3 +122,68 @@ def install(app: FastAPI) -> None:
         headers = {name.decode(): value.decode() for name, value in SAFE}
         headers["x-request-id"] = request_id
         return problem(request, 500, "internal_error", message, headers=headers)
+
+
+def problem(
+    request: Request,
+    status: int,
+    code: str,
+    message: str,
+    details: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    """An answer in the one error shape; under /v1 in the one that is usual there."""
+    if is_openai(request):
+        return openai_problem(status, code, message, details, headers)
+    request_id = request.scope.get("corral_request_id", "")
+    body = ProblemOut(Problem(code, message, details or {}, request_id, _clock.now()))
+    return Response(
+        msgspec.json.encode(body, enc_hook=str),
+        status,
+        headers=headers,
+        media_type="application/json",
+    )
+
+
+def status_of(error: errors.CorralError) -> int:
+    return next(status for kind, status in STATUS if isinstance(error, kind))
+
+
+def openai_problem(
+    status: int,
+    code: str,
+    message: str,
+    details: dict[str, Any] | None = None,
+    headers: dict[str, str] | None = None,
+) -> Response:
+    if code == "unknown_task_type":
+        status = 404
+    return Response(
+        msgspec.json.encode(fault(status, code, message, details)),
+        # There, whatever is wrong with a request is a 400.
+        400 if status == 422 else status,
+        headers=headers,
+        media_type="application/json",
+    )
+
+
+def fault(
+    status: int, code: str, message: str, details: dict[str, Any] | None = None
+) -> FaultOut:
+    param = (details or {}).get("field")
+    if code == "not_found" and param == "model":
+        code = "model_not_found"
+    told = None if param is None else str(param)
+    return FaultOut(Fault(message, _type(status), told, _CODES.get(code, code)))
+
+
+def is_openai(request: Request) -> bool:
+    return str(request.scope["path"]).startswith(PREFIX)
+
+
+def _type(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    if status == 403:
+        return "permission_error"
+    return "server_error" if status >= 500 else "invalid_request_error"

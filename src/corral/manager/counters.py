@@ -1,7 +1,8 @@
 """What the manager counts while it works, for `/metrics`.
 
-Every task passes here, so a figure costs an addition or two; see `tally` for how to add
-one. What can be looked up when somebody asks is in `gauges`.
+Every task passes here, so a figure costs an addition or two; `manager/prometheus.py`
+says how to add one. What can be looked up when somebody asks is in the `gauges` of the
+features.
 """
 
 from __future__ import annotations

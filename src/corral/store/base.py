@@ -3,7 +3,7 @@
 Every method that changes tasks carries the leader's term: a deposed leader's call
 changes nothing and raises NotLeader. Batch methods take any number of rows and run as
 one statement; when that statement fails because of one row's data, the store bisects
-the batch, so that only the culprit is in `Rejected`.
+the batch, so that only the culprit is refused (`Inserted.rejected`).
 """
 
 from __future__ import annotations

@@ -15,6 +15,14 @@ from corral.core.insight.event import Event, EventQuery
 from corral.core.insight.health import Severity
 from corral.core.tasks.job_type import NAME
 
+router = APIRouter(tags=["cluster"])
+_LARGEST = 1 << 63
+Limit = Annotated[int, Query(ge=1, le=1000)]
+AtLeast = Annotated[
+    Severity | None, Query(description="of this severity or a worse one")
+]
+_WHOLE_NAME = rf"^(?:{NAME.pattern})$"
+
 
 class EventOut(Struct):
     """The last three are of alerts alone."""
@@ -38,21 +46,6 @@ class EventListOut(Struct):
 
     events: list[EventOut]
     next: int
-
-
-router = APIRouter(tags=["cluster"])
-_LARGEST = 1 << 63
-
-
-Limit = Annotated[int, Query(ge=1, le=1000)]
-
-
-AtLeast = Annotated[
-    Severity | None, Query(description="of this severity or a worse one")
-]
-
-
-_WHOLE_NAME = rf"^(?:{NAME.pattern})$"
 
 
 @router.get(

@@ -1,4 +1,8 @@
-"""/nodes/{id}/metrics and /cluster/metrics: how machines and tasks fared over time."""
+"""/metrics, /nodes/{id}/metrics, /cluster/metrics: figures of now, and over time.
+
+/metrics is the text that Prometheus reads; the others are charts (docs/metrics.md):
+numbers, null where there is none. Nothing is counted here.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,13 @@ from corral.errors import InvalidField
 from corral.manager.insight.charts import TIMEFRAMES_S, ClusterCharts
 from corral.manager.prometheus import CONTENT_TYPE, exposition
 
-# The JSON shapes of charts (docs/metrics.md): numbers, null where there is none.
+router = APIRouter()
+Reader = Annotated[Caller, Depends(caller(Scope.READ))]
+_DIGITS = 3
+_reader = caller(Scope.READ)
+_DESCRIBED = described(dict)
+_TEXT = {"text/plain": {"schema": {"type": "string"}}}
+_DESCRIBED["openapi_extra"]["responses"]["200"]["content"] = _TEXT
 
 
 class TrendOut(Struct):
@@ -126,9 +136,10 @@ class ClusterMetricsOut(Struct):
     tasks: TaskSeriesOut
 
 
-router = APIRouter()
-Reader = Annotated[Caller, Depends(caller(Scope.READ))]
-_DIGITS = 3
+async def _allowed(request: Request) -> None:
+    """Anybody, where the settings say so; else who may read."""
+    if not manager_of(request).config.is_metrics_public:
+        await _reader(request)
 
 
 @router.get(
@@ -193,6 +204,28 @@ async def cluster_metrics(who: Reader, timeframe: str = "24h") -> Response:
             tasks=_tasks(drawn),
         )
     )
+
+
+@router.get(
+    "/metrics",
+    summary="Figures for Prometheus, in its text format",
+    tags=["cluster"],
+    **_DESCRIBED,
+)
+async def metrics(
+    request: Request, _may: Annotated[None, Depends(_allowed)]
+) -> Response:
+    manager = manager_of(request)
+    parts = []
+    for family in chain(
+        manager.insight.counters(),
+        request.app.state.http_meter.families(),
+        manager.gauges(),
+    ):
+        parts.append(exposition(family))
+        # Hundreds of nodes make a long text: others have their turn meanwhile.
+        await asyncio.sleep(0)
+    return Response("".join(parts), headers={"content-type": CONTENT_TYPE})
 
 
 def _tasks(drawn: ClusterCharts) -> TaskSeriesOut:
@@ -276,40 +309,3 @@ def _memory(series: Mapping[str, Series], name: str) -> MemoryOut:
     total = over_time(series[f"{name}_total_mb"]).average
     share = used.average / total if used.average is not None and total else None
     return MemoryOut(_round(used.average), _round(used.peak), _round(share))
-
-
-# /metrics: the cluster's figures as Prometheus reads them.
-
-
-_reader = caller(Scope.READ)
-_DESCRIBED = described(dict)
-_TEXT = {"text/plain": {"schema": {"type": "string"}}}
-_DESCRIBED["openapi_extra"]["responses"]["200"]["content"] = _TEXT
-
-
-async def _allowed(request: Request) -> None:
-    """Anybody, where the settings say so; else who may read."""
-    if not manager_of(request).config.is_metrics_public:
-        await _reader(request)
-
-
-@router.get(
-    "/metrics",
-    summary="Figures for Prometheus, in its text format",
-    tags=["cluster"],
-    **_DESCRIBED,
-)
-async def metrics(
-    request: Request, _may: Annotated[None, Depends(_allowed)]
-) -> Response:
-    manager = manager_of(request)
-    parts = []
-    for family in chain(
-        manager.insight.counters(),
-        request.app.state.http_meter.families(),
-        manager.gauges(),
-    ):
-        parts.append(exposition(family))
-        # Hundreds of nodes make a long text: others have their turn meanwhile.
-        await asyncio.sleep(0)
-    return Response("".join(parts), headers={"content-type": CONTENT_TYPE})

@@ -1,6 +1,8 @@
-"""/cluster/simulate: `corral simulate` for those who ask over HTTP.
+"""/cluster/simulate: `corral simulate` for those who ask over HTTP; /cluster/journal:
+what it can be fed with, what the scheduler was told and decided, as lines of JSON.
 
-It runs in a process of its own, at the lowest rank: the manager has other things to do.
+A simulation runs in a process of its own, at the lowest rank: the manager has other
+things to do. For the same reason neither may hold the loop while it writes lines.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ RECENT, SYNTHETIC = "recent", "synthetic"
 LIMIT_S = 120.0
 _NICE = 15
 _LINES = 500
+MEDIA = "application/x-ndjson"
+Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
 
 
 class SimulateIn(Struct, forbid_unknown_fields=True):
@@ -73,6 +77,15 @@ class SimulateOut(Struct):
     scenarios: list[ScenarioOut]
 
 
+def _described() -> dict[str, Any]:
+    """As other routes are, but with lines where those have one JSON value."""
+    said = described(dict, errors=(409, 422))
+    done = said["openapi_extra"]["responses"]["200"]
+    done["content"] = {MEDIA: done["content"].pop("application/json")}
+    said["response_class"] = Response
+    return said
+
+
 @router.post(
     "/cluster/simulate",
     summary="Run the scheduler in virtual time and compare",
@@ -95,6 +108,22 @@ async def simulate(request: Request, who: Operator) -> Response:
         who.note("cluster.simulate", wanted.workload)
         found = await _run(options)
     return answer(SimulateOut(found))
+
+
+@router.get(
+    "/cluster/journal",
+    summary="What the scheduler was told and decided, to be replayed",
+    **_described(),
+)
+async def journal(
+    who: Admin,
+    since_s: Annotated[
+        float, Query(ge=0, le=1e9, description="at least the last so many seconds")
+    ] = 86_400.0,
+) -> Response:
+    lines = who.manager.insight.journal_since(since_s)
+    who.note("journal.read", "cluster")
+    return StreamingResponse(_parcels(lines), media_type=MEDIA)
 
 
 def _check(wanted: SimulateIn) -> None:
@@ -166,37 +195,6 @@ def _last(text: str) -> str:
     lines = [line.strip(" │╭╰─╮╯\t") for line in text.splitlines()]
     told = [line for line in lines if line and not line.startswith(("Usage", "Try"))]
     return (told[-1] if told else "the simulation failed").removeprefix("Error: ")
-
-
-# /cluster/journal: what the scheduler was told and decided, as lines of JSON.
-
-MEDIA = "application/x-ndjson"
-Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
-
-
-def _described() -> dict[str, Any]:
-    """As other routes are, but with lines where those have one JSON value."""
-    said = described(dict, errors=(409, 422))
-    done = said["openapi_extra"]["responses"]["200"]
-    done["content"] = {MEDIA: done["content"].pop("application/json")}
-    said["response_class"] = Response
-    return said
-
-
-@router.get(
-    "/cluster/journal",
-    summary="What the scheduler was told and decided, to be replayed",
-    **_described(),
-)
-async def journal(
-    who: Admin,
-    since_s: Annotated[
-        float, Query(ge=0, le=1e9, description="at least the last so many seconds")
-    ] = 86_400.0,
-) -> Response:
-    lines = who.manager.insight.journal_since(since_s)
-    who.note("journal.read", "cluster")
-    return StreamingResponse(_parcels(lines), media_type=MEDIA)
 
 
 async def _parcels(lines: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -1,4 +1,7 @@
-"""The JSON shapes of models: what is asked of them, and where they are."""
+"""The JSON shapes of models: which worker holds which, and the catalogue of them.
+
+What is asked of models in memory comes first, then the catalogue and its files.
+"""
 
 from __future__ import annotations
 
@@ -102,9 +105,6 @@ class RebalanceOut(Struct):
     estimated_duration: float
     affected_workers: list[str]
     operations: list[RebalanceOperation]
-
-
-# The JSON shapes of the catalogue of models.
 
 
 class ModelFileIn(Struct, forbid_unknown_fields=True):

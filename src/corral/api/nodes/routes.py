@@ -1,4 +1,8 @@
-"""/nodes: what operators do with them: cordon, drain, label, taint, plan, remove."""
+"""/nodes: what operators do with them: cordon, drain, label, taint, plan, remove, close
+breakers, release GPUs.
+
+What agents say of themselves is in `api/nodes/agent.py`.
+"""
 
 from __future__ import annotations
 
@@ -193,9 +197,6 @@ async def get_node(node_id: str, who: Reader) -> Response:
     return answer(render.node(link, nodes.workers_of(link), who.manager.now()))
 
 
-# /nodes/{id}/breakers: try again at once what a node has stopped starting.
-
-
 @router.post(
     "/{node_id}/breakers/reset",
     summary="Close a node's breakers and start their workers at once",
@@ -212,9 +213,6 @@ async def reset(node_id: str, request: Request, who: Operator) -> Response:
     who.note("breaker.reset", node_id, keys=sorted(done))
     workers = sorted(worker for some in done.values() for worker in some)
     return answer(shapes.BreakersReset(node_id, sorted(done), workers))
-
-
-# /nodes/{id}/gpus: what operators say of a node's cards.
 
 
 @router.post(

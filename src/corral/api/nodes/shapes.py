@@ -1,4 +1,8 @@
-"""The JSON shapes between agents, workers and the manager (docs/design/wire.md)."""
+"""The JSON shapes of nodes (docs/design/wire.md).
+
+First what operators say and see of them: holds, windows, labels, taints. Then what
+agents and the manager tell each other.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,6 @@ from msgspec import Struct
 from corral.api.workers.shapes import DeclaredWorker
 from corral.core.nodes.breaker import BreakerReport
 from corral.core.nodes.gpu import Gpu
-
-# The JSON shapes of what operators say of nodes: holds, windows, labels, taints.
 
 
 class HoldOut(Struct):

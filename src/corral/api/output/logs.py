@@ -20,6 +20,18 @@ from corral.api.tasks.shapes import ProgressOut
 from corral.errors import InvalidField
 from corral.manager.output.logs import LogPage, NumberedLine, Place, TaskLogs
 
+router = APIRouter(prefix="/tasks", tags=["tasks"])
+HEARTBEAT_S = 15.0
+START: Place = (0, 0)
+_CURSOR = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
+_encode = msgspec.json.Encoder().encode
+After = Annotated[str | None, Query(description="a cursor: only what came after it")]
+Attempt = Annotated[int | None, Query(ge=1, le=1 << 30, description="of this one only")]
+Tail = Annotated[int | None, Query(ge=0, le=1 << 30, description="the last lines only")]
+Known = Annotated[
+    float | None, Query(description="waits for progress other than this as well")
+]
+
 
 class LogLine(Struct):
     attempt: int
@@ -34,20 +46,6 @@ class LogsOut(Struct):
     done: bool
     status: str
     progress: ProgressOut | None = None
-
-
-router = APIRouter(prefix="/tasks", tags=["tasks"])
-HEARTBEAT_S = 15.0
-START: Place = (0, 0)
-_CURSOR = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
-_encode = msgspec.json.Encoder().encode
-
-After = Annotated[str | None, Query(description="a cursor: only what came after it")]
-Attempt = Annotated[int | None, Query(ge=1, le=1 << 30, description="of this one only")]
-Tail = Annotated[int | None, Query(ge=0, le=1 << 30, description="the last lines only")]
-Known = Annotated[
-    float | None, Query(description="waits for progress other than this as well")
-]
 
 
 def _as_events() -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""/tasks/{id}/stream and /output: what a running task emits, as events or in pages."""
+"""/tasks/{id}/stream and /output: what a running task emits, as events or in pages.
+
+What a task returns in the end is no piece of it; that is the task's result.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,16 @@ from corral.manager.cluster.streams import Place
 from corral.manager.output.stream import OutputPage, OutputReader
 from corral.manager.tasks import Tasks
 
-# Shapes of the output that tasks emit while they run.
+router = APIRouter(prefix="/tasks", tags=["tasks"])
+HEARTBEAT_S = 15.0
+_CURSOR = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
+_encode = msgspec.json.Encoder().encode
+After = Annotated[str | None, Query(description="a cursor: only what came after it")]
+Cancels = Annotated[
+    bool, Query(description="cancel the task when this connection is lost")
+]
+EVENTS = {"X-Accel-Buffering": "no"}
+"""Headers that keep proxies from holding events back."""
 
 
 class PieceOut(Struct):
@@ -56,19 +68,6 @@ class OutputOut(Struct):
     restarted: RestartedOut | None = None
     skipped: int = 0
     task: TaskBrief | None = None
-
-
-router = APIRouter(prefix="/tasks", tags=["tasks"])
-HEARTBEAT_S = 15.0
-_CURSOR = re.compile(r"([0-9]{1,9}):([0-9]{1,9})")
-_encode = msgspec.json.Encoder().encode
-
-After = Annotated[str | None, Query(description="a cursor: only what came after it")]
-Cancels = Annotated[
-    bool, Query(description="cancel the task when this connection is lost")
-]
-EVENTS = {"X-Accel-Buffering": "no"}
-"""Headers that keep proxies from holding events back."""
 
 
 def _as_events() -> dict[str, Any]:

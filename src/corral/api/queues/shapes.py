@@ -1,4 +1,4 @@
-"""The JSON shapes of job types and of the gateway's apps, as msgspec structs."""
+"""The JSON shapes of job types and of schedules, as msgspec structs."""
 
 from __future__ import annotations
 
@@ -75,9 +75,6 @@ class CacheCleared(Struct):
     message: str
     job_type: str
     forgotten: int
-
-
-# The JSON shapes of /schedules, as msgspec structs.
 
 
 class ScheduleIn(Struct, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
 """/tasks/cancel and /tasks/requeue: act on every task that a filter finds.
 
 One call takes one page of them, so that it ends soon however many there are; its
-cursor leads to the next.
+cursor leads to the next. Each task is acted on by the verb that acts on one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from corral.api.tasks.routes import Submitter, Where, Word
 from corral.core.tasks.task import State, Task, TaskFilter
 from corral.errors import CorralError, InvalidField
 
-# The JSON shapes of what is done to many tasks at once, as msgspec structs.
+router = APIRouter(prefix="/tasks", tags=["tasks"])
+MOST = 1000
+_AT_ONCE = 32
+_NAMED = 10
+_LIVE = (State.QUEUED, State.ASSIGNED, State.RUNNING)
+_ENDED = tuple(state for state in State if state not in _LIVE)
+_FAILED = (State.FAILED, State.ERROR, State.TIMED_OUT)
+Limit = Annotated[int, Query(ge=1, le=MOST)]
 
 
 class TaskRefusal(Struct):
@@ -39,16 +46,6 @@ class BulkOut(Struct):
     refused: int
     errors: list[TaskRefusal]
     next_cursor: str | None
-
-
-router = APIRouter(prefix="/tasks", tags=["tasks"])
-MOST = 1000
-_AT_ONCE = 32
-_NAMED = 10
-_LIVE = (State.QUEUED, State.ASSIGNED, State.RUNNING)
-_ENDED = tuple(state for state in State if state not in _LIVE)
-_FAILED = (State.FAILED, State.ERROR, State.TIMED_OUT)
-Limit = Annotated[int, Query(ge=1, le=MOST)]
 
 
 @router.post(

@@ -1,4 +1,7 @@
-"""/tasks/{id}/explain: why a task waits, what would start it, why it ran there."""
+"""/tasks/{id}/explain: why a task waits, what would start it, why it ran there.
+
+Shapes (docs/design/wire.md) and how they are filled; the scheduler finds the reasons.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ from corral.scheduler.explain.values import (
     WorkerCandidate,
 )
 
-# The JSON shape of an explanation (docs/design/wire.md), and how it is filled.
+router = APIRouter(prefix="/tasks", tags=["tasks"])
+Most = Annotated[
+    int, Query(ge=0, le=1_000_000, description="candidates told at most; 0: all")
+]
 
 
 class TermsOut(Struct):
@@ -82,6 +88,16 @@ class ExplainOut(Struct):
     verdicts: dict[str, int]
     placement: PlacementOut | None
     attempts: list[AttemptOut]
+
+
+@router.get(
+    "/{task_id}/explain",
+    summary="Why a task waits and what would start it, or why it ran where it did",
+    **described(ExplainOut, errors=(404, 422)),
+)
+async def explain(task_id: str, who: Reader, limit: Most = 20) -> Response:
+    told = await who.manager.explain.tell(id_of(task_id), is_all=not limit)
+    return answer(explained(told, limit))
 
 
 def explained(found: Explained, most: int) -> ExplainOut:
@@ -151,19 +167,3 @@ def _placement(placed: PastPlacement) -> PlacementOut:
         placed.together,
         placed.passed_over,
     )
-
-
-router = APIRouter(prefix="/tasks", tags=["tasks"])
-Most = Annotated[
-    int, Query(ge=0, le=1_000_000, description="candidates told at most; 0: all")
-]
-
-
-@router.get(
-    "/{task_id}/explain",
-    summary="Why a task waits and what would start it, or why it ran where it did",
-    **described(ExplainOut, errors=(404, 422)),
-)
-async def explain(task_id: str, who: Reader, limit: Most = 20) -> Response:
-    told = await who.manager.explain.tell(id_of(task_id), is_all=not limit)
-    return answer(explained(told, limit))

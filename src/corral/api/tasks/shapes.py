@@ -1,4 +1,7 @@
-"""The JSON shape of what a task should take, and how it is filled."""
+"""The JSON shapes of tasks (docs/design/wire.md), as msgspec structs.
+
+What is submitted, and what is told of a task; `api/tasks/render.py` fills the latter.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,6 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
-
-
-class EstimateOut(Struct):
-    """What such tasks take, seconds and MB; four of five lie from low to high.
-
-    `runs` and `memory_runs` are how many of them that is learned from.
-    """
-
-    duration: float
-    low: float
-    high: float
-    runs: int
-    memory_mb: float | None = None
-    memory_high_mb: float | None = None
-    memory_runs: int = 0
-
-
-# The JSON shapes of requests and answers (docs/design/wire.md), as msgspec structs.
 
 
 class TaskIn(Struct, forbid_unknown_fields=True):
@@ -69,6 +54,21 @@ class ErrorOut(Struct, omit_defaults=True):
     kind: str
     message: str
     traceback: str | None = None
+
+
+class EstimateOut(Struct):
+    """What such tasks take, seconds and MB; four of five lie from low to high.
+
+    `runs` and `memory_runs` are how many of them that is learned from.
+    """
+
+    duration: float
+    low: float
+    high: float
+    runs: int
+    memory_mb: float | None = None
+    memory_high_mb: float | None = None
+    memory_runs: int = 0
 
 
 class StartOut(Struct):

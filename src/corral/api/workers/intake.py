@@ -1,5 +1,5 @@
-"""From what operators and agents say of workers to our values: every check that needs
-no cluster.
+"""From what is said of workers, and by them of their models, to our values: every check
+that needs no cluster.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from corral.core.tasks.job_type import check_name, job_type_of
 from corral.errors import InvalidField
 from corral.manager.cluster.held_models import ReportedModels
 
+log = logging.getLogger(__name__)
 MAX_COUNT = 256
 _CLASS = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*(\.[^\W\d]\w*)*)?")
 
@@ -97,11 +98,6 @@ def worker_state(word: str) -> WorkerState:
         return WorkerState(word)
     except ValueError as e:
         raise InvalidField(str(e), field="state") from e
-
-
-# What workers say of their models, as our values.
-
-log = logging.getLogger(__name__)
 
 
 def models_word(said: ModelsIn, lead_s: float = 0.0) -> ReportedModels:

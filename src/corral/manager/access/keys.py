@@ -1,4 +1,7 @@
-"""Who may do what: keys, join tokens, rate limits, and the audit trail."""
+"""Who may do what: keys of people, nodes and join tokens, and how often each may ask.
+
+A key's text is shown once and never kept. What was done with one is in `audit.py`.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,7 @@ from corral.manager.context import ManagerContext
 # Same path for unknown ids, so that timing tells nothing about which ids exist.
 _NOBODY = Key(id="nobody", digest=digest_secret("nobody"), scope=Scope.READ)
 _STAMP_S = 30.0
+LONGEST_S = 10 * 366 * 86_400.0
 
 
 class Keys:
@@ -203,11 +207,6 @@ class Keys:
             self._keys[key_id] = replace(self._keys[key_id], last_used_at=at)
             if self._used.get(key_id) == at:
                 del self._used[key_id]
-
-
-# The keys of people: made, listed and revoked; those of nodes are none of them.
-
-LONGEST_S = 10 * 366 * 86_400.0
 
 
 def personal_keys(keys: Keys) -> list[Key]:

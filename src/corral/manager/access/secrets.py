@@ -1,6 +1,7 @@
 """Named secrets: set, listed and removed by people, given to attempts that name them.
 
-Values are opened for an attempt at its start and kept nowhere; here they are sealed.
+Values are sealed in memory and in the store, opened for an attempt at its start, and
+kept open nowhere. The seal knows neither store nor callers.
 """
 
 from __future__ import annotations
@@ -24,8 +25,7 @@ from corral.errors import Conflict, InvalidField, NotFound
 from corral.manager.cluster.state import WorkerLink
 from corral.manager.context import ManagerContext
 
-# Seals values for the store and opens them again; knows neither store nor callers.
-
+log = logging.getLogger(__name__)
 _VERSION = "1:"
 _PURPOSE = b"corral: named secrets"
 _KEY_BYTES = 32
@@ -34,40 +34,6 @@ _NONCE_BYTES = 12
 
 class Unsealable(Exception):
     """The key is another one, or what was stored has been changed."""
-
-
-class Seal:
-    """AES-256-GCM under a key derived from the cluster secret."""
-
-    def __init__(self, cluster_secret: bytes) -> None:
-        derive = HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=_PURPOSE)
-        self._cipher = AESGCM(derive.derive(cluster_secret))
-
-    def close(self, name: str, value: str) -> str:
-        """The value as it may be stored under `name`."""
-        nonce = os.urandom(_NONCE_BYTES)
-        box = self._cipher.encrypt(nonce, value.encode(), _bound(name))
-        return _VERSION + base64.b64encode(nonce + box).decode()
-
-    def open(self, name: str, sealed: str) -> str:
-        """The value that was stored under `name`.
-
-        Raises:
-            Unsealable: it was sealed under another key or name, or changed since.
-        """
-        try:
-            raw = base64.b64decode(sealed.removeprefix(_VERSION), validate=True)
-            nonce, box = raw[:_NONCE_BYTES], raw[_NONCE_BYTES:]
-            return self._cipher.decrypt(nonce, box, _bound(name)).decode()
-        except (InvalidTag, ValueError):
-            raise Unsealable(name) from None
-
-
-def _bound(name: str) -> bytes:
-    return f"{_VERSION}{name}".encode()
-
-
-log = logging.getLogger(__name__)
 
 
 class NamedSecrets:
@@ -181,6 +147,33 @@ class NamedSecrets:
             ) from None
 
 
+class Seal:
+    """AES-256-GCM under a key derived from the cluster secret."""
+
+    def __init__(self, cluster_secret: bytes) -> None:
+        derive = HKDF(algorithm=SHA256(), length=_KEY_BYTES, salt=None, info=_PURPOSE)
+        self._cipher = AESGCM(derive.derive(cluster_secret))
+
+    def close(self, name: str, value: str) -> str:
+        """The value as it may be stored under `name`."""
+        nonce = os.urandom(_NONCE_BYTES)
+        box = self._cipher.encrypt(nonce, value.encode(), _bound(name))
+        return _VERSION + base64.b64encode(nonce + box).decode()
+
+    def open(self, name: str, sealed: str) -> str:
+        """The value that was stored under `name`.
+
+        Raises:
+            Unsealable: it was sealed under another key or name, or changed since.
+        """
+        try:
+            raw = base64.b64decode(sealed.removeprefix(_VERSION), validate=True)
+            nonce, box = raw[:_NONCE_BYTES], raw[_NONCE_BYTES:]
+            return self._cipher.decrypt(nonce, box, _bound(name)).decode()
+        except (InvalidTag, ValueError):
+            raise Unsealable(name) from None
+
+
 def _is_with(task: Task, attempt: int, link: WorkerLink) -> bool:
     return (
         task.attempt == attempt
@@ -197,3 +190,7 @@ def _named(payload: str) -> Mapping[str, str]:
     except msgspec.DecodeError:
         return {}
     return read_script(told).secrets
+
+
+def _bound(name: str) -> bytes:
+    return f"{_VERSION}{name}".encode()

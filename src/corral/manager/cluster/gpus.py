@@ -1,4 +1,7 @@
-"""What nodes say of their GPUs: the latest of each, and events for what changed."""
+"""What nodes and workers last said of GPUs, read: whose cards, how much, how busy.
+
+Changes nothing; what a heartbeat changes is in `manager/nodes/heartbeat.py`.
+"""
 
 from __future__ import annotations
 

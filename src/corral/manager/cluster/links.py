@@ -141,7 +141,7 @@ class NodeLink:
     owner_hold: Hold | None = None
     """Its owner uses it, as its agent says."""
     holds: tuple[Hold, ...] = ()
-    """Why it is given nothing new; empty while it is open. `Holding` keeps this."""
+    """Why it is given nothing new; empty while it is open. `NodeHolds` keeps this."""
     peer: Peer | None = None
     """Where it gives model files to others, if it does."""
     is_silent: bool = False

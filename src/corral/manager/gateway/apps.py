@@ -1,7 +1,7 @@
 """The gateway: apps by name, and requests carried to them over pinned addresses.
 
-It never follows a redirect and keeps no cookies; what of a request may travel is the
-business of whoever calls `send`.
+It never follows a redirect and keeps no cookies, and shows a worker's token to nobody
+but that worker; what of a request may travel is the business of whoever calls `send`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _PATH = re.compile(r"(/[A-Za-z0-9._~:@!$&'()*+,;=%-]+)+")
 _PIN_S = 5.0
 _CONNECT_S = 10.0
 _LIMITS = httpx.Limits(max_connections=1024, max_keepalive_connections=128)
-
 Header = tuple[bytes, bytes]
 _Way = tuple[Pinned, str | None]
 """Where an app is, and the token to show there when it is a worker of ours."""
+_LIVING = (WorkerState.READY, WorkerState.BUSY)
 
 
 class AppRequests:
@@ -250,19 +250,6 @@ class Apps:
         self._cluster.scheduler.apply(WorkerGone(app.link_id))
 
 
-def _check_timeout(seconds: float) -> None:
-    if not 0 < seconds <= MAX_TIMEOUT_S:
-        raise InvalidField(
-            f"timeout must be over 0 and at most {MAX_TIMEOUT_S:.0f} seconds",
-            field="timeout",
-        )
-
-
-# Which URLs lead to workers of ours, and the token each of them takes from us.
-
-_LIVING = (WorkerState.READY, WorkerState.BUSY)
-
-
 def token_for(cluster: Cluster, secret: bytes, url: httpx.URL) -> str | None:
     """The token of the worker that has this address; None when it is a stranger."""
     for link in cluster.workers.values():
@@ -289,3 +276,11 @@ def _is_at(cluster: Cluster, link: WorkerLink, url: httpx.URL) -> bool:
 
 def _url_of(address: str) -> str:
     return f"http://[{address}]" if ":" in address else f"http://{address}"
+
+
+def _check_timeout(seconds: float) -> None:
+    if not 0 < seconds <= MAX_TIMEOUT_S:
+        raise InvalidField(
+            f"timeout must be over 0 and at most {MAX_TIMEOUT_S:.0f} seconds",
+            field="timeout",
+        )

@@ -1,8 +1,9 @@
 """Models and workers: who has which, who must keep which, and who is to drop some.
 
 What a worker loads for a task, and drops for it, the scheduler decides. Here is the
-rest: what workers say they hold, pins, and loads and unloads that somebody asked for.
-Those are tasks of one worker like any others, so they cannot be lost.
+rest: what workers say they hold, pins, loads and unloads that somebody asked for, and
+the record of memory that did not come back. Loads and unloads are tasks of one worker
+like any others, so they cannot be lost.
 """
 
 from __future__ import annotations
@@ -36,32 +37,11 @@ from corral.manager.tasks import Tasks
 from corral.scheduler.events import MemoryChanged, ModelKnown, ModelsHeld, ModelsPinned
 from corral.store.base import Event
 
-# Puts into the record that memory of a worker did not come back, and how much.
-
 MEMORY_NOT_FREED = "memory_not_freed"
-
-
-def wear_event(link: WorkerLink, worn: MemoryLeak, now: datetime) -> Event:
-    """A runner of this worker was started anew for it."""
-    title = (
-        f"{link.worker.spec.name}: {worn.left_mb:g} MB did not come back when model "
-        f"{worn.model} of {worn.size_mb:g} MB was unloaded; its runner was started anew"
-    )
-    data = {
-        "worker_id": link.id,
-        "model": worn.model,
-        "left_mb": worn.left_mb,
-        "size_mb": worn.size_mb,
-    }
-    node_id = link.worker.node_id
-    return Event(MEMORY_NOT_FREED, title, "warning", node_id, data=data, at=now)
-
-
 _PERIOD_S = 1.0
 _FIRST_RETRY_S = 5.0
 _LAST_RETRY_S = 300.0
 _OWNER = "corral"
-
 Place = tuple[str, str]
 """A worker's id, and the name of a model."""
 
@@ -391,3 +371,19 @@ class ModelMemory:
         if isinstance(answer, CorralError):
             raise answer
         return answer.task.id
+
+
+def wear_event(link: WorkerLink, worn: MemoryLeak, now: datetime) -> Event:
+    """A runner of this worker was started anew for it."""
+    title = (
+        f"{link.worker.spec.name}: {worn.left_mb:g} MB did not come back when model "
+        f"{worn.model} of {worn.size_mb:g} MB was unloaded; its runner was started anew"
+    )
+    data = {
+        "worker_id": link.id,
+        "model": worn.model,
+        "left_mb": worn.left_mb,
+        "size_mb": worn.size_mb,
+    }
+    node_id = link.worker.node_id
+    return Event(MEMORY_NOT_FREED, title, "warning", node_id, data=data, at=now)

@@ -1,4 +1,5 @@
-"""Carries out what the scheduler says of models that should be elsewhere.
+"""Carries out what the scheduler says of models: those that should be elsewhere, and
+those that will be asked for. It decides neither.
 
 A model is loaded where it goes before it is dropped where it was, so that nobody waits
 for it meanwhile. What is under way when the manager ends is not taken up again: a load
@@ -22,10 +23,13 @@ from corral.manager.models.memory import ModelMemory
 from corral.scheduler.models.rebalance import Move, Strategy, duration_s
 from corral.store.base import Event
 
+log = logging.getLogger(__name__)
 _PERIOD_S = 0.5
 _LOW = PRIORITY_WORDS["low"]
 _GRACE_S = 10.0
 """A worker's word may come later than the end of the task that loaded."""
+_PREFETCH_PERIOD_S = 0.2
+OWNER = "corral.prefetch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,31 +160,9 @@ class Rebalancer:
         await self._record([event])
 
 
-def rows(moves: Sequence[Move]) -> list[dict[str, Any]]:
-    """Moves as callers and events are told of them."""
-    return [
-        {
-            "type": "model_copy" if move.is_copy else "model_migration",
-            "from_worker": move.from_worker,
-            "to_worker": move.to_worker,
-            "model": move.model,
-            "saves_s": round(move.saves_s, 3),
-            "costs_s": round(move.costs_s, 3),
-        }
-        for move in moves
-    ]
-
-
-# Loads models before anybody asks for them, when the scheduler says that it pays.
-
-_PREFETCH_PERIOD_S = 0.2
-OWNER = "corral.prefetch"
-
-
-log = logging.getLogger(__name__)
-
-
 class Prefetcher:
+    """Loads models before anybody asks, when the scheduler says that it pays."""
+
     def __init__(self, ctx: ManagerContext, models: ModelMemory) -> None:
         self._cluster = ctx.cluster
         self._models = models
@@ -200,3 +182,18 @@ class Prefetcher:
             except CorralError as e:
                 # It is missed by nobody yet; a task that wants it loads it.
                 log.warning("prefetch of %s: %s", load.model, e.message)
+
+
+def rows(moves: Sequence[Move]) -> list[dict[str, Any]]:
+    """Moves as callers and events are told of them."""
+    return [
+        {
+            "type": "model_copy" if move.is_copy else "model_migration",
+            "from_worker": move.from_worker,
+            "to_worker": move.to_worker,
+            "model": move.model,
+            "saves_s": round(move.saves_s, 3),
+            "costs_s": round(move.costs_s, 3),
+        }
+        for move in moves
+    ]

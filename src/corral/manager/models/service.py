@@ -1,6 +1,7 @@
 """A model manager over HTTP: asked for models, told which worker has which.
 
-It gives facts of models and no files; those lie in a folder that it shares.
+It gives facts of models and no files; those lie in a folder that it shares. No task
+waits for it: what it could not be told while it was away it is told later.
 """
 
 from __future__ import annotations
@@ -19,9 +20,14 @@ from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.trust import tls_context
 
+log = logging.getLogger(__name__)
 TIMEOUT_S = 10.0
 PAGE = 100
 THERE = frozenset({"available", "loading", "loaded"})
+_PERIOD_S = 1.0
+_UNKNOWN_S = 300.0
+_AWAY_S = 5.0
+_GB = 1024.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,27 +132,9 @@ class ModelService:
         return Unavailable(f"the model manager at {self.host} does not answer: {why}")
 
 
-def _read(row: dict[str, Any]) -> ServiceModel:
-    return ServiceModel(
-        str(row.get("id", "")),
-        str(row.get("name", "")),
-        str(row.get("type") or row.get("model_type") or "other"),
-        float(row.get("size_gb") or 0.0),
-        str(row.get("status") or "available"),
-        tuple(str(tag) for tag in row.get("tags") or ()),
-    )
-
-
-# Tells a model manager which workers have which of its models in memory.
-
-log = logging.getLogger(__name__)
-_PERIOD_S = 1.0
-_UNKNOWN_S = 300.0
-_AWAY_S = 5.0
-_GB = 1024.0
-
-
 class ModelServiceUpdates:
+    """Tells it which workers have which of its models in memory."""
+
     def __init__(self, ctx: ManagerContext, service: ModelService) -> None:
         self._cluster = ctx.cluster
         self._service = service
@@ -219,3 +207,14 @@ class ModelServiceUpdates:
             "loaded_models": sorted(link.shelf.held),
             "status": "online",
         }
+
+
+def _read(row: dict[str, Any]) -> ServiceModel:
+    return ServiceModel(
+        str(row.get("id", "")),
+        str(row.get("name", "")),
+        str(row.get("type") or row.get("model_type") or "other"),
+        float(row.get("size_gb") or 0.0),
+        str(row.get("status") or "available"),
+        tuple(str(tag) for tag in row.get("tags") or ()),
+    )

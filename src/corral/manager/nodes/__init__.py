@@ -30,6 +30,37 @@ _MB = 1 << 20
 _GB = 1 << 30
 _NODE = ("node", "name")
 _CARD = (*_NODE, "gpu", "model")
+_OF_NODE: tuple[tuple[str, str, Callable[[Sample], float]], ...] = (
+    ("cpu_ratio", "Use of a node's processors.", lambda s: s.cpu_percent / 100),
+    (
+        "memory_used_bytes",
+        "Memory of a node in use.",
+        lambda s: s.memory_used_mb * _MB,
+    ),
+    ("memory_bytes", "Memory of a node.", lambda s: s.memory_total_mb * _MB),
+    ("disk_used_bytes", "Disk of a node in use.", lambda s: s.disk_used_gb * _GB),
+    ("disk_bytes", "Disk of a node.", lambda s: s.disk_total_gb * _GB),
+)
+_OF_CARD: tuple[tuple[str, str, Callable[[Gpu], float | None]], ...] = (
+    (
+        "memory_used_bytes",
+        "Memory of a card in use by anybody.",
+        lambda c: _times(c.memory_used_mb, _MB),
+    ),
+    ("memory_bytes", "Memory of a card.", lambda c: _times(c.memory_total_mb, _MB)),
+    (
+        "utilization_ratio",
+        "Use of a card.",
+        lambda c: _times(c.utilization_percent, 0.01),
+    ),
+    ("temperature_celsius", "Temperature of a card.", lambda c: c.temperature_c),
+    ("power_watts", "What a card draws.", lambda c: c.power_w),
+    (
+        "healthy",
+        "1 while a card can be read and is not in quarantine.",
+        lambda c: float(c.error is None and c.health is GpuHealth.OK),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,36 +231,3 @@ def _cards(links: Sequence[NodeLink]) -> Iterator[MetricFamily]:
 
 def _times(figure: float | None, unit: float) -> float | None:
     return None if figure is None else figure * unit
-
-
-_OF_NODE: tuple[tuple[str, str, Callable[[Sample], float]], ...] = (
-    ("cpu_ratio", "Use of a node's processors.", lambda s: s.cpu_percent / 100),
-    (
-        "memory_used_bytes",
-        "Memory of a node in use.",
-        lambda s: s.memory_used_mb * _MB,
-    ),
-    ("memory_bytes", "Memory of a node.", lambda s: s.memory_total_mb * _MB),
-    ("disk_used_bytes", "Disk of a node in use.", lambda s: s.disk_used_gb * _GB),
-    ("disk_bytes", "Disk of a node.", lambda s: s.disk_total_gb * _GB),
-)
-_OF_CARD: tuple[tuple[str, str, Callable[[Gpu], float | None]], ...] = (
-    (
-        "memory_used_bytes",
-        "Memory of a card in use by anybody.",
-        lambda c: _times(c.memory_used_mb, _MB),
-    ),
-    ("memory_bytes", "Memory of a card.", lambda c: _times(c.memory_total_mb, _MB)),
-    (
-        "utilization_ratio",
-        "Use of a card.",
-        lambda c: _times(c.utilization_percent, 0.01),
-    ),
-    ("temperature_celsius", "Temperature of a card.", lambda c: c.temperature_c),
-    ("power_watts", "What a card draws.", lambda c: c.power_w),
-    (
-        "healthy",
-        "1 while a card can be read and is not in quarantine.",
-        lambda c: float(c.error is None and c.health is GpuHealth.OK),
-    ),
-)

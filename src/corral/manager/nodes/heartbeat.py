@@ -28,8 +28,6 @@ from corral.manager.workers.registry import WorkerBeat
 from corral.store.base import Event
 
 _GRAVE = (GpuEvent.REMOVED, GpuEvent.FAILED, GpuEvent.QUARANTINED)
-
-
 _SAYS = {
     GpuEvent.ADDED: "has a new GPU",
     GpuEvent.REMOVED: "has lost a GPU",
@@ -38,8 +36,6 @@ _SAYS = {
     GpuEvent.DRIVER_CHANGED: "has another GPU driver",
     GpuEvent.QUARANTINED: "has put a GPU in quarantine",
 }
-
-
 _TITLE_LENGTH = 300
 
 

@@ -227,9 +227,6 @@ def _window_of(holds: tuple[Hold, ...]) -> Hold | None:
     return next(found, None)
 
 
-# Changes what a node's row says, among others who write the same row.
-
-
 async def change_node(store: Store, link: NodeLink, **said: Any) -> None:
     """Change fields of a node in memory and in the store, or in neither.
 

@@ -1,4 +1,7 @@
-"""Nodes: joining, registering, heartbeats, and what each of them should run."""
+"""Nodes: joining, registering, that they live, and what each of them should run.
+
+What else a heartbeat says is in `heartbeat.py`; silence is judged in `liveness.py`.
+"""
 
 from __future__ import annotations
 

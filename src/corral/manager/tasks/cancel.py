@@ -1,4 +1,9 @@
-"""Cancels tasks, wherever they are."""
+"""Takes live tasks from where they are: cancelled on request, done by somebody else, or
+stopped to make room for critical ones (those wait again, uncharged).
+
+The store knows first, then the worker is told. Until an attempt has really stopped its
+GPUs are nobody else's.
+"""
 
 from __future__ import annotations
 
@@ -31,29 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _TRIES = 5
-
-
-# Attempts that were told to stop: their GPUs are nobody else's until they have.
-
-
-@contextmanager
-def stopping(cluster: Cluster, task_ids: Iterable[str]) -> Iterator[None]:
-    """While these are settled: their workers are told only afterwards."""
-    ids = set(task_ids)
-    cluster.stopping |= ids
-    try:
-        yield
-    finally:
-        cluster.stopping -= ids
-
-
-def stopped(cluster: Cluster, link: WorkerLink, keys: Set[tuple[str, int]]) -> bool:
-    """These attempts are not with this worker any more; had any something to give?"""
-    found = sorted(link.lingering & keys)
-    for task_id, attempt in found:
-        link.lingering.discard((task_id, attempt))
-        cluster.scheduler.apply(CardsBack(task_id, attempt))
-    return bool(found)
+_WHY = TaskError("preempted", "stopped to make room for a critical task")
 
 
 class Cancel:
@@ -149,11 +132,6 @@ class Cancel:
         self._dispatch.kick()
 
 
-# Stops tasks that make room for critical ones; they wait again, uncharged.
-
-_WHY = TaskError("preempted", "stopped to make room for a critical task")
-
-
 async def preempt(
     cluster: Cluster,
     settle: Settle,
@@ -175,6 +153,28 @@ async def preempt(
     # A bell that cannot be rung only costs time: every beat repeats the drop.
     with contextlib.suppress(EngineUnavailable):
         await engine.ring(sorted({stop.worker_id for stop in due}))
+
+
+@contextmanager
+def stopping(cluster: Cluster, task_ids: Iterable[str]) -> Iterator[None]:
+    """While these are settled: their workers are told only afterwards, so their GPUs
+    stay taken until `stopped`.
+    """
+    ids = set(task_ids)
+    cluster.stopping |= ids
+    try:
+        yield
+    finally:
+        cluster.stopping -= ids
+
+
+def stopped(cluster: Cluster, link: WorkerLink, keys: Set[tuple[str, int]]) -> bool:
+    """These attempts are not with this worker any more; had any something to give?"""
+    found = sorted(link.lingering & keys)
+    for task_id, attempt in found:
+        link.lingering.discard((task_id, attempt))
+        cluster.scheduler.apply(CardsBack(task_id, attempt))
+    return bool(found)
 
 
 def _is_there(cluster: Cluster, stop: Stop) -> bool:

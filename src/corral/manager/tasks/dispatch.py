@@ -1,7 +1,7 @@
 """Turns plans into orders: guarded placement in the store, then the message.
 
 An order goes out in the answer to a report when its worker waits for one, else through
-the engine.
+the engine. What goes where is the scheduler's; here nothing is chosen.
 """
 
 from __future__ import annotations
@@ -36,28 +36,6 @@ from corral.manager.tasks.settle import FOLLOWED_S, Settle, told_of
 from corral.scheduler.events import OrderClosed, TasksQueued
 from corral.scheduler.plan import Plan, PlannedOrder, Stop
 from corral.store.base import Placement
-
-# What a task is told of the GPUs it was given and of the others of its gang.
-
-
-def given(
-    cluster: Cluster, link: WorkerLink, task: Task, cards: Sequence[str], lead: str
-) -> dict[str, str] | None:
-    """The variables that show a task its GPUs and the others of its gang."""
-    shown: dict[str, str] = {}
-    node = cluster.nodes.get(link.worker.node_id)
-    if cards:
-        known = {gpu.id: gpu for gpu in (node.gpus if node else None) or ()}
-        shown = visible([known[card] for card in cards if card in known])
-        shown["CORRAL_GPUS"] = ",".join(cards)
-    gang = gang_of(task.spec.labels)
-    if gang is not None:
-        first = cluster.link(lead) or link
-        host = cluster.nodes.get(first.worker.node_id)
-        address = (host.node.address if host else None) or "127.0.0.1"
-        shown |= variables(gang, address, task.attempt, len(cards))
-    return shown or None
-
 
 log = logging.getLogger(__name__)
 _RETRY_S = 0.5
@@ -378,6 +356,25 @@ class Dispatch:
             )
             for t in ready.tasks
         )
+
+
+def given(
+    cluster: Cluster, link: WorkerLink, task: Task, cards: Sequence[str], lead: str
+) -> dict[str, str] | None:
+    """The variables that show a task its GPUs and the others of its gang."""
+    shown: dict[str, str] = {}
+    node = cluster.nodes.get(link.worker.node_id)
+    if cards:
+        known = {gpu.id: gpu for gpu in (node.gpus if node else None) or ()}
+        shown = visible([known[card] for card in cards if card in known])
+        shown["CORRAL_GPUS"] = ",".join(cards)
+    gang = gang_of(task.spec.labels)
+    if gang is not None:
+        first = cluster.link(lead) or link
+        host = cluster.nodes.get(first.worker.node_id)
+        address = (host.node.address if host else None) or "127.0.0.1"
+        shown |= variables(gang, address, task.attempt, len(cards))
+    return shown or None
 
 
 def _time_left(task: Task, now: float) -> float | None:

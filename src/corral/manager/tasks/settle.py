@@ -1,4 +1,8 @@
-"""Ends attempts: one guarded array write per batch, then memory follows the store."""
+"""Ends attempts: one guarded array write per batch, then memory follows the store.
+
+Also what an attempt's end means where its worker did not say so: it ran out of GPU
+memory, its worker is gone, its deadline passed, what it depends on failed.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +24,6 @@ from corral.manager.group_commit import GroupCommit
 from corral.manager.signals import TasksSettled
 from corral.manager.tasks.payload_schema import checked
 from corral.scheduler.events import DependencyMet, OutOfMemory, TasksGone, TasksQueued
-
-# A task that ran out of GPU memory goes where there is more, while there is.
-
-
-def with_more_memory(cluster: Cluster, task: Task, outcome: Outcome) -> Outcome:
-    """The outcome; one that a larger card may mend sends the task back, uncharged."""
-    error = outcome.error
-    is_short = error is not None and error.kind == OUT_OF_MEMORY
-    if outcome.kind is not OutcomeKind.FAILED or not is_short:
-        return outcome
-    spec, scheduler = task.spec, cluster.scheduler
-    before = scheduler.floor_mb(spec.job_type, spec.model)
-    scheduler.apply(
-        OutOfMemory(task.id, spec.job_type, spec.model, task.worker_id or "")
-    )
-    is_known = scheduler.floor_mb(spec.job_type, spec.model) > before
-    if not is_known or not scheduler.fits_somewhere(cluster.waiting(task)):
-        return outcome
-    return replace(outcome, kind=OutcomeKind.RETURNED, result=None)
-
 
 log = logging.getLogger(__name__)
 FOLLOWED_S = 1.0
@@ -264,6 +248,40 @@ class Settle:
         await self._doom(doomed)
 
 
+def with_more_memory(cluster: Cluster, task: Task, outcome: Outcome) -> Outcome:
+    """The outcome; one that a larger card may mend sends the task back, uncharged."""
+    error = outcome.error
+    is_short = error is not None and error.kind == OUT_OF_MEMORY
+    if outcome.kind is not OutcomeKind.FAILED or not is_short:
+        return outcome
+    spec, scheduler = task.spec, cluster.scheduler
+    before = scheduler.floor_mb(spec.job_type, spec.model)
+    scheduler.apply(
+        OutOfMemory(task.id, spec.job_type, spec.model, task.worker_id or "")
+    )
+    is_known = scheduler.floor_mb(spec.job_type, spec.model) > before
+    if not is_known or not scheduler.fits_somewhere(cluster.waiting(task)):
+        return outcome
+    return replace(outcome, kind=OutcomeKind.RETURNED, result=None)
+
+
+def orphan(task: Task, *, is_charged: bool) -> Outcome:
+    """A task whose worker died: a loss only if it was seen running there."""
+    if task.state is State.RUNNING and is_charged:
+        error = TaskError("worker_died", f"worker {task.worker_id} died under it")
+        return Outcome(task.id, task.attempt, OutcomeKind.LOST, error=error)
+    return Outcome(task.id, task.attempt, OutcomeKind.RETURNED)
+
+
+def homeless(tasks: Iterable[Task], worker_id: str) -> Iterator[Outcome]:
+    """Of all tasks those for one worker alone, which was stopped for good."""
+    error = TaskError("worker_gone", "the one worker it was for has been stopped")
+    for task in tasks:
+        if task.spec.labels.get(ONLY_ON) == worker_id:
+            end = Outcome(task.id, task.attempt, OutcomeKind.FAILED, error=error)
+            yield replace(end, is_final=True)
+
+
 def told_of(spec: TaskSpec) -> dict[str, object]:
     """What every log line about a task says of it."""
     told: dict[str, object] = {"task_id": spec.id, "task_type": spec.job_type}
@@ -306,23 +324,3 @@ def _failure(task: Task, kind: str, message: str, now: datetime) -> Settlement:
         error=TaskError(kind, message),
         dead_letter=kind,
     )
-
-
-# What becomes of tasks whose worker is gone.
-
-
-def orphan(task: Task, *, is_charged: bool) -> Outcome:
-    """A task whose worker died: a loss only if it was seen running there."""
-    if task.state is State.RUNNING and is_charged:
-        error = TaskError("worker_died", f"worker {task.worker_id} died under it")
-        return Outcome(task.id, task.attempt, OutcomeKind.LOST, error=error)
-    return Outcome(task.id, task.attempt, OutcomeKind.RETURNED)
-
-
-def homeless(tasks: Iterable[Task], worker_id: str) -> Iterator[Outcome]:
-    """Of all tasks those for one worker alone, which was stopped for good."""
-    error = TaskError("worker_gone", "the one worker it was for has been stopped")
-    for task in tasks:
-        if task.spec.labels.get(ONLY_ON) == worker_id:
-            end = Outcome(task.id, task.attempt, OutcomeKind.FAILED, error=error)
-            yield replace(end, is_final=True)

@@ -1,6 +1,8 @@
-"""Restarts of workers: asked for here, carried out by the agents that run them.
+"""Restarts, stops and moves of workers: asked for here, carried out by agents.
 
-The wish is a number in the worker's row, so it outlives a restart of the manager.
+What is wanted of a worker is in its row (its generation, its node, whether there is a
+row at all), so it outlives a restart of the manager. No process is started or ended
+here.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from corral.manager.workers.registry import WorkerRegistry
 from corral.manager.workers.types import WorkerTypeRegistry
 from corral.scheduler.events import WorkerGone
 from corral.store.base import Event
+
+FOR_WORKER = "for_worker"
+"""The label of a node that has one worker, and no reason to be without it."""
 
 
 class WorkerRestarts:
@@ -45,18 +50,6 @@ class WorkerRestarts:
         self._dispatch.kick()
         self._cluster.node(link.worker.node_id).touch_desired()
         return _downtime_s(link)
-
-
-def _downtime_s(link: WorkerLink) -> float:
-    """What a task of it took on average, while it has some, and its last start."""
-    task_s = link.busy_s / link.ran if link.ran and link.orders else 0.0
-    return round(task_s + link.start_s, 1)
-
-
-# Stops workers by whatever a caller knows of them, and nodes.
-
-FOR_WORKER = "for_worker"
-"""The label of a node that has one worker, and no reason to be without it."""
 
 
 class WorkerStops:
@@ -120,17 +113,9 @@ class WorkerStops:
         return self._cluster.of_node(self._worker_types.node(node_url).node.id)
 
 
-def _port(spec: WorkerSpec) -> int | None:
-    try:
-        return urlsplit(spec.url).port if spec.url else None
-    except ValueError:
-        return None
-
-
-# Moves workers that were launched on no node in particular off a drained one.
-
-
 class WorkerMoves:
+    """Takes workers that were launched on no node in particular off a drained one."""
+
     def __init__(
         self, ctx: ManagerContext, workers: WorkerRegistry, dispatch: Dispatch
     ) -> None:
@@ -203,3 +188,16 @@ def emptiest(cluster: Cluster, nodes: Sequence[NodeLink]) -> NodeLink | None:
         ),
         default=None,
     )
+
+
+def _downtime_s(link: WorkerLink) -> float:
+    """What a task of it took on average, while it has some, and its last start."""
+    task_s = link.busy_s / link.ran if link.ran and link.orders else 0.0
+    return round(task_s + link.start_s, 1)
+
+
+def _port(spec: WorkerSpec) -> int | None:
+    try:
+        return urlsplit(spec.url).port if spec.url else None
+    except ValueError:
+        return None

@@ -1,4 +1,8 @@
-"""Workers: which should run where, who has registered, and what their beats say."""
+"""Workers: which should run where, who has registered, and what their beats say.
+
+An incarnation is one process of a worker; what a former one still says is not heard.
+Also here: job types that were connected to a URL before there was a worker of it.
+"""
 
 from __future__ import annotations
 
@@ -26,33 +30,8 @@ from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.settle import Settle, homeless, orphan
 from corral.scheduler.events import TypesServed, WorkerGone
 
-# Job types that workers were connected to by URL, before there was such a worker.
-
-_KEPT = 1000
-
-
-class PendingConnections:
-    def __init__(self) -> None:
-        self._awaited: dict[str, tuple[str, ...]] = {}
-
-    def expect(self, url: str, job_type: str) -> None:
-        """Connect the worker of this URL to a job type as soon as there is one."""
-        key = url.rstrip("/")
-        self._awaited[key] = (*self._awaited.pop(key, ()), job_type)
-        while len(self._awaited) > _KEPT:
-            del self._awaited[next(iter(self._awaited))]
-
-    def complete(self, spec: WorkerSpec, old: WorkerSpec | None = None) -> WorkerSpec:
-        """The spec with the types its worker was connected to, or is awaited for."""
-        if spec.url is None:
-            return spec
-        awaited = self._awaited.pop(spec.url.rstrip("/"), ())
-        kept = old.job_types if old and old.url == spec.url else ()
-        types = dict.fromkeys((*spec.job_types, *kept, *awaited))
-        return replace(spec, job_types=tuple(types))
-
-
 log = logging.getLogger(__name__)
+_KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +315,29 @@ class WorkerRegistry:
             if not is_ours:
                 link.drops.add((task_id, attempt))
         return sorted(link.drops)
+
+
+class PendingConnections:
+    """Job types for workers by URL, before there is such a worker."""
+
+    def __init__(self) -> None:
+        self._awaited: dict[str, tuple[str, ...]] = {}
+
+    def expect(self, url: str, job_type: str) -> None:
+        """Connect the worker of this URL to a job type as soon as there is one."""
+        key = url.rstrip("/")
+        self._awaited[key] = (*self._awaited.pop(key, ()), job_type)
+        while len(self._awaited) > _KEPT:
+            del self._awaited[next(iter(self._awaited))]
+
+    def complete(self, spec: WorkerSpec, old: WorkerSpec | None = None) -> WorkerSpec:
+        """The spec with the types its worker was connected to, or is awaited for."""
+        if spec.url is None:
+            return spec
+        awaited = self._awaited.pop(spec.url.rstrip("/"), ())
+        kept = old.job_types if old and old.url == spec.url else ()
+        types = dict.fromkeys((*spec.job_types, *kept, *awaited))
+        return replace(spec, job_types=tuple(types))
 
 
 def _not_serving(state: WorkerState) -> WorkerState:
