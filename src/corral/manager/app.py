@@ -100,11 +100,16 @@ class Manager:
     async def start(self) -> None:
         """Take the lead, load the live part of the store, start the loops."""
         ctx = self.ctx
+        # First of all: from here on a former leader can change no task, so what is
+        # loaded below stays true.
         ctx.cluster.lead(await ctx.store.take_lead(new_id("m"), ctx.clock.now()))
         for feature in self.features:
             await feature.load()
+        # Only when all have loaded: a live task whose worker or node is not in memory
+        # yet would be taken for homeless, and started a second time.
         for feature in self.features:
             await feature.open()
+        # No loop before that: each may look at anything, and acts on what it misses.
         for feature in self.features:
             for loop in feature.loops():
                 self._spawn(loop)
@@ -138,6 +143,8 @@ class Manager:
         await asyncio.gather(*self._loops, return_exceptions=True)
 
     async def stop(self) -> None:
+        # A loop must find nothing closed; and closing writes what is still gathered
+        # (audit rows, learned figures), so the store is the last to go.
         await self.halt()
         for feature in reversed(self.features):
             await feature.close()

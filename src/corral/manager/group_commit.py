@@ -38,6 +38,8 @@ class GroupCommit(Generic[T, R]):
                 batch, self._pending = self._pending, []
                 await self._one(batch)
         finally:
+            # No await since the list was seen empty: whoever puts next finds either
+            # a drain that will see its item, or none and begins one.
             self._task = None
 
     async def _one(self, batch: list[tuple[T, asyncio.Future[R]]]) -> None:
@@ -51,5 +53,6 @@ class GroupCommit(Generic[T, R]):
                 raise
             return
         for (_, future), result in zip(batch, results, strict=True):
+            # Who waited may have been cancelled; its item is written all the same.
             if not future.done():
                 future.set_result(result)

@@ -81,6 +81,7 @@ class Heartbeats:
         Raises:
             NodeNotFound, Conflict: unknown, or its epoch is over.
         """
+        # First, because it refuses: nothing is kept of an agent whose epoch is over.
         told = await self._nodes.beat(node_id, beat.epoch, beat.workers, beat.sample)
         link, now = self._cluster.node(node_id), self._clock.now()
         if beat.gpus is not None:

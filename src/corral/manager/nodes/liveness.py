@@ -74,6 +74,7 @@ class NodeWatch:
             is_late = now - link.seen >= self._liveness.suspect_s
             if is_late and link.node.state is NodeState.ONLINE:
                 await self._suspect(link)
+        # The next look may be too late by as much as lies between two of them.
         limit_s = self._liveness.lost_s - WATCH_S
         silent = [n for n in present if now - n.seen >= limit_s]
         if not await self._is_mass_loss(present, bool(silent), now):
@@ -118,7 +119,10 @@ class NodeWatch:
         """No heartbeats for too long: its work goes elsewhere, uncharged."""
         log.warning("node %s is lost", link.node.id)
         link.node = replace(link.node, state=NodeState.LOST)
+        # Before its work goes: if we die between, the next manager finds a lost node,
+        # and gives up or keeps its tasks as is done here.
         await self._store.save_node(link.node)
+        # Kept before the workers are retired, which sends back all that is not kept.
         free_at = link.seen + self._liveness.no_overlap_requeue_s - WATCH_S
         for task in self._cluster.tasks.values():
             is_there = task.node_id == link.node.id and task.state is not State.QUEUED
@@ -135,6 +139,8 @@ class NodeWatch:
         due = [(id_, a) for id_, (a, free_at) in kept.items() if now >= free_at]
         if not due:
             return
+        # Not to be tried again from here: when the write fails, the rescue loop finds
+        # tasks that nobody has.
         for task_id, _ in due:
             del kept[task_id]
         await self._settle.settle(

@@ -69,6 +69,9 @@ class NodeRegistry:
         )
         link.seen = self._clock.monotonic()
         link.is_leaving = link.is_leave_told = False
+        # The epoch counts in memory before the write, and in the store before anything
+        # goes back: beats of the agent's former self are refused all along. If we die
+        # between, its next beat is refused too, and it registers again.
         await self._store.save_node(link.node)
         self._cluster.mark(link.node)
         for worker in self._cluster.of_node(link.node.id):
@@ -102,6 +105,8 @@ class NodeRegistry:
                 f"epoch {epoch} of node {node_id} is over; register again",
                 epoch=link.node.epoch,
             )
+        # Before any await: a slow store must not make a living node look silent. The
+        # row is stamped by `readings.py`, many nodes in one commit.
         link.seen = self._clock.monotonic()
         link.is_stamped = False
         if sample is not None:

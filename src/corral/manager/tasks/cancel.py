@@ -66,6 +66,8 @@ class Cancel:
             with stopping(self._cluster, [task.id]):
                 is_settled = await self._settle.settle([outcome])
             if is_settled:
+                # If we die before the worker is told, its next beat lists an attempt
+                # that is nobody's, and the answer says to drop it.
                 await self.drop(task)
                 return
             # It moved on in the same moment: look again.

@@ -86,6 +86,7 @@ class Dispatch:
         """The scheduling loop; sleeps until something changed."""
         while True:
             await self._kicked.wait()
+            # Before the look: what changes during a cycle asks for another one.
             self._kicked.clear()
             await self._cycle()
 
@@ -108,6 +109,8 @@ class Dispatch:
         except CorralError as e:
             log.warning("placement failed, trying again: %s", e.message)
             self._give_back(orders)
+            # The rows may be placed all the same: then the rescue loop finds them
+            # ahead of memory, and takes them over.
             self._cluster.doubt(isinstance(e, StoreUnavailable))
             asyncio.get_running_loop().call_later(_RETRY_S, self.kick)
             return
@@ -136,6 +139,8 @@ class Dispatch:
         if plan.next_wake is not None:
             delay = max(0.0, plan.next_wake - now) + 0.001
             loop = asyncio.get_running_loop()
+            # The wake-up is by the wall clock and the timer is not: a clock that is set
+            # forward costs an hour at most.
             self._timer = loop.call_later(min(delay, 3600.0), self.kick)
         return plan
 
@@ -183,9 +188,13 @@ class Dispatch:
                 self._cluster.term, placements, now
             )
             tell(TasksPlaced(placements, now, payloads))
+        # Durable from here on, and not sent: if we die now the next manager opens these
+        # orders again, and gives them out anew when beats lack them.
         incarnations = {p.worker_id: p.incarnation for p in placements}
         ready = []
         for order in due:
+            # During the write a worker may have gone or begun anew; the row names the
+            # process that was. No await between this look and `_assign`.
             link = self._cluster.link(order.worker_id)
             if link and link.worker.incarnation != incarnations[order.worker_id]:
                 link = None
@@ -259,6 +268,9 @@ class Dispatch:
         order_id = uuid.uuid4().hex
         left = {t.id for t in ready.tasks}
         opened = OpenOrder(order_id, self._clock.monotonic(), left)
+        # Before the first await: whoever cancels, retires the worker or looks for
+        # strays meanwhile must see whose these tasks are. Lost on any way below, an
+        # order is missed in the beats, and its tasks go back.
         self._cluster.open_order(link, opened)
         incarnation = link.worker.incarnation or ""
         try:
@@ -322,6 +334,8 @@ class Dispatch:
 
     async def give_up(self, tasks: Sequence[Task]) -> None:
         """Tasks that never reached their worker go back as a new attempt."""
+        # A copy of the order that arrives after all has the old number: its reports
+        # are not heard, and the worker is told to drop it.
         await self._settle.settle(
             Outcome(t.id, t.attempt, OutcomeKind.RETURNED) for t in tasks
         )

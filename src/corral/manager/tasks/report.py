@@ -62,6 +62,8 @@ class TaskReports:
                 "this worker incarnation is no longer the current one",
                 worker_id=link.id,
             )
+        # A worker that got no answer in time sends the same report again, perhaps while
+        # the first is still at work. One that gives up must not end what others await.
         known = link.answers.get(report.report_id)
         if known is not None:
             return await asyncio.shield(known)
@@ -69,6 +71,7 @@ class TaskReports:
         try:
             result = await self._carry_out(link, report)
         except BaseException as e:
+            # Not carried out, so not remembered: the next copy tries anew.
             link.answers.pop(report.report_id, None)
             answer.set_exception(e)
             answer.exception()
@@ -76,6 +79,8 @@ class TaskReports:
         answer.set_result(result)
         return result
 
+    # Output and logs come before outcomes: who sees the end finds all that was said.
+    # If we die between, the report comes again; logs have numbers, so none is doubled.
     async def _carry_out(self, link: WorkerLink, report: Report) -> dict[str, Any]:
         for pieces in report.output:
             if self._is_current(link, pieces.task_id, pieces.attempt):
@@ -92,7 +97,10 @@ class TaskReports:
         ended = {(o.task_id, o.attempt) for o in report.outcomes}
         if link.lingering and stopped(self._cluster, link, ended):
             self._dispatch.kick()
+        # No await since `outcomes` were found current: their tasks must be there.
         self._learn(link, outcomes)
+        # Ends before starts: what began and ended since the last report is no longer
+        # due, and needs no write that says it runs.
         await self._settle.settle(outcomes)
         await self.start(link, report.started)
         for task_id, attempt, fraction, message in report.progress:
@@ -202,6 +210,8 @@ class TaskReports:
         link.replies.append(reply)
         self._dispatch.ask(link)
         try:
+            # Far longer than a plan and its commit take. An order that comes later goes
+            # through the engine: the reply is out of `replies` by then.
             return await asyncio.wait_for(reply, 5.0)
         except TimeoutError:
             return None

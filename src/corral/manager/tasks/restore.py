@@ -35,6 +35,7 @@ class Restore:
         if node is not None and node.node.state in (NodeState.LOST, NodeState.LEFT):
             return self._keep(task, node.seen)
         link = self._cluster.link_of(task)
+        # Of this process, not of this worker: one that began anew has none of it.
         if link is None or link.worker.incarnation != task.incarnation:
             return False
         self._restore(link, task)
@@ -61,6 +62,7 @@ class Restore:
         """Its node was lost before we began: it may go elsewhere, unless too early."""
         if task.spec.overlap is not Overlap.NEVER:
             return False
+        # After a restart `seen` is our own start: later than need be, never too early.
         free_at = seen + self._free_after_s
         self._cluster.kept[task.id] = (task.attempt, free_at)
         return True

@@ -98,6 +98,8 @@ class Settle:
         except StoreUnavailable:
             self._cluster.doubt()
             raise
+        # If we die here nobody was answered: the worker reports again, to a manager
+        # that no longer has this attempt and takes the word for stale.
         await self._follow(flat, applied)
         return [{s.task_id for s in rows if s.task_id in applied} for rows in batch]
 
@@ -114,7 +116,9 @@ class Settle:
         ended: list[tuple[Task, State]] = []
         settled: list[tuple[Task, Settlement]] = []
         says_all = log.isEnabledFor(logging.DEBUG)
+        # No await from here to `sync`: nobody sees half a batch.
         for row in flat:
+            # Read again: it may have moved on while the batch was written.
             task = self._cluster.tasks.get(row.task_id)
             if task is None or task.attempt != row.attempt:
                 continue

@@ -171,6 +171,9 @@ class Submit:
         entry.needs = frozenset(needs)
 
     # the commit --------------------------------------------------------------
+    # If we die before the insert is through there is no task, and nobody was told that
+    # there is. After it, and before the order is sent, the row says `assigned`: the
+    # next manager opens that order again, and gives it out anew when beats lack it.
     async def _commit(self, batch: Sequence[list[_Entry]]) -> list[None]:
         entries = self._without_repeats([e for group in batch for e in group])
         waiting = [e for e in entries if not e.task.is_terminal]
@@ -184,6 +187,8 @@ class Submit:
                 entry.task = self._cluster.assign(entry.task, link, now)
             rows.append(entry.task)
         new = {task.id for task in rows}
+        # The scheduler has them, the store not yet: until it has, no other cycle may
+        # place them, for it would find no row.
         self._cluster.unstored.update(new)
         try:
             with self._signals.writing() as tell:
@@ -191,6 +196,7 @@ class Submit:
                 tell(TasksInserted(rows, inserted))
         except BaseException as e:
             self._undo(waiting, [*direct, *later])
+            # Refused is refused; of anything else nobody knows whether it is written.
             is_refused = isinstance(e, CorralError) and not isinstance(
                 e, StoreUnavailable
             )
@@ -209,6 +215,7 @@ class Submit:
         return [None] * len(batch)
 
     def _without_repeats(self, entries: list[_Entry]) -> list[_Entry]:
+        # Not earlier: since the checks another submit may have brought the same id.
         seen: dict[str, _Entry] = {}
         for entry in entries:
             live = self._cluster.tasks.get(entry.task.id)
@@ -294,6 +301,7 @@ class Submit:
         self, orders: list[PlannedOrder], rows: dict[str, Task]
     ) -> None:
         for order in orders:
+            # Worker and tasks may have gone during the insert.
             link = self._cluster.link(order.worker_id)
             tasks = tuple(
                 rows[w.task_id] for w in order.tasks if w.task_id in self._cluster.tasks

@@ -94,6 +94,7 @@ class Rescue:
             # A Redis that started anew has forgotten the nodes' users.
             for node_id in list(self._cluster.nodes):
                 await self._engine.grant(node_id, node_password(self._secret, node_id))
+            # Only now: where a grant failed, all are made again at the next step.
             self._server_id = server_id
         if not self._cluster.is_engine_up:
             log.info("Redis answers again")
@@ -102,6 +103,7 @@ class Rescue:
 
     async def reconcile(self) -> None:
         """Make memory agree with the store after a write of unknown outcome."""
+        # Before the comparison: a doubt that arises during it asks for another one.
         self._cluster.trust()
         try:
             await self._compare()
@@ -127,6 +129,8 @@ class Rescue:
         workers = (*self._cluster.workers.values(), *self._cluster.inside.values())
         held = {task_id for link in workers for _, task_id in link.held()}
         homeless = []
+        # No await until all were looked at: `held` and `in_hand` are of one moment, and
+        # a task that changes hands is in one of them.
         for task in self._cluster.tasks.values():
             if task.id in held or task.id in self._dispatch.in_hand:
                 continue
@@ -155,6 +159,7 @@ class Rescue:
         )
 
     async def _adopt(self, task_id: str) -> None:
+        # Read again: those before it took their time, and it may have moved on.
         task = await self._store.get_task(task_id)
         if task is None or task.is_terminal or not self._is_behind(task):
             return

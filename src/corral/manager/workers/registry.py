@@ -166,6 +166,8 @@ class WorkerRegistry:
         return [None] * len(workers)
 
     async def _remove(self, link: WorkerLink) -> None:
+        # Tasks for this worker alone end first: were its row gone before, and we died,
+        # they would wait for a worker that nobody knows.
         await self._settle.settle(homeless(self._cluster.tasks.values(), link.id))
         await self._store.delete_worker(link.id)
         self._cluster.drop_worker(link.id)
@@ -204,6 +206,8 @@ class WorkerRegistry:
     async def register_worker(self, worker_id: str, pid: int) -> WorkerRecord:
         """A supervisor started: a new incarnation, not yet serving."""
         link = self._cluster.worker(worker_id)
+        # What the former process had goes back before the new one has a name to be
+        # given anything by.
         await self.retire(link, WorkerState.STARTING)
         worker = replace(
             link.worker,
@@ -241,6 +245,8 @@ class WorkerRegistry:
         if link.worker.incarnation is None and not link.orders:
             self.set_serving(link, state, link.worker.error)
             return
+        # Before any await: what the dead process still reports is refused from here on.
+        # In memory only: a manager that begins anew learns it from the next beat's pid.
         dead = link.worker.incarnation
         link.worker = replace(link.worker, incarnation=None, pid=None)
         self.set_serving(link, state, link.worker.error)
@@ -296,6 +302,7 @@ class WorkerRegistry:
                 if (task := self._cluster.tasks.get(task_id)) is not None
                 and (task_id, task.attempt) not in beat.held
             ]
+            # Twice: one beat may be of the moment between queue and worker.
             order.misses = order.misses + 1 if missing else 0
             if order.misses >= 2:
                 unheld += missing
