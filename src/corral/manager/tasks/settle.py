@@ -100,7 +100,7 @@ class Settle:
             raise
         # If we die here nobody was answered: the worker reports again, to a manager
         # that no longer has this attempt and takes the word for stale.
-        await self._follow(flat, applied)
+        await self._doom(await self._follow(flat, applied))
         return [{s.task_id for s in rows if s.task_id in applied} for rows in batch]
 
     async def _write(self, rows: Sequence[Settlement]) -> set[str]:
@@ -109,7 +109,10 @@ class Settle:
             tell(TasksSettled(rows, applied))
         return applied
 
-    async def _follow(self, flat: Sequence[Settlement], applied: set[str]) -> None:
+    async def _follow(
+        self, flat: Sequence[Settlement], applied: set[str]
+    ) -> Mapping[str, str]:
+        """Let memory follow what was written; who falls with it, and through whom."""
         again: list[Task] = []
         doomed: dict[str, str] = {}
         refused = []
@@ -141,7 +144,7 @@ class Settle:
             waiting = tuple(self._cluster.waiting(t) for t in again)
             self._cluster.scheduler.apply(TasksQueued(waiting))
         await self.sync(refused)
-        await self._doom(doomed)
+        return doomed
 
     def _back(self, task: Task, row: Settlement, worked_s: float) -> Task:
         self._cluster.close_attempt(task, worked_s)
@@ -187,21 +190,23 @@ class Settle:
         What the caller wanted is written by now: an outage here is the rescue loop's.
         """
         # Runs inside the commit loop, so it must not wait for another commit of it.
-        now = self._clock.now()
+        # One level after the other, and no deeper call for each: chains may be long.
         message = "it depends on task {}, which did not complete"
-        rows = [
-            _failure(task, "dependency_failed", message.format(need), now)
-            for task_id, need in doomed.items()
-            if (task := self._cluster.tasks.get(task_id))
-        ]
-        if not rows:
-            return
-        try:
-            applied = await self._write(rows)
-        except StoreUnavailable:
-            self._cluster.doubt()
-        else:
-            await self._follow(rows, applied)
+        while doomed:
+            now = self._clock.now()
+            rows = [
+                _failure(task, "dependency_failed", message.format(need), now)
+                for task_id, need in doomed.items()
+                if (task := self._cluster.tasks.get(task_id))
+            ]
+            if not rows:
+                return
+            try:
+                applied = await self._write(rows)
+            except StoreUnavailable:
+                self._cluster.doubt()
+                return
+            doomed = await self._follow(rows, applied)
 
     async def sync(self, task_ids: Sequence[str]) -> None:
         """Where the store refused a write, take over what it has."""

@@ -53,6 +53,24 @@ async def test_a_failed_dependency_fails_the_whole_chain_with_a_reason(
     assert worker.take() == []
 
 
+async def test_a_long_chain_falls_to_its_end(world: World) -> None:
+    worker = await world.worker("echo")
+    chain = [
+        {
+            "task_type": "echo",
+            "parameters": {"message": "hi"},
+            "task_id": f"t{number}",
+            "depends_on": [f"t{number - 1}"] if number else [],
+        }
+        for number in range(1500)
+    ]
+    await world.submit.post("/tasks/batch", {"tasks": chain})
+    await worker.fail(worker.take_one(), "it broke")
+    last = await world.read.task("t1499")
+    assert last["error"]["kind"] == "dependency_failed"
+    assert not world.manager.ctx.cluster.tasks
+
+
 @pytest.mark.parametrize("how", ["failed", "cancelled"])
 async def test_a_task_submitted_after_its_dependency_fell_falls_too(
     world: World, how: str
