@@ -26,8 +26,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 gc.set_threshold(50_000, 20, 100)
 
 # Of several processes one has all of these: they share libraries that take seconds to
-# import, and a database.
-TOGETHER = ("tests/unit/worker/inference/", "tests/contract/test_store")
+# import, a database, and the syntax trees of all our files.
+TOGETHER = (
+    *("tests/unit/worker/inference/", "tests/contract/test_store"),
+    "tests/test_",
+)
 # Begun with, since nothing should be left to wait for in the end.
 LONGEST = (
     *("tests/contract/test_store", "tests/unit/worker/inference/"),
