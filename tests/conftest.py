@@ -26,11 +26,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 gc.set_threshold(50_000, 20, 100)
 
 # Of several processes one has all of these: they share libraries that take seconds to
-# import, and a database.
-TOGETHER = ("tests/unit/worker/inference/", "tests/contract/test_store")
+# import, a database, and the syntax trees of all our files.
+TOGETHER = {
+    "tests/unit/worker/inference/": "PyTorch",
+    "tests/unit/worker/runner/test_profile.py": "PyTorch",
+    "tests/contract/test_store": "PostgreSQL",
+    "tests/test_": "trees",
+}
 # Begun with, since nothing should be left to wait for in the end.
 LONGEST = (
-    *("tests/contract/test_store", "tests/unit/worker/inference/"),
+    *("tests/unit/worker/inference/", "tests/unit/worker/runner/test_profile.py"),
+    "tests/contract/test_store",
     *("tests/unit/cli/top/", "tests/unit/agent/", "tests/unit/worker/"),
 )
 
@@ -121,8 +127,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Rooms(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            rooms = (start for start in TOGETHER if nodeid.startswith(start))
-            return next(rooms, super()._split_scope(nodeid))
+            shared = (TOGETHER[each] for each in TOGETHER if nodeid.startswith(each))
+            return next(shared, super()._split_scope(nodeid))
 
     return Rooms(config, log) if config.getoption("dist") == "loadfile" else None
 

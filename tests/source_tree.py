@@ -37,12 +37,14 @@ def name_of(path: Path) -> str:
 
 
 def functions(path: Path) -> Iterator[Function]:
+    return (node for node in statements(path) if isinstance(node, Function))
+
+
+def statements(path: Path) -> Iterator[ast.AST]:
+    """All of a file, but no expressions: they are most of a tree."""
     todo: list[ast.AST] = [parse(path) if SRC in path.parents else _parse(path)]
     while todo:
-        node = todo.pop()
-        if isinstance(node, Function):
-            yield node
-        # Only a statement has one in it, and most of a tree are expressions.
+        yield (node := todo.pop())
         todo += [each for each in ast.iter_child_nodes(node) if _is_block(each)]
 
 

@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_tree import ROOT, SRC, Source, name_of, package, parse, sources
+from tests.source_tree import (
+    ROOT,
+    SRC,
+    Source,
+    name_of,
+    package,
+    sources,
+    statements,
+)
 
 DESIGN = ROOT / "docs" / "design"
 GLOSSARY = ROOT / "docs" / "glossary.md"
@@ -98,12 +106,13 @@ def declared() -> dict[str, set[str]]:
     """Every class, with the names its file uses."""
     found: dict[str, set[str]] = {}
     for path in sources("src", "tests"):
-        tree = parse(path)
-        classes = [n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
-        if classes:
-            names = set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
-            for name in classes:
-                found.setdefault(name, set()).update(names)
+        text = path.read_text(encoding="utf-8")
+        if "class " not in text:
+            continue
+        classes = [n.name for n in statements(path) if isinstance(n, ast.ClassDef)]
+        names = set(re.findall(r"\w+", text))
+        for name in classes:
+            found.setdefault(name, set()).update(names)
     return found
 
 

@@ -25,7 +25,8 @@ class Repository:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True)
-        self.git("init", "-q", "-b", "main")
+        # Without sample hooks, which would be copied with each test's repository.
+        self.git("init", "-q", "-b", "main", "--template=")
 
     @property
     def url(self) -> str:

@@ -66,7 +66,7 @@ def test_the_first_and_the_exact_last_part_are_kept(
     capture: Capture, size: int
 ) -> None:
     # The usual limit once: what is fed in other sizes need not be megabytes for it.
-    count = 1_500_000 if size == 1 << 18 else 60_000
+    count = 1_500_000 if size == 1 << 18 else 36_000
     capture.limit(HEAD_LIMIT if size == 1 << 18 else 100_000)
     printed = numbered(0, count)
     for start in range(0, len(printed), size):
