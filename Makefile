@@ -188,7 +188,7 @@ show-mass-loss: setup-dev ## three of five nodes silent for a minute: nothing mo
 
 .PHONY: spec
 spec: setup-dev ## which items of docs/spec.md are shown, by which tests
-	@$(BIN)/python tests/spec_report.py
+	@$(BIN)/python -m tests.spec_report
 
 .PHONY: format
 format: setup-dev ## format and fix what can be fixed by itself

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import inference_extra
-from tests.examples import STRICT, examples
+from tests.property_examples import STRICT, examples
 from tests.spec_report import unknown_marks
 
 # A shell that starts us in the background has us ignore Ctrl-C, and so would every

@@ -34,7 +34,7 @@ from corral.store.objects import (
     open_objects,
 )
 from corral.store.postgres.tasks.logs import LogFolder
-from tests.examples import examples
+from tests.property_examples import examples
 
 LIMIT = 4 << 20
 IDS = ("one", "One", "../up", "é" * 99)

@@ -16,7 +16,7 @@ from corral.core.tasks.task import State, Task, TaskError
 from corral.store.base import LogChunk, Placement, Retention, Store, TaskFilter
 from corral.store.postgres.store import PostgresStore
 from tests.contract.conftest import NOW, assigned, empty, later, make_task
-from tests.examples import examples
+from tests.property_examples import examples
 from tests.twins.store import MemoryStore
 
 STEPS = 60

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from corral.cli.main import Root
-from tests.examples import examples
+from tests.property_examples import examples
 from tests.unit.cli.conftest import Corral
 from tests.unit.client.stand_in import Answer, StandIn
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from corral.errors import BadRequest, Conflict, CorralError, InvalidField, TooLarge
 from corral.files.archive import LIMITS, ArchiveLimits, pack, unpack
-from tests.examples import examples
+from tests.property_examples import examples
 
 
 def write(root: Path, files: dict[str, bytes]) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.examples import examples
+from tests.property_examples import examples
 from tests.unit.api.world import (
     FakeNode,
     FakeWorker,

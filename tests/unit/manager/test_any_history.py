@@ -12,7 +12,7 @@ import pytest
 
 from corral.core.tasks.task import TERMINAL, State
 from corral.errors import StoreUnavailable
-from tests.examples import examples
+from tests.property_examples import examples
 from tests.twins.store import MemoryStore
 from tests.unit.api.world import (
     Caller,

@@ -21,7 +21,7 @@ from corral.scheduler.events import (
 )
 from corral.scheduler.plan import Plan
 from corral.scheduler.scheduler import Policy, Scheduler
-from tests.examples import examples
+from tests.property_examples import examples
 
 TYPES = ["a", "b", "c"]
 WORKERS = ["w1", "w2", "w3"]

@@ -45,7 +45,7 @@ from corral.sim.machine import Machine, failing, parse_fleet
 from corral.sim.scenario import POLICIES
 from corral.sim.simulation import Simulation
 from corral.sim.workload import synthetic
-from tests.examples import examples
+from tests.property_examples import examples
 
 NAMES = st.sampled_from(["w1", "w2", "w3"])
 NODES = st.sampled_from(["n1", "n2"])

@@ -19,7 +19,7 @@ from corral.sim.measure import figures
 from corral.sim.simulation import Simulation
 from corral.sim.trace import read_trace
 from corral.sim.workload import workload
-from tests.examples import STRICT
+from tests.property_examples import STRICT
 
 ROOT = Path(__file__).resolve().parents[3]
 TRACES = Path(os.environ.get("TRACES") or ROOT.parent / "shared" / "data")

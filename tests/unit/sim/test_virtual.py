@@ -18,7 +18,7 @@ from corral.sim.scenario import POLICIES
 from corral.sim.simulation import Record, Simulation
 from corral.sim.worker import BrokenPlan
 from corral.sim.workload import Arrival, Model, Workload, synthetic, workload
-from tests.examples import examples
+from tests.property_examples import examples
 
 FLEET = parse_fleet("3x24GB,1x48GB@1.5,1x20GB@0.6")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from corral.core.nodes.breaker import Breaker, BreakerPolicy, BreakerState
-from tests.examples import examples
+from tests.property_examples import examples
 
 POLICY = BreakerPolicy(failures=3, window_s=10.0, cooldown_s=5.0, longest_s=20.0)
 WHO = ("a", "b", "c")

@@ -24,7 +24,7 @@ from corral.scheduler.scheduler import Scheduler
 from corral.sim.machine import Machine
 from corral.sim.simulation import Record, Simulation
 from corral.sim.workload import Arrival, Model, Workload, workload
-from tests.examples import examples
+from tests.property_examples import examples
 
 DAY_S = 86_400.0
 TYPE = frozenset({"draw"})

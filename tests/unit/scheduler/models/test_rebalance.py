@@ -23,7 +23,7 @@ from corral.scheduler.events import (
 )
 from corral.scheduler.models.rebalance import Move, Strategy, duration_s
 from corral.scheduler.scheduler import Policy, Scheduler
-from tests.examples import examples
+from tests.property_examples import examples
 
 TYPE = frozenset({"draw"})
 NOW = 100_000.0

@@ -20,7 +20,7 @@ from corral.scheduler.place.capacity import (
     Shortage,
 )
 from corral.scheduler.place.packing import Fit, Packing
-from tests.examples import examples
+from tests.property_examples import examples
 
 A, B = Card("a", "nvidia", 16_000), Card("b", "amd", 24_000)
 PLAIN = Card()

@@ -27,7 +27,7 @@ from corral.scheduler.events import (
 )
 from corral.scheduler.plan import PlannedOrder
 from corral.scheduler.scheduler import Policy, Scheduler
-from tests.examples import examples
+from tests.property_examples import examples
 
 NODES = ["n1", "n2", "n3"]
 TYPES = frozenset({"a", "b"})

@@ -18,7 +18,7 @@ from corral.scheduler.scaling.values import (
     ScalingInput,
     ScalingPolicy,
 )
-from tests.examples import examples
+from tests.property_examples import examples
 
 POLICY = ScalingPolicy(wait_s=10, idle_s=20, cooldown_s=4, most=7)
 STEP_S = 1.0

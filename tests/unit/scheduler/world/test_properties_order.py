@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from corral.scheduler.scheduler import Policy
 from corral.scheduler.world.late_tasks import overdue_s
-from tests.examples import examples
+from tests.property_examples import examples
 from tests.unit.scheduler.virtual import Job, Virtual
 
 TYPES = ["a", "b", "c"]
