@@ -159,7 +159,7 @@ def test_a_command_ends_with_its_job(cluster: Cluster, where: tuple[str, ...]) -
     cluster.client.cancel(task_id)
     _, err = running.communicate(timeout=60)
     assert running.returncode not in (0, 130)
-    assert "the job has ended, and the command with it" in err
+    assert "the job has ended, and the command with it" in err, running.returncode
     until("the command has ended", lambda: not alive())
 
 
