@@ -6,6 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
+import psutil
 import pytest
 
 from corral.errors import EnvironmentFailed
@@ -254,7 +255,11 @@ def test_a_daemon_that_a_build_leaves_ends_with_the_build(cache: Cache) -> None:
         fill(draft)
         marked = {**os.environ, "CORRAL_BUILD": str(draft.path)}
         sleep = ["sleep", "600"]
-        started.append(subprocess.Popen(sleep, env=marked, start_new_session=True))
+        daemon = subprocess.Popen(sleep, env=marked, start_new_session=True)
+        started.append(daemon)
+        # For a moment after its start the kernel does not show its variables yet.
+        while "CORRAL_BUILD" not in psutil.Process(daemon.pid).environ():
+            threading.Event().wait(0.01)
 
     cache.hold("tree", "key", build, timeout_s=60.0).release()
     assert started[0].wait(60) == -9
