@@ -107,7 +107,7 @@ define QUICK
 endef
 
 .PHONY: check
-check: setup-dev ## lint beside house, unit and contract tests (under 90 s)
+check: setup-dev ## lint beside house, unit and contract tests (2 min)
 	@$(QUICK); exit $$status
 
 # Debian's packages are fetched meanwhile, which only the slow tests need.
