@@ -43,6 +43,7 @@ class RunningContainer:
         self.id = id_
         self.fault: str | None = None
         self.oom_killed = False
+        self.is_stopping = False
         self.pid = 0
         self._connection = line
         self._processes = ContainerProcesses(id_)
@@ -102,6 +103,7 @@ class RunningContainer:
         Raises:
             WorkerError: the engine does not remove it.
         """
+        self.is_stopping = True
         if not self._ended.is_set() and grace_s > 0:
             self._ask(grace_s)
         with self._stop_lock:

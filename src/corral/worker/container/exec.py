@@ -6,6 +6,7 @@ import contextlib
 import logging
 import signal
 import threading
+import time
 from typing import Any
 
 import psutil
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 LOST = 125
 """Exit code where the engine does not know one any more."""
 END_S = 10.0
+KNOWN_S = 10.0
+LOOK_S = 0.05
 
 
 class ContainerExec:
@@ -86,7 +89,15 @@ class ContainerExec:
 
     def _collect(self) -> None:
         code = None
+        give_up_at = time.monotonic() + KNOWN_S
         with contextlib.suppress(*ENGINE_FAULTS):
-            code = self._api.exec_inspect(self._id).get("ExitCode")
+            # Its output has ended; until the engine has seen that, its code is a 0
+            # that says nothing.
+            while (told := self._api.exec_inspect(self._id)).get("Running"):
+                if time.monotonic() > give_up_at:
+                    told = {}
+                    break
+                time.sleep(LOOK_S)
+            code = told.get("ExitCode")
         self._code = LOST if code is None else int(code)
         self._ended.set()

@@ -60,6 +60,7 @@ class RunningJob:
         self.scene = scene
         self.pid = 0
         self.oom_killed = False
+        self.is_stopping = False
         self.is_lost = False
         """Was its guardian or its sandbox killed? Nobody knows how it would have ended.
         """
@@ -107,6 +108,7 @@ class RunningJob:
         Raises:
             WorkerError: the kernel does not end a process.
         """
+        self.is_stopping = True
         self.tell({"do": "stop", "grace_s": max(0.0, grace_s)})
         if not self._gone.wait(grace_s + _END_S):
             self._guardian.kill()  # a stopped or starved one; the rest is swept

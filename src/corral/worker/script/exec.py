@@ -32,7 +32,7 @@ AWAY_S = 20.0
 SIGNALLED = 128
 UNKNOWN = 125
 """What the engine of a container that is gone says of commands in it."""
-JOB_END_S = 3.0
+JOB_END_S = 5.0
 """A busy machine takes that long to see the end of a container."""
 
 
@@ -106,9 +106,11 @@ def _run(scene: CurrentScript, command: Sequence[str], mail: ExecSender) -> None
     code = started.wait()
     masked.close()
     why = None
-    # The end of a sandbox takes the command along before the job's own end is known.
+    # The end of a job takes the command along before its own end is known: a job that
+    # was asked to end is on its way out, of another it shows a moment later.
     is_cut = code is None or code > SIGNALLED or code == UNKNOWN
-    if is_cut and scene.running.wait(JOB_END_S) is not None:
+    running = scene.running
+    if is_cut and (running.is_stopping or running.wait(JOB_END_S) is not None):
         why = "the job has ended, and the command with it"
     mail.finish(code or 0, why)
 

@@ -43,6 +43,8 @@ class RunningScript(StartedCommand, Protocol):
     """A script that was started, of whatever kind."""
 
     oom_killed: bool
+    is_stopping: bool
+    """Was it asked to end? What runs beside it ends sooner than it does."""
 
     @property
     def is_lost(self) -> bool: ...
