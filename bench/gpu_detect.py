@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from bench import result
-from corral.agent.config import GpuPolicy
+from corral.agent.gpu_policy import GpuPolicy
 from corral.agent.probe.probe_process import ProbeChild
 from corral.agent.watch.gpus import GpuWatch
 from corral.core.nodes.gpu import Gpu

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from corral.client.job_api.service import ClusterManager, Node
     from corral.worker import EchoWorker, SleepWorker, Worker
     from corral.worker.inference import InferenceWorker
-    from corral.worker.runner.current import progress
+    from corral.worker.runner.current_task import progress
     from corral.worker.script.worker import RunScriptWorker
 
 __version__ = "0.1.0"
@@ -45,7 +45,7 @@ _HOME_OF = {
     "JobSchema": "corral.client.job_api.job",
     "Node": "corral.client.job_api.service",
     "job_from_schema": "corral.client.job_api.job",
-    "progress": "corral.worker.runner.current",
+    "progress": "corral.worker.runner.current_task",
     "task": "corral.client.functions.function",
     "EchoWorker": "corral.worker",
     "InferenceWorker": "corral.worker.inference",

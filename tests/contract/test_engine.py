@@ -22,9 +22,9 @@ from redis.retry import Retry
 
 from corral.core.tasks.order import Order, OrderItem
 from corral.engine.base import Engine
+from corral.engine.celery_app import ORDER_TASK, make_app
 from corral.engine.dispatch import Dispatcher
-from corral.engine.envelope import signed_order, verify
-from corral.engine.factory import ORDER_TASK, make_app, queue_name
+from corral.engine.envelope import queue_name, signed_order, verify
 from corral.errors import EngineUnavailable
 from tests.twins.engine import InlineDispatcher
 

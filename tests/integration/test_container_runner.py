@@ -19,7 +19,7 @@ from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import Exited, RunnerProcess
 from corral.worker.pool.transport import RunnerSpec
 from corral.worker.protocol import DoneFrame, EndFrame, Item, RunFrame
-from corral.worker.shared_cell import SharedCells
+from corral.worker.shared_counters import SharedCells
 from tests.acceptance.cluster import until
 from tests.containers import SHELL, engine, podman_files, python_image, settings
 

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from corral.cli.up.address import require_free, url_of
-from corral.cli.up.child import Child, ChildPlan, describe
 from corral.cli.up.manager_api import LocalManager
-from corral.cli.up.supervise import LogTail, plain
+from corral.cli.up.supervise import Child, ChildPlan, LogTail, describe, plain
 from corral.embedded.process import Command
 from corral.errors import EmbeddedError, SettingsError
 from corral.process.log_file import rotate

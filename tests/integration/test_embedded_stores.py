@@ -21,9 +21,8 @@ from redis.retry import Retry
 
 from corral.embedded.folder import Folder
 from corral.embedded.postgres import Postgres, open_postgres
-from corral.embedded.process import Process, launch, stop
+from corral.embedded.process import Process, StoreServer, launch, running, stop
 from corral.embedded.redis import Redis, open_redis
-from corral.embedded.server import StoreServer, running
 from corral.errors import EmbeddedError
 
 
@@ -292,7 +291,7 @@ def test_stores_die_with_their_parent(folder: Folder) -> None:
         "from corral.embedded.folder import Folder\n"
         "from corral.embedded.postgres import open_postgres\n"
         "from corral.embedded.redis import open_redis\n"
-        "from corral.embedded.server import running\n"
+        "from corral.embedded.process import running\n"
         "folder = Folder(Path(sys.argv[1]))\n"
         "pg, redis = open_postgres(folder), open_redis(folder)\n"
         "with running(pg, Path('pg.log')), running(redis, Path('redis.log')):\n"

@@ -9,8 +9,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+from corral.core.insight.chart_series import ReadingRetention, plan
 from corral.core.insight.metric import GPU_METRICS, HOURS_S, MINUTES_S, NODE_METRICS
-from corral.core.insight.series import ReadingRetention, plan
 from corral.store.base import Retention
 from corral.store.postgres.store import PostgresStore
 from tests.contract.conftest import PostgresServer

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from celery import Celery
 
-from corral.engine.factory import BELL, make_app
+from corral.engine.celery_app import BELL, make_app
 from tests.unit.worker.standin_manager import (
     QUEUE,
     WORKER,

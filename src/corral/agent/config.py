@@ -9,50 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from corral.agent.gpu_policy import GpuPolicy
+from corral.agent.restart_policy import ChildPolicy
 from corral.core.nodes.breaker import BreakerPolicy
 from corral.core.nodes.owner import OwnerPolicy
 from corral.core.nodes.worker import WorkerSpec
 
-
-@dataclass(frozen=True, slots=True)
-class GpuPolicy:
-    """What a node is told of its GPUs.
-
-    Attributes:
-        devices: Cards to offer by number, id or address; None for all fit ones.
-        simulated: Cards to simulate, `2x24GB,1x8GB`.
-        look_s: Time between readings of a vendor that answers quickly.
-        timeout_s: How long a vendor's library may take to answer.
-        memory_share: What part of a card's memory may be given out.
-        quarantine: How many errors within which time put a card in quarantine, and
-            for how long.
-    """
-
-    devices: tuple[str, ...] | None = None
-    simulated: str = ""
-    look_s: float = 5.0
-    timeout_s: float = 10.0
-    memory_share: float = 0.9
-    quarantine: BreakerPolicy = field(
-        default_factory=lambda: BreakerPolicy(3, 600.0, 300.0, 86_400.0)
-    )
-
-
 SUPERVISOR_ARGV = (sys.executable, "-m", "corral.worker.supervisor.main")
-
-
-@dataclass(frozen=True, slots=True)
-class ChildPolicy:
-    """How workers are kept alive; the defaults are the documented ones."""
-
-    first_delay_s: float = 0.5
-    longest_delay_s: float = 30.0
-    healthy_after_s: float = 60.0
-    deaths_to_error: int = 5
-    silent_after_s: float = 30.0
-    steady_s: float = 5.0
-    stop_grace_s: float = 30.0
-    log_limit_bytes: int = 10 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +45,7 @@ class AgentConfig:
     fence_after_s: float | None = None
     join_wait_s: float = 60.0
     tick_s: float = 1.0
-    child: ChildPolicy = ChildPolicy()
+    child: ChildPolicy = field(default_factory=ChildPolicy)
     breaker: BreakerPolicy = field(default_factory=BreakerPolicy)
     supervisor_argv: tuple[str, ...] = SUPERVISOR_ARGV
     die_with_parent: bool = False

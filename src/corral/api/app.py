@@ -8,11 +8,11 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from fastapi import FastAPI
 
 from corral import __version__
-from corral.api import cluster, describe, errors, ui
+from corral.api import cluster, errors, openapi, ui
 from corral.api.access import keys, secrets
 from corral.api.alerts import routes as alerts
-from corral.api.edge import Edge, HttpMeter
 from corral.api.events import history, live
+from corral.api.gateway import forward
 from corral.api.gateway import routes as gateway
 from corral.api.insight import metrics, simulate, usage
 from corral.api.job_api import apps as job_apps
@@ -20,6 +20,7 @@ from corral.api.job_api import jobs, service
 from corral.api.job_api import nodes as job_nodes
 from corral.api.job_api import workers as job_workers
 from corral.api.mcp import routes as mcp
+from corral.api.middleware import Edge, HttpMeter
 from corral.api.models import catalogue, memory, rebalance
 from corral.api.nodes import agent, tunnel
 from corral.api.nodes import routes as nodes
@@ -75,9 +76,9 @@ def build(
         # the first request, and nothing of ours differs between them.
         app.router.routes.extend(room.router.routes)
     errors.install(app)
-    describe.install(app)
+    openapi.install(app)
     ui.install(app)
-    gateway.install(app)
+    forward.install(app)
     app.state.http_meter = meter = HttpMeter()
     app.add_middleware(Edge, body_limit=batch_body_limit, meter=meter)
     return app

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from corral import __version__
 from corral.api.deps import Caller, answer, caller, manager_of, read
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.core.tasks.task import State
 from corral.errors import InvalidField

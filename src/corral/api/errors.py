@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from corral import errors
-from corral.api.edge import SAFE
+from corral.api.middleware import SAFE
 from corral.manager.clock import Clock
 
 log = logging.getLogger(__name__)

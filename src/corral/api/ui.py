@@ -15,7 +15,7 @@ from starlette.routing import Route
 
 from corral import __version__
 from corral.api.deps import Caller, answer, caller, decode, key_of, manager_of
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.core.access.key import Key, Scope
 from corral.dashboard.asset import Asset, assets
 from corral.errors import AuthError, NotFound, Unauthenticated

@@ -140,14 +140,20 @@ class Root(LazyGroup):
             "corral.cli.tasks.profile:profile", "See what a task spends time on.", _WORK
         ),
         "wait": CommandEntry(
-            "corral.cli.tasks.act:wait", "Wait until tasks have ended.", _WORK
+            "corral.cli.tasks.wait_cancel_requeue:wait",
+            "Wait until tasks have ended.",
+            _WORK,
         ),
         "exec": CommandEntry(
             "corral.cli.tasks.exec:run_beside", "Run a command beside a script.", _WORK
         ),
-        "cancel": CommandEntry("corral.cli.tasks.act:cancel", "Stop tasks.", _WORK),
+        "cancel": CommandEntry(
+            "corral.cli.tasks.wait_cancel_requeue:cancel", "Stop tasks.", _WORK
+        ),
         "requeue": CommandEntry(
-            "corral.cli.tasks.act:requeue", "Run ended tasks again.", _WORK
+            "corral.cli.tasks.wait_cancel_requeue:requeue",
+            "Run ended tasks again.",
+            _WORK,
         ),
         "dlq": CommandEntry(
             "corral.cli.tasks.dlq:app", "Tasks that failed for good.", _WORK

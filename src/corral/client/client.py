@@ -14,8 +14,8 @@ from corral.client.calls import output as output_calls
 from corral.client.calls import queues as queue_calls
 from corral.client.calls import tasks as task_calls
 from corral.client.calls import workers as worker_calls
-from corral.client.http.driver import AsyncDriver, SyncDriver
 from corral.client.http.endpoint import Endpoint, StreamEndpoint
+from corral.client.http.transport import AsyncDriver, SyncDriver
 
 
 class Calls:

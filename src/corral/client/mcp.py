@@ -13,8 +13,8 @@ from typing import Any, Self
 import msgspec
 
 from corral.client.client import Client
+from corral.client.http.endpoint import Flow, Request
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, Request
 from corral.errors import BadRequest, CorralError
 
 PATH = "/mcp-server/mcp"

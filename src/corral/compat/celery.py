@@ -14,7 +14,7 @@ from typing import Any, TypeVar, overload
 from uuid import uuid4
 
 from corral.client import Client, TaskOptions, WorkerInfo
-from corral.compat.call import check_supported, job_type, options_of, pack
+from corral.compat.call_options import check_supported, job_type, options_of, pack
 from corral.compat.result import (
     AsyncResult,
     RemoteError,

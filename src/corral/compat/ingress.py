@@ -27,7 +27,7 @@ from corral.compat.broker import (
     connect,
     lists_of,
 )
-from corral.compat.call import job_type
+from corral.compat.call_options import job_type
 from corral.compat.message import CeleryCall, read, task_id_of
 from corral.compat.result_backend import ResultWriter
 from corral.compat.retry import insist, persist

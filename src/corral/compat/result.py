@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from celery import exceptions, states
 
 from corral.client import Client, TaskDetail, TaskInfo
-from corral.compat.call import revive
+from corral.compat.call_options import revive
 from corral.core.tasks.task import State
 from corral.errors import Conflict, TaskFailed, TaskNotFound
 

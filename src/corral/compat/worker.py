@@ -18,7 +18,7 @@ from celery.app.trace import build_tracer
 from celery.app.utils import find_app
 from celery.exceptions import Retry
 
-from corral.compat.call import job_type, mark, retries_of, revive
+from corral.compat.call_options import job_type, mark, retries_of, revive
 from corral.errors import WorkerError
 from corral.worker import Context, Worker
 

@@ -167,7 +167,7 @@ def _span(text: str) -> Sequence[int]:
 
 
 def _gpu_check(config: Settings, role: Role) -> Check:
-    from corral.agent.config import GpuPolicy
+    from corral.agent.gpu_policy import GpuPolicy
     from corral.doctor.judge import gpu as judge
     from corral.doctor.look import gpu
 

@@ -60,8 +60,8 @@ def database(given: StoreUrl | None, role: Role) -> list[CheckResult]:
 
 def redis(given: StoreUrl | None, role: Role) -> list[CheckResult]:
     """The Redis that the settings name, else the one in the data folder."""
+    from corral.engine.celery_app import URL_FILE
     from corral.engine.checkup import examine, place_of
-    from corral.engine.factory import URL_FILE
 
     if given is not None:
         url, place = given.url, StoreAddress(REDIS, place_of(given.url), given.setting)

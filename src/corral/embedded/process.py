@@ -1,4 +1,4 @@
-"""Starts, stops and recognises processes; knows nothing of what they do.
+"""Starts, stops and recognises processes, and the shape of a store that is one.
 
 A process is recognised by pid and start time together, because pids are used again.
 """
@@ -9,19 +9,23 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
-_TETHER = Path(__file__).with_name("tether.py")
+from corral.errors import EmbeddedError
+
+_TETHER = Path(__file__).with_name("die_with_parent.py")
 # A clock that is set right after boot shifts the start times psutil computes.
 _START_SLACK_S = 2.0
+STOP_S = 10.0
 # Windows has neither; there `terminate` is all a parent can do.
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
-
-
 _KEPT_VARIABLES = ("PATH", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "LD_LIBRARY_PATH")
 
 
@@ -173,3 +177,48 @@ def last_line(process: Process) -> str:
     except OSError:
         return ""
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+class StoreServer(Protocol):
+    """A store that runs as a child process of the parent."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def url(self) -> str:
+        """How clients reach it, password included."""
+
+    @property
+    def stop_signal(self) -> int:
+        """Asks it to stop soon and cleanly."""
+
+    @property
+    def warning(self) -> str | None:
+        """What the user should know about the choice that was made."""
+
+    def prepare(self, deaths: int) -> Command:
+        """Make it ready to start; `deaths` is how often in a row it just died."""
+
+    def is_ready(self) -> bool: ...
+
+
+@contextmanager
+def running(server: StoreServer, log: Path, timeout_s: float = 30.0) -> Iterator[None]:
+    """Run `server` for the length of a block, without supervision.
+
+    Raises:
+        EmbeddedError: when it ends or does not answer in time.
+    """
+    process = launch(server.prepare(0), log)
+    try:
+        give_up_at = time.monotonic() + timeout_s
+        while not server.is_ready():
+            if process.popen.poll() is not None or time.monotonic() > give_up_at:
+                raise EmbeddedError(
+                    f"{server.name} did not start: {last_line(process) or 'no word'}"
+                )
+            time.sleep(0.02)
+        yield
+    finally:
+        stop(process, server.stop_signal, STOP_S)

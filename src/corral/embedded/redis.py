@@ -92,7 +92,12 @@ class Redis:
             _set_aside(self.folder.redis)
         write_private(self.config, _write_settings(self))
         if self.binary.program is None:
-            fake = (sys.executable, "-m", "corral.embedded.fake", str(self.config))
+            fake = (
+                sys.executable,
+                "-m",
+                "corral.embedded.fake_redis",
+                str(self.config),
+            )
             return Command(fake, dict(os.environ), death_signal=STOP_SIGNAL)
         return Command(
             (str(self.binary.program), str(self.config)),

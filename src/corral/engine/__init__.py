@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
     if name not in ("app", "celery"):
         raise AttributeError(name)
     if "app" not in _made:
-        from corral.engine.factory import local_app
+        from corral.engine.celery_app import local_app
 
         _made["app"] = local_app()
     return _made["app"]

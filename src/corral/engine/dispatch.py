@@ -18,8 +18,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import RedisError, ResponseError
 
+from corral.engine.celery_app import BELL, make_app
 from corral.engine.envelope import message
-from corral.engine.factory import BELL, make_app
 from corral.errors import EngineUnavailable
 
 _SERVER = "corral.server"

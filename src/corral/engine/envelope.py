@@ -20,7 +20,11 @@ from celery import Celery
 
 from corral.core.tasks.order import Order, OrderItem
 from corral.core.tasks.task import Overlap
-from corral.engine.factory import ORDER_TASK
+from corral.engine.celery_app import ORDER_TASK
+
+
+def queue_name(node_id: str, worker_id: str) -> str:
+    return f"w.{node_id}.{worker_id}"
 
 
 def sign(body: str, secret: str) -> str:

@@ -22,7 +22,7 @@ import httpx
 import msgspec
 
 from corral import __version__
-from corral.core.insight.span import (
+from corral.core.insight.trace_spans import (
     AttemptHistory,
     EndedAttempt,
     Facts,

@@ -12,11 +12,17 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from corral.core.tasks.needs import WHOLE
+from corral.errors import SchedulingError
 from corral.scheduler.decide.cost import CostModel, quick
 from corral.scheduler.decide.order import LineOrder
 from corral.scheduler.decide.preempt import Preemption
 from corral.scheduler.decide.strategies import STRATEGIES, bind
-from corral.scheduler.events import SchedulerEvent, WaitingTask
+from corral.scheduler.events import (
+    SchedulerEvent,
+    TasksQueued,
+    WaitingTask,
+    WorkerReady,
+)
 from corral.scheduler.explain.decisions import Decisions
 from corral.scheduler.explain.explain import Explainer
 from corral.scheduler.explain.forecast import Forecasts
@@ -337,3 +343,34 @@ def _more(line: TaskLine, count: int, room: int) -> tuple[WaitingTask, ...]:
     if count < 1 or head is None or head.size > room:
         return ()
     return line.take(count, room)
+
+
+# One choice for whoever asks for one, by the scheduler itself.
+
+
+def schedule_task(
+    task: WaitingTask, workers: Iterable[WorkerReady]
+) -> WorkerReady | None:
+    """Schedule one task to the best of some workers.
+
+    Args:
+        task: The task to schedule.
+        workers: The workers to choose from.
+
+    Returns:
+        The chosen worker, or None when those that serve it are all busy.
+
+    Raises:
+        SchedulingError: no worker serves the task's type at all.
+    """
+    known = {worker.worker_id: worker for worker in workers}
+    if not any(task.job_type in worker.job_types for worker in known.values()):
+        raise SchedulingError(
+            f"no worker serves '{task.job_type}'", job_type=task.job_type
+        )
+    scheduler = Scheduler()
+    for worker in known.values():
+        scheduler.apply(worker)
+    scheduler.apply(TasksQueued((task,)))
+    orders = scheduler.plan(task.arrived).orders
+    return known[orders[0].worker_id] if orders else None

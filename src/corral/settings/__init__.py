@@ -1,4 +1,4 @@
-"""The settings: every one declared here, read once at start, frozen afterwards.
+"""The settings: declared by topic beside this file, read once, frozen afterwards.
 
 The only reader of the environment, of `.env` and of `corral.toml`. Nothing is read at
 import; `load` does it, nearest first: flags, environment, `.env`, `corral.toml`,
@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
-    ByteSize,
     Field,
     ModelWrapValidatorHandler,
     SecretStr,
@@ -33,18 +32,15 @@ from pydantic_settings import (
 from corral.errors import SettingsError
 from corral.settings import derived as made
 from corral.settings import sources as alias
-from corral.settings.node import NodeSettings
-from corral.settings.sources import Origin, Place, Seconds, setting
-
-_DAY_S = 86_400
-_PORT = (1, 65_535)
-_COUNT = (1, 1_000_000)
-_WAIT = (0.1, _DAY_S)
-_KEEP = (60, 3650 * _DAY_S)
-_SIZE = (1024, 1 << 30)
-_SHARE = (0.01, 1)
-Strategy = Literal["smith", "least_loaded", "weighted_round_robin", "affinity"]
-_DEPOT = r"^(s3://[^/\s]\S*|/.*|([A-Za-z]:)?[^:]*)$"
+from corral.settings.access import AccessSettings
+from corral.settings.alerts import AlertSettings
+from corral.settings.models import ModelSettings
+from corral.settings.nodes import NodeSettings
+from corral.settings.retention import RetentionSettings
+from corral.settings.scripts import ScriptSettings
+from corral.settings.sources import Origin
+from corral.settings.stores import StoreSettings
+from corral.settings.tasks import TaskSettings
 
 _TLS = ("ssl_cert_path", "ssl_key_path")
 # Each pair in this order, or leases would end before they can be renewed.
@@ -78,8 +74,20 @@ def is_loopback(host: str) -> bool:
     return address.is_loopback
 
 
-class Settings(NodeSettings):
-    """Every setting, with its final value; made by `load`."""
+class Settings(
+    RetentionSettings,
+    AlertSettings,
+    NodeSettings,
+    ModelSettings,
+    ScriptSettings,
+    TaskSettings,
+    StoreSettings,
+    AccessSettings,
+):
+    """Every setting, with its final value; made by `load`. One module a topic.
+
+    They are read from the last base to the first: values are made of earlier ones.
+    """
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -88,153 +96,6 @@ class Settings(NodeSettings):
         hide_input_in_errors=True,
         allow_inf_nan=False,
     )
-
-    # Which cluster, and where it lives
-    home: Place = setting(made.user_home)
-    cluster_name: alias.Name = setting("corral")
-    node_name: alias.Name | None = setting(None)
-    agent_workers: str = setting("[]")
-
-    # Manager
-    host: alias.Host = setting("127.0.0.1", "CLUSTER_MANAGER_HOST", "API_HOST")
-    port: int = setting(8002, "CLUSTER_MANAGER_PORT", "API_PORT", span=_PORT)
-    ssl_cert_path: Place | None = setting(None, "CORRAL_TLS_CERT", "SSL_CERT_PATH")
-    ssl_key_path: Place | None = setting(None, "CORRAL_TLS_KEY", "SSL_KEY_PATH")
-    manager_url: alias.HttpUrl = setting(made.manager_url, "CLUSTER_MANAGER_URL")
-    allow_plaintext: bool = setting(False)
-    insecure: bool = setting(False)
-    gateway_allow: alias.Targets = setting(())
-    drain_timeout_s: Seconds = setting(300.0, span=(0, _DAY_S))
-
-    # Keys
-    api_key: alias.ApiKey | None = setting(None)
-    join_token: alias.ApiKey | None = setting(None)
-    bootstrap_api_key: alias.ApiKey | None = setting(None, "API_KEY")
-    rate_limit_per_s: float = setting(1000.0, span=(0.001, 1e6))
-    rate_burst: int = setting(2000, span=_COUNT)
-    failed_auth_per_min: int = setting(10, span=_COUNT)
-    metrics_public: bool = setting(False)
-
-    # PostgreSQL and Redis
-    database_host: alias.Host | None = setting(None, "CLUSTER_DB_HOST")
-    database_port: int | None = setting(None, "CLUSTER_DB_PORT", span=_PORT)
-    database_name: str | None = setting(None, "CLUSTER_DB_NAME")
-    database_user: str | None = setting(None, "CLUSTER_DB_USER")
-    database_password: SecretStr | None = setting(None, "CLUSTER_DB_PASSWORD")
-    database_url: alias.PostgresUrl | None = setting(made.database_url)
-    database_pool_size: int = setting(8, "CLUSTER_DB_POOL_MAX", span=(1, 1000))
-    redis_host: alias.Host | None = setting(None, "REDIS_HOST")
-    redis_port: int | None = setting(None, "REDIS_PORT", span=_PORT)
-    redis_db: int | None = setting(None, "REDIS_DB", span=(0, 65_535))
-    redis_password: SecretStr | None = setting(None, "REDIS_PASSWORD")
-    redis_url: alias.RedisUrl | None = setting(
-        made.redis_url,
-        "REDIS_URL",
-        "MINDTRACE_CLUSTER__DEFAULT_REDIS_URL",
-        "MINDTRACE_WORKER__DEFAULT_REDIS_URL",
-    )
-    wait_for_stores_s: Seconds = setting(30.0, span=(0, _DAY_S))
-    celery_result_backend: SecretStr | None = setting(None, "CELERY_RESULT_BACKEND")
-    worker_send_task_events: bool = setting(False)
-
-    # Messages of Celery clients
-    celery_ingress: bool = setting(False)
-    celery_broker_url: SecretStr | None = setting(None, "CELERY_BROKER_URL")
-    celery_queues: str = setting("celery")
-    celery_tasks: str = setting("")
-    celery_track_started: bool = setting(False)
-
-    # Object store
-    minio_endpoint: alias.Endpoint | None = setting(
-        None, "MINDTRACE_CLUSTER__MINIO_ENDPOINT"
-    )
-    minio_access_key: SecretStr | None = setting(
-        None, "MINDTRACE_CLUSTER__MINIO_ACCESS_KEY"
-    )
-    minio_secret_key: SecretStr | None = setting(
-        None, "MINDTRACE_CLUSTER__MINIO_SECRET_KEY"
-    )
-    minio_bucket: alias.Name = setting("workers", "MINDTRACE_CLUSTER__MINIO_BUCKET")
-    object_store: Annotated[
-        str, Field(pattern=_DEPOT), "a folder, or like s3://bucket/prefix"
-    ] = setting(made.object_store)
-
-    # Code of workers and scripts
-    cache_limit_gb: float = setting(20.0, span=(0.1, 1e6))
-    artifact_limit_gb: float = setting(10.0, span=(0.001, 1e6))
-    result_cache_mb: float = setting(256.0, span=(0, 1e6))
-    checkpoint_s: Seconds = setting(30.0, span=(1, _DAY_S))
-    git_allow_file: bool = setting(False)
-    git_tokens: SecretStr | None = setting(None)
-    container_host: str | None = setting(None, "DOCKER_HOST")
-    container_network: bool = setting(False)
-    container_pull: bool = setting(True)
-    allowed_volumes: alias.Paths = setting(())
-    allowed_devices: alias.Paths = setting(())
-
-    # Models and GPUs
-    model_cache_dir: Place = setting(
-        made.model_cache, "MODEL_CACHE_DIR", "CORRAL_MODEL_DIR"
-    )
-    model_manager_url: alias.HttpUrl | None = setting(None, "MODEL_MANAGER_URL")
-    model_manager_path: Place | None = setting(None, "MODEL_MANAGER_PATH")
-    model_hub_url: alias.HttpUrl = setting(made.HUB, "HF_ENDPOINT")
-    model_hub_cache: Place = setting(made.hub_cache, "HF_HUB_CACHE")
-    model_hub_token: SecretStr | None = setting(None, "HF_TOKEN")
-    model_disk_gb: float = setting(50.0, "MAX_MODEL_CACHE_SIZE_GB", span=(0.001, 1e6))
-    model_peers: bool = setting(False)
-    model_peer_port: int = setting(0, span=(0, 65_535))
-    model_cache_size: int = setting(5, "MODEL_CACHE_SIZE", span=_COUNT)
-    model_idle_s: Seconds = setting(0.0, span=(0, _KEEP[1]))
-    model_load_timeout_s: Seconds = setting(300.0, "MODEL_LOAD_TIMEOUT", span=_WAIT)
-    gpu_devices: alias.Devices = setting(None, "GPU_DEVICES")
-    simulated_gpus: Annotated[
-        str,
-        Field(pattern=r"(?i)^((([1-9]\d{0,2}x)?[1-9]\d{0,5}(\.\d+)?[MG]B)(,|$))*$"),
-        "a list like 2x24GB,1x8GB",
-    ] = setting("")
-    gpu_memory_fraction: float = setting(0.9, "GPU_MEMORY_FRACTION", span=_SHARE)
-    gpu_memory_threshold: float = setting(0.8, "GPU_MEMORY_THRESHOLD", span=_SHARE)
-
-    # Neighbours
-    task_manager_url: alias.HttpUrl | None = setting(None, "TASK_MANAGER_URL")
-    task_manager_key: alias.ApiKey | None = setting(None)
-    task_manager_label: Annotated[
-        str | None, Field(pattern=r"^[^:\s]+:.+$"), "a label like origin:portal"
-    ] = setting(None)
-    otlp_endpoint: alias.HttpUrl | None = setting(None, "OTEL_EXPORTER_OTLP_ENDPOINT")
-    otlp_headers: SecretStr | None = setting(None, "OTEL_EXPORTER_OTLP_HEADERS")
-    otlp_service: str = setting("corral", "OTEL_SERVICE_NAME")
-    otlp_ratio: float = setting(1.0, span=(0, 1))
-
-    # Tasks
-    task_timeout_s: Seconds = setting(300.0, "TASK_TIMEOUT", span=(0.1, _KEEP[1]))
-    task_body_limit: ByteSize = setting(1 << 20, span=_SIZE)
-    batch_body_limit: ByteSize = setting(16 << 20, span=_SIZE)
-    retry_base_s: Seconds = setting(1.0, span=_WAIT)
-    retry_cap_s: Seconds = setting(100.0, span=_WAIT)
-    max_losses: int = setting(3, span=(1, 1000))
-    order_max_tasks: int = setting(200, span=(1, 10_000))
-    order_budget_ms: float = setting(20.0, span=(0.1, 60_000))
-    overrun_ms: float = setting(50.0, span=(1, 60_000))
-
-    # Retention and logs
-    keep_tasks_s: Seconds = setting(30.0 * _DAY_S, span=_KEEP)
-    keep_events_s: Seconds = setting(30.0 * _DAY_S, span=_KEEP)
-    keep_samples_s: Seconds = setting(1.0 * _DAY_S, span=_KEEP)
-    keep_minutes_s: Seconds = setting(7.0 * _DAY_S, span=_KEEP)
-    keep_hours_s: Seconds = setting(365.0 * _DAY_S, span=_KEEP)
-    keep_audit_s: Seconds = setting(365.0 * _DAY_S, span=_KEEP)
-    keep_objects_s: Seconds = setting(7.0 * _DAY_S, span=_KEEP)
-    log_limit_mb: float = setting(8.0, span=(0.01, 10_000))
-    strategy: Strategy = setting("smith")
-    eviction: Literal["gdsf", "lru"] = setting("gdsf")
-    preemption: bool = setting(False)
-    prefetch: Literal["off", "rate", "pattern"] = setting("off")
-    journal_events: int = setting(100_000, span=(0, 10_000_000))
-    log_format: Literal["json", "text"] = setting("json", "LOG_FORMAT")
-    debug: bool = setting(False, "DEBUG")
-    log_level: alias.Level = setting(made.log_level, "LOG_LEVEL")
 
     # Facts about the reading, not settings: see `origin` and `unknown`.
     origins: dict[str, Origin] = Field(default_factory=dict, repr=False)

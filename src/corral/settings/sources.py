@@ -36,6 +36,16 @@ _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
 _SERVICE_LINK = r"CORRAL_SERVICE_(HOST|PORT).*|CORRAL_PORT_\d+_.*"
 # Ours as well, but between our own processes and tests: nothing to set.
 _NOT_STRANGE = re.compile(_SERVICE_LINK + r"|CORRAL_AGENT_\w+|CORRAL_STRICT")
+# Between which values many a setting lies.
+DAY_S = 86_400
+PORT = (1, 65_535)
+COUNT = (1, 1_000_000)
+WAIT = (0.1, DAY_S)
+KEEP = (60, 3650 * DAY_S)
+LONG = (1, 3650 * DAY_S)
+SIZE = (1024, 1 << 30)
+SHARE = (0.01, 1)
+PERCENT = (1, 100)
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -101,6 +111,9 @@ def _trim(value: str) -> str:
 
 
 # The remark in each says what is allowed; error lines quote it.
+Urls = Annotated[
+    str, Field(pattern=r"^$|^https?://[^\s,]+(,https?://[^\s,]+)*$"), "a list of URLs"
+]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
 Place = Annotated[Path, AfterValidator(_settle), "a path"]
 Name = Annotated[

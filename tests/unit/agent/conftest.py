@@ -19,8 +19,9 @@ import psutil
 import pytest
 import redis
 
-from corral.agent.config import AgentConfig, ChildPolicy
+from corral.agent.config import AgentConfig
 from corral.agent.life.main import Agent
+from corral.agent.restart_policy import ChildPolicy
 from corral.errors import CorralError
 from tests.acceptance.cluster import free_port
 from tests.unit.agent.standin import TOKEN, StandInManager

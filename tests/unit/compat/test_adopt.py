@@ -14,7 +14,7 @@ from celery import Celery, chain, chord, group
 
 from corral.client import Client
 from corral.compat import celery as compat
-from corral.compat.call import retries_of, revive
+from corral.compat.call_options import retries_of, revive
 from corral.core.tasks.job_type import check_name
 from corral.errors import UnknownTaskType
 from tests.unit.client.stand_in import StandIn, fault, submitted

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from corral.compat import celery as compat
-from corral.compat.call import REFUSED
+from corral.compat.call_options import REFUSED
 
 GUIDE = (Path(__file__).parents[3] / "docs" / "from-celery.md").read_text("utf-8")
 

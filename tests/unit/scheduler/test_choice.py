@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from corral.errors import SchedulingError
-from corral.scheduler.choice import schedule_task
 from corral.scheduler.events import WaitingTask, WorkerReady
+from corral.scheduler.scheduler import schedule_task
 
 TASK = WaitingTask("t", 1, "echo", 1)
 

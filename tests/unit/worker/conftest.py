@@ -17,7 +17,7 @@ from corral.worker.pool.transport import RunnerLaunch
 from corral.worker.protocol import AttemptOutcome, Item
 from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import Execution
-from corral.worker.supervisor.notes import Notes
+from corral.worker.supervisor.reports import Notes
 from tests.unit.worker.warm_runners import launch
 
 ROOT = Path(__file__).parents[3]

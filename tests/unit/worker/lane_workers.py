@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from corral.worker import Worker
-from corral.worker.runner.current import progress
+from corral.worker.runner.current_task import progress
 
 PATIENCE_S = 60.0
 

@@ -16,8 +16,8 @@ from corral.errors import BadRequest
 from corral.files.archive import pack, unpack
 from corral.worker.assignment import TimeLimits
 from corral.worker.manager_link import Away
-from corral.worker.pool.bundle import FUNCTION_WORKER, STANDARD_WORKER, Bundle
 from corral.worker.pool.bundle_pool import SPARE, BundlePool
+from corral.worker.pool.code_bundle import FUNCTION_WORKER, STANDARD_WORKER, Bundle
 from corral.worker.pool.runner_process import RunnerSpec
 from tests.unit.worker.standin_manager import make_order, order_item
 from tests.unit.worker.supervisor.test_order_desk import Office

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from corral.worker import temporary
-from corral.worker.shared_cell import SharedCells
+from corral.worker.shared_counters import SharedCells
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from corral.worker.pool.transport import (
     RunnerTransport,
     child_environment,
 )
-from corral.worker.shared_cell import SharedCells
+from corral.worker.shared_counters import SharedCells
 from tests.warm import Forked, Nursery, nursery
 
 RUNNER = "corral.worker.runner.main"

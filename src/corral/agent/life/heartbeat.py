@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from corral.agent.config import AgentConfig
-from corral.agent.life.desired import Desired
+from corral.agent.life.desired_workers import Desired
 from corral.agent.life.workers import NodeWorkers
 from corral.agent.link.identity import is_refusal
 from corral.agent.link.manager_link import AgentLink

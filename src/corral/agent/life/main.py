@@ -18,7 +18,7 @@ from corral import __version__
 from corral.agent.config import AgentConfig
 from corral.agent.life.breaker import Breakers
 from corral.agent.life.heartbeat import BeatIntervals, RegistrationEnd
-from corral.agent.life.session import AgentHooks, NodeNews, Registered, Session
+from corral.agent.life.registration import AgentHooks, NodeNews, Registered, Session
 from corral.agent.life.started_workers import WorkerJournal
 from corral.agent.life.worker_process import WorkerLaunch
 from corral.agent.link import broker, identity

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from corral.agent.config import ChildPolicy
 from corral.agent.life.breaker import Breakers, WorkerBreaker
 from corral.agent.life.started_workers import WorkerJournal
 from corral.agent.link.status_line import ObservedWorker, line_of
+from corral.agent.restart_policy import ChildPolicy
 from corral.process import spawn
 from corral.process.backoff import Backoff
 from corral.process.log_file import last_line, log_path, open_log, rotate

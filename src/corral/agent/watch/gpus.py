@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from corral.agent.config import GpuPolicy
+from corral.agent.gpu_policy import GpuPolicy
 from corral.agent.probe.base import Probe, ProbeResult
 from corral.agent.probe.probe_process import ProbeChild, ProbeReading
 from corral.agent.probe.simulated import SimulatedProbe

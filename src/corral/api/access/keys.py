@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Struct
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.core.access.key import Key, Scope
 
 router = APIRouter(prefix="/keys", tags=["keys"])

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from corral.api.alerts import shapes
 from corral.api.deps import Caller, answer, caller, plain, read
-from corral.api.describe import described
 from corral.api.events.history import AtLeast, Limit
+from corral.api.openapi import described
 from corral.api.tasks.routes import Reader
 from corral.core.access.key import Scope
 from corral.core.insight.event import Event

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Response
 from msgspec import Struct
 
 from corral.api.deps import answer
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.api.tasks.routes import Reader, Wait
 from corral.core.insight.event import Event, EventQuery
 from corral.core.insight.health import Severity

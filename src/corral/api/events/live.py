@@ -23,8 +23,8 @@ from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
 from corral.api.deps import answer, bearer, manager_of, note_denial
-from corral.api.describe import described
 from corral.api.errors import problem, status_of
+from corral.api.openapi import described
 from corral.api.tasks.routes import Reader, Wait
 from corral.core.access import key as keys
 from corral.core.access.key import Key

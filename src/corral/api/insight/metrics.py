@@ -16,10 +16,11 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import Struct, field
 
 from corral.api.deps import Caller, answer, caller, manager_of
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.api.queues.job_types import cache_out
 from corral.api.queues.shapes import CacheOut
 from corral.core.access.key import Scope
+from corral.core.insight.chart_series import Series, over_time, read_moment
 from corral.core.insight.metric import (
     MINUTES_S,
     Figures,
@@ -27,7 +28,6 @@ from corral.core.insight.metric import (
     TaskStep,
     TaskTotals,
 )
-from corral.core.insight.series import Series, over_time, read_moment
 from corral.core.nodes.gpu import Gpu
 from corral.errors import InvalidField
 from corral.manager.insight.charts import TIMEFRAMES_S, ClusterCharts

@@ -23,7 +23,7 @@ from fastapi.responses import StreamingResponse
 from msgspec import Struct
 
 from corral.api.deps import Caller, answer, caller, decode
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.errors import BadRequest, Conflict, InvalidField
 

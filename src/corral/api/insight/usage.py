@@ -13,9 +13,9 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import Struct, field
 
 from corral.api.deps import Caller, answer, caller
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.core.access.key import Scope
-from corral.core.insight.series import read_moment
+from corral.core.insight.chart_series import read_moment
 from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep
 from corral.errors import InvalidField
 

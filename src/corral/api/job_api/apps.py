@@ -7,10 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
 from corral.api.gateway.routes import register
 from corral.api.gateway.shapes import AppIn
 from corral.api.job_api import shapes
+from corral.api.openapi import described
 from corral.core.access.key import Scope
 
 router = APIRouter(tags=["job API"])

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Raw
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
 from corral.api.job_api import render, shapes
+from corral.api.openapi import described
 from corral.api.tasks.routes import intake_of
 from corral.core.access.key import Scope
 from corral.core.tasks.job_status import ONLY_ON

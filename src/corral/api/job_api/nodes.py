@@ -11,9 +11,9 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
 from corral.api.job_api import render, shapes
 from corral.api.job_api.jobs import ended, submit
+from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.task import Task

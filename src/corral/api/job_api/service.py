@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from corral.api.deps import Caller, answer, caller
-from corral.api.describe import described
 from corral.api.job_api import shapes
+from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.errors import Conflict
 

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from msgspec import UNSET
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
 from corral.api.job_api import render, shapes
+from corral.api.openapi import described
 from corral.api.workers import render as worker_render
 from corral.api.workers.intake import wanted_gpus, worker_spec
 from corral.core.access.key import Scope

@@ -16,8 +16,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from corral import __version__
 from corral.api.deps import Caller, answer, caller, decode
-from corral.api.describe import described
 from corral.api.mcp.tools import TOOLS, McpTool
+from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.errors import BadRequest, Forbidden
 

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
 from corral.api.models import shapes
+from corral.api.openapi import described
 from corral.api.output.objects import BINARY
 from corral.core.access.key import Scope
 from corral.core.models.catalogue import CatalogueModel, Measure, ModelFile

@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
 from corral.api.models import shapes
+from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.core.tasks.job_type import check_name
 from corral.core.tasks.task import parse_priority

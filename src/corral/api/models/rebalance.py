@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from corral.api.deps import Caller, answer, caller, decode
-from corral.api.describe import described
 from corral.api.models import shapes
+from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.errors import InvalidField
 from corral.manager.models.placement import Rebalance, rows

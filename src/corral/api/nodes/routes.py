@@ -11,8 +11,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 
 from corral.api.deps import Caller, answer, caller, plain, read
-from corral.api.describe import described
 from corral.api.nodes import render, shapes
+from corral.api.openapi import described
 from corral.api.tasks.intake import read_moment
 from corral.core.access.key import Scope
 from corral.core.nodes.gpu import Gpu

@@ -15,11 +15,11 @@ from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
 from corral.api.openai import answer as render
 from corral.api.openai import shapes
 from corral.api.openai.ask import ModelRequest, chat_ask, completion_ask, embeddings_ask
 from corral.api.openai.stream import HEARTBEAT_S, CompletionEvents, events
+from corral.api.openapi import described
 from corral.api.output.stream import EVENTS
 from corral.api.tasks.routes import intake_of
 from corral.core.access.key import Scope

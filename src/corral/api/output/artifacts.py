@@ -13,7 +13,7 @@ from fastapi.responses import StreamingResponse
 from msgspec import Struct
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.api.output.objects import BINARY
 from corral.core.access.key import Scope
 from corral.core.tasks.job_type import NAME

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import Struct
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.api.workers.routes import OwnNode, own_worker
 from corral.core.access.key import Scope
 from corral.errors import InvalidField

@@ -12,7 +12,7 @@ from fastapi.responses import StreamingResponse
 from msgspec import Struct
 
 from corral.api.deps import answer
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.api.tasks import shapes
 from corral.api.tasks.render import status_of
 from corral.api.tasks.routes import Reader, Wait, id_of

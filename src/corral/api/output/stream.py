@@ -16,7 +16,7 @@ from fastapi.responses import StreamingResponse
 from msgspec import Raw, Struct
 
 from corral.api.deps import answer
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.api.tasks import render
 from corral.api.tasks.routes import Reader, Wait, id_of
 from corral.api.tasks.shapes import TaskBrief

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from msgspec import UNSET, Raw, UnsetType
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.api.queues import shapes
 from corral.core.access.key import Scope
 from corral.core.tasks.job_type import ORCHESTRATOR, JobType, QueueOrder

@@ -11,7 +11,7 @@ from msgspec import Raw
 from msgspec.structs import asdict
 
 from corral.api.deps import Caller, answer, caller, decode, read
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.api.queues import shapes
 from corral.api.tasks.render import status_of
 from corral.api.tasks.routes import intake_of

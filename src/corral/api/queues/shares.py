@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Struct
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.core.tasks.share import Share
 from corral.manager.queues.shares import ShareStatus

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query, Response
 from msgspec import Struct
 
 from corral.api.deps import Caller, answer
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.api.tasks.routes import Submitter, Where, Word
 from corral.core.tasks.task import State, Task, TaskFilter
 from corral.errors import CorralError, InvalidField

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Query, Response
 from msgspec import Struct
 
 from corral.api.deps import answer
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.api.tasks.render import attempt, estimate, start_out, status_of
 from corral.api.tasks.routes import Reader, id_of
 from corral.api.tasks.shapes import AttemptOut, EstimateOut, StartOut, WaitingOut

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from corral.api.deps import Caller, answer, caller, decode
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.api.tasks import render, shapes
 from corral.api.tasks.intake import Intake
 from corral.core.access.key import Scope

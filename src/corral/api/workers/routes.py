@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import UNSET
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.api.workers import render, shapes
 from corral.api.workers.intake import MAX_COUNT, models_word, worker_spec, worker_state
 from corral.core.access.key import Scope

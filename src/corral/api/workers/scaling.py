@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Struct
 
 from corral.api.deps import Caller, answer, caller, read
-from corral.api.describe import described
+from corral.api.openapi import described
 from corral.api.workers import render, shapes
 from corral.core.access.key import Scope
 from corral.manager.workers.scaling import ScaledTypeStatus, ScalingStep

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pydantic import SecretStr
 
-    from corral.agent.config import GpuPolicy
+    from corral.agent.gpu_policy import GpuPolicy
     from corral.core.nodes.breaker import BreakerPolicy
     from corral.core.nodes.owner import OwnerPolicy
     from corral.settings import Settings
@@ -74,7 +74,7 @@ def node_taints(config: Settings) -> tuple[str, ...]:
 
 def gpu_policy(config: Settings) -> GpuPolicy:
     """Which GPUs of this node are offered, what of them, and which are made up."""
-    from corral.agent.config import GpuPolicy
+    from corral.agent.gpu_policy import GpuPolicy
     from corral.core.nodes.breaker import BreakerPolicy
 
     return GpuPolicy(

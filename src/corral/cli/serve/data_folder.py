@@ -34,7 +34,7 @@ class Files:
 def prepare(config: Settings) -> Files:
     """Make the data folder, the secrets of a first start, and read them."""
     from corral.core.access.key import write_key
-    from corral.engine.factory import URL_FILE
+    from corral.engine.celery_app import URL_FILE
 
     if config.database_url is None or config.redis_url is None:
         raise SettingsError(

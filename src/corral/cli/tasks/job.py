@@ -9,8 +9,8 @@ import typer
 
 from corral.cli.options import arguments
 from corral.cli.options.connect import connect
-from corral.cli.tasks.act import await_all
 from corral.cli.tasks.run import follow
+from corral.cli.tasks.wait_cancel_requeue import await_all
 from corral.cli.terminal import errors, output
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from corral.cli.options.connect import connect
 from corral.cli.options.script import OURS
 from corral.cli.options.shared_options import takes
 from corral.cli.tasks import array
-from corral.cli.tasks.act import await_all
 from corral.cli.tasks.logs import show_all
+from corral.cli.tasks.wait_cancel_requeue import await_all
 from corral.cli.terminal import errors, output, progress
 from corral.core.tasks.script import JOB_TYPE
 

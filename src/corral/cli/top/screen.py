@@ -14,11 +14,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widgets import DataTable, Footer, Input, Static
 
-from corral.cli.top import headline, row, table
+from corral.cli.top import columns, headline, row
 from corral.cli.top.dialog import HELP, ConfirmDialog, LogView, TextDialog, explained
-from corral.cli.top.pane import Pane
 from corral.cli.top.picture import ClusterView, FigureHistory
 from corral.cli.top.refresh import ClusterViewReader, News, ViewFailed
+from corral.cli.top.sorted_table import Pane
 from corral.errors import CorralError
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Top(App[CorralError | None]):
         self._head, self._trouble = Static(id="head"), Static(id="trouble")
         self._about = Static(id="about")
         self._filter = Input(placeholder="words that a row must have", id="filter")
-        sheets = (table.GPUS, table.NODES, table.WORKERS, table.TASKS)
+        sheets = (columns.GPUS, columns.NODES, columns.WORKERS, columns.TASKS)
         self._panes: dict[str, Pane[Any]] = {each.name: Pane(each) for each in sheets}
 
     def compose(self) -> ComposeResult:

@@ -17,10 +17,15 @@ import typer
 from corral import __version__
 from corral.agent.config import AgentConfig
 from corral.cli.up import address
-from corral.cli.up.child import Child, ChildPlan
 from corral.cli.up.manager_api import LocalManager
 from corral.cli.up.options import Options
-from corral.cli.up.supervise import ChildSupervisor, Interrupted, SignalWatch
+from corral.cli.up.supervise import (
+    Child,
+    ChildPlan,
+    ChildSupervisor,
+    Interrupted,
+    SignalWatch,
+)
 from corral.embedded.folder import (
     Folder,
     FolderLock,
@@ -29,8 +34,7 @@ from corral.embedded.folder import (
     load_state,
     save_state,
 )
-from corral.embedded.process import Command, ProcessIdentity, end, mark
-from corral.embedded.server import StoreServer
+from corral.embedded.process import Command, ProcessIdentity, StoreServer, end, mark
 from corral.errors import Unreachable
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from datetime import datetime
 
 import msgspec
 
+from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, Request, get, segment
 from corral.client.http.payload import encode
 from corral.client.values import Value
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, Request, get, segment
 from corral.client.http.payload import encode, post
 from corral.client.values import (
     AppInfo,

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from corral.client.calls.tasks import POLL_S
+from corral.client.http.endpoint import Flow, Items, Request, Stream, get
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, Items, Request, Stream, get
 from corral.client.http.payload import encode
 from corral.client.values import Value
 

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 
 from corral.client.calls.tasks import TaskRef, id_of
+from corral.client.http.endpoint import Flow, get, segment
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, get, segment
 from corral.client.values import AttemptInfo, Estimate, Start, Value, WaitReason
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from corral.client.http.endpoint import Flow, get, segment
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, get, segment
 from corral.client.values import CacheInfo, Value
 
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from corral.client.calls.workers import workers
+from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, Request, get, segment
 from corral.client.http.payload import encode
 from corral.client.progress import Advance
 from corral.client.values import Value

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, Request, get, segment
 from corral.client.http.payload import encode
 from corral.client.values import NodeInfo, Value, WindowInfo
 from corral.errors import Conflict, NodeNotFound

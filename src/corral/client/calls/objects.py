@@ -16,8 +16,8 @@ from typing import Protocol
 
 import msgspec
 
+from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, Request, get, segment
 from corral.client.http.payload import encode
 from corral.client.progress import Advance
 from corral.core import tree as trees

@@ -14,8 +14,8 @@ from urllib.parse import quote
 import msgspec
 
 from corral.client.calls.tasks import POLL_S, TaskRef, id_of
+from corral.client.http.endpoint import Flow, Items, Request, Stream, get, segment
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, Items, Request, Stream, get, segment
 from corral.client.http.payload import encode
 from corral.client.progress import Advance
 from corral.client.values import LogLine, Progress, Value

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import msgspec
 
+from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, Request, get, segment
 from corral.client.http.payload import encode, post
 from corral.client.values import JobTypeInfo, Submitted, Value
 from corral.core.tasks.job_type import ORCHESTRATOR

@@ -13,8 +13,8 @@ from uuid import uuid4
 
 import msgspec
 
+from corral.client.http.endpoint import Flow, Items, Request, Stream, get, segment
 from corral.client.http.errors import class_of, decode
-from corral.client.http.exchange import Flow, Items, Request, Stream, get, segment
 from corral.client.http.payload import encode
 from corral.client.job_values import JobStatus
 from corral.client.values import (

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, Request, get, segment
 from corral.client.http.payload import encode, post
 from corral.client.job_values import LaunchId, LaunchStatus
 from corral.client.values import Value, WorkerInfo, WorkerRestart, WorkerTypeInfo

@@ -15,8 +15,8 @@ from corral.client.calls import queues
 from corral.client.calls import tasks as task_calls
 from corral.client.calls.tasks import TaskOptions
 from corral.client.functions.source import FunctionSource, send_source
+from corral.client.http.endpoint import Flow, Items, Stream
 from corral.client.http.errors import class_of
-from corral.client.http.exchange import Flow, Items, Stream
 from corral.client.http.payload import encode
 from corral.client.progress import Advance
 from corral.client.values import Batch, TaskInfo

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
 
-from corral.client.http.exchange import Flow
+from corral.client.http.endpoint import Flow
 from corral.errors import InvalidField, TooLarge
 
 _PROJECT = "pyproject.toml"

@@ -1,19 +1,93 @@
 """One declaration, two faces: plain values for Client, awaitables for AsyncClient.
 
-The face is chosen by the type of the instance a call is reached through, so both are
-known to a type checker. Nothing here knows HTTP.
+A declaration is a generator: it yields a Request, receives the Response, and returns a
+typed value. The face is chosen by the type of the instance a call is reached through,
+so both are known to a type checker. Nothing here sends anything.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from typing import Any, Generic, ParamSpec, TypeVar, overload
-
-from corral.client.http.exchange import Flow, Stream
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from dataclasses import dataclass, field
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
+from urllib.parse import quote
 
 P = ParamSpec("P")
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One HTTP call. `is_repeatable` says that sending it twice does no harm.
+
+    `wait_s` is how long the manager may hold the answer back (a long poll).
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: bytes | None = None
+    is_repeatable: bool = False
+    wait_s: float = 0.0
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    status: int
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """No answer came. `was_sent` is false when the request cannot have arrived."""
+
+    reason: str
+    was_sent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Items(Generic[T_co]):
+    """Values a stream hands to its caller before it goes on."""
+
+    values: Sequence[T_co]
+
+
+Flow: TypeAlias = Generator[Request, Response, T]
+Stream: TypeAlias = Generator[Request | Items[T], Response, None]
+NOTHING = Response(0, b"")
+
+
+def segment(name: str) -> str:
+    """A name as one part of a path, whatever a caller puts in it."""
+    return quote(name, safe="", errors="replace")
+
+
+def get(path: str, *, wait_s: float = 0.0, **query: Any) -> Request:
+    """A read; parameters that are None are left out."""
+    given = {key: _text(value) for key, value in query.items() if value is not None}
+    return Request("GET", path, given, is_repeatable=True, wait_s=wait_s)
+
+
+def _text(value: Any) -> str:
+    # A word from a command line may hold bytes that are no text.
+    return str(value).encode("utf-8", "replace").decode()
 
 
 class SyncCalls:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from corral import errors
-from corral.client.http.exchange import NoAnswer, Response
+from corral.client.http.endpoint import NoAnswer, Response
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from corral.client.http.exchange import Request
+from corral.client.http.endpoint import Request
 from corral.errors import InvalidField
 
 _ENCODER = msgspec.json.Encoder()

@@ -12,8 +12,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from corral.client.http.errors import as_error, unreachable
-from corral.client.http.exchange import (
+from corral.client.http.endpoint import (
     NOTHING,
     Items,
     NoAnswer,
@@ -21,6 +20,7 @@ from corral.client.http.exchange import (
     Request,
     Response,
 )
+from corral.client.http.errors import as_error, unreachable
 from corral.core.tasks.retry import RetryPolicy
 from corral.errors import CorralError, NotLeader, RateLimited, Unavailable
 

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from corral.client import job_values as values
 from corral.client.client import Client
+from corral.client.http.endpoint import Flow, Request
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, Request
 from corral.client.job_api.process import LaunchedProcess
 from corral.errors import CorralError, InvalidField, Unreachable
 

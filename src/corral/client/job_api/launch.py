@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import httpx
 
 from corral.client.client import Client
+from corral.client.http.manager_address import Target, find_target
 from corral.client.http.retry import Patience
-from corral.client.http.target import Target, find_target
 from corral.client.job_api.process import LaunchedProcess, start
 from corral.errors import (
     AlreadyRunning,

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
-from corral.agent.config import GpuPolicy
+from corral.agent.gpu_policy import GpuPolicy
 from corral.agent.probe import sysfs
 from corral.agent.probe.amd_sysfs import VENDOR as AMD_ID
 from corral.agent.probe.base import ProbeResult
@@ -21,13 +21,13 @@ from corral.agent.probe.vendor import WAYS, likely
 from corral.agent.watch.gpus import with_owners
 from corral.core.nodes.gpu import Gpu, arrange
 from corral.doctor.examine import begin
-from corral.doctor.judge.gpu import GpuFact
-from corral.doctor.judge.gpu_reason import (
+from corral.doctor.judge.gpu import (
     AMD,
     INTEL,
     NVIDIA,
     BusCard,
     DeviceFile,
+    GpuFact,
     KernelFact,
 )
 

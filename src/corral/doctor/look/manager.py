@@ -8,7 +8,7 @@ from pathlib import Path
 
 from corral.agent.link.identity import Identity
 from corral.client import Client, Patience
-from corral.client.http.exchange import Flow, get, segment
+from corral.client.http.endpoint import Flow, get, segment
 from corral.client.values import NodeInfo
 from corral.doctor.judge.manager import ManagerFact, NodeFact
 from corral.errors import AuthError, CorralError

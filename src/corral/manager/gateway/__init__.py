@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Feature
+from corral.manager.gateway.app_tasks import AppCalls
 from corral.manager.gateway.apps import AppRequests, Apps
-from corral.manager.gateway.calls import AppCalls
 from corral.manager.outbound.address import GatewayConfig
 from corral.manager.tasks import Tasks
 

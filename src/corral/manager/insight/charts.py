@@ -6,6 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from corral.core.insight.chart_series import (
+    ReadingRetention,
+    Series,
+    charts,
+    last_known,
+    percent,
+    plan,
+    trend,
+)
 from corral.core.insight.metric import (
     CLUSTER_METRICS,
     GPU_METRICS,
@@ -15,15 +24,6 @@ from corral.core.insight.metric import (
     MetricStep,
     TaskStep,
     TaskTotals,
-)
-from corral.core.insight.series import (
-    ReadingRetention,
-    Series,
-    charts,
-    last_known,
-    percent,
-    plan,
-    trend,
 )
 from corral.core.nodes.gpu import Gpu
 from corral.manager.context import ManagerContext

@@ -34,8 +34,8 @@ from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.manager.models.folder import find_folder, is_inside
 from corral.manager.models.memory import ModelMemory
+from corral.manager.models.model_manager import ModelServiceUpdates
 from corral.manager.models.peers import peers_of
-from corral.manager.models.service import ModelServiceUpdates
 from corral.manager.models.sources import (
     NotYet,
     SourceConfig,

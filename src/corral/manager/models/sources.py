@@ -38,7 +38,7 @@ from corral.manager.models.folder import (
     read_folder,
 )
 from corral.manager.models.hub import Hub
-from corral.manager.models.service import THERE, ModelService
+from corral.manager.models.model_manager import THERE, ModelService
 from corral.store.objects import ObjectStore, S3Access, open_objects, translated
 
 _SIGNED_FOR = timedelta(hours=6)

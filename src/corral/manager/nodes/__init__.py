@@ -17,11 +17,11 @@ from corral.manager.nodes.heartbeat import Heartbeats
 from corral.manager.nodes.holds import NodeHolds
 from corral.manager.nodes.join import NodeJoin
 from corral.manager.nodes.labels import NodeLabels
-from corral.manager.nodes.leave import NodeLeave
 from corral.manager.nodes.liveness import WATCH_S, Liveness, NodeWatch
 from corral.manager.nodes.master import STEP_S, Master, MasterConfig
-from corral.manager.nodes.readings import NodeReadings
 from corral.manager.nodes.registry import NodeRegistry
+from corral.manager.nodes.removal import NodeLeave
+from corral.manager.nodes.save_heartbeats import NodeReadings
 from corral.manager.prometheus import Gauge, Labels, MetricFamily
 from corral.manager.tasks import Tasks
 from corral.manager.workers import Workers

@@ -21,8 +21,8 @@ from corral.errors import VersionRefused
 from corral.manager.cluster.held_models import ReportedModels
 from corral.manager.cluster.state import NodeLink
 from corral.manager.context import ManagerContext
-from corral.manager.nodes.offers import note_offers
 from corral.manager.nodes.registry import NodeRegistry
+from corral.manager.nodes.resources import note_offers
 from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.workers.registry import WorkerBeat
 from corral.store.base import Event

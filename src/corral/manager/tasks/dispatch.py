@@ -23,8 +23,7 @@ from corral.core.tasks.order import Order, OrderItem
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import State, Task
 from corral.core.tasks.webhook import public
-from corral.engine.envelope import signed_order
-from corral.engine.factory import queue_name
+from corral.engine.envelope import queue_name, signed_order
 from corral.errors import CorralError, EngineUnavailable, StoreUnavailable
 from corral.manager.access.derived_keys import worker_secret
 from corral.manager.cluster.state import Cluster, OpenOrder, WorkerLink

@@ -9,9 +9,9 @@ from corral.manager.context import ManagerContext
 from corral.manager.feature import Feature, Loop
 from corral.manager.output.objects import Objects
 from corral.manager.tasks import Tasks
-from corral.manager.upkeep.clear import Clear
-from corral.manager.upkeep.objects import ObjectCleanup
+from corral.manager.upkeep.clear_databases import Clear
 from corral.manager.upkeep.rescue import Rescue
+from corral.manager.upkeep.unused_objects import ObjectCleanup
 from corral.manager.workers import Workers
 from corral.store.base import Retention
 

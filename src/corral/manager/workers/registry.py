@@ -15,7 +15,7 @@ from typing import Any
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.task import Task
-from corral.engine.factory import queue_name
+from corral.engine.envelope import queue_name
 from corral.errors import Conflict
 from corral.manager.access.derived_keys import worker_secret, worker_token
 from corral.manager.clock import new_id

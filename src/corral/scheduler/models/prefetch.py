@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from corral.scheduler.decide.cost import REUSE, CostModel
-from corral.scheduler.learn.habit import Expected, Habit
+from corral.scheduler.learn.demand_pattern import Expected, Habit
 from corral.scheduler.world.fleet import FleetWorker, WorkerGroup
 from corral.scheduler.world.picture import Picture
 

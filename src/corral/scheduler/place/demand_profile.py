@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Mapping
 
 from corral.scheduler.place.capacity import WHOLE, Card, Need
-from corral.scheduler.place.worth import NodeWorth, size_on
+from corral.scheduler.place.node_worth import NodeWorth, size_on
 
 _WINDOW = 4096
 """Needs that count as usual: the latest."""

@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 
 from corral.scheduler.place.capacity import Card, FreeCapacity, NodeCapacity
 from corral.scheduler.place.demand_profile import Supply
-from corral.scheduler.place.worth import NodeWorth
+from corral.scheduler.place.node_worth import NodeWorth
 
 
 @dataclass(slots=True, eq=False)

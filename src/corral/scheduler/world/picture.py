@@ -39,16 +39,16 @@ from corral.scheduler.events import (
     WorkerGone,
     WorkerReady,
 )
+from corral.scheduler.learn.demand_pattern import Habits
 from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.learn.habit import Habits
 from corral.scheduler.place.leases import Leases, lingering
 from corral.scheduler.world.decision import carried
-from corral.scheduler.world.delay import Delays
+from corral.scheduler.world.delayed_tasks import Delays
 from corral.scheduler.world.fleet import Fleet, FleetModel, FleetWorker, WorkerGroup
-from corral.scheduler.world.gate import Gate
 from corral.scheduler.world.late_tasks import PassedTasks
 from corral.scheduler.world.line import TaskLine
 from corral.scheduler.world.line_changes import pause, raise_need, raised, share_out
+from corral.scheduler.world.quota_gate import Gate
 from corral.scheduler.world.share import ShareHolder
 
 

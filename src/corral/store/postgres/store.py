@@ -16,8 +16,8 @@ from corral.store.postgres.events import EventRows
 from corral.store.postgres.metrics import MetricStore
 from corral.store.postgres.migrate import upgrade
 from corral.store.postgres.models import CatalogueRows, ModelRows
+from corral.store.postgres.prune import ClearRows
 from corral.store.postgres.registry import LearnedRows, RegistryRows, ShareRows
-from corral.store.postgres.retention import ClearRows
 from corral.store.postgres.schedules import ScheduleStore
 from corral.store.postgres.tasks.artifacts import ArtifactRows
 from corral.store.postgres.tasks.logs import LogFolder, LogStore

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from docker.errors import APIError, NotFound
 
 from corral.errors import WorkerError
-from corral.worker.container.connection import ENGINE_FAULTS, EngineAccess
-from corral.worker.container.errors import one_line
+from corral.worker.container.connection import ENGINE_FAULTS, EngineAccess, one_line
 from corral.worker.container.exec import LOST, ContainerExec
 from corral.worker.container.output import ContainerStream
 from corral.worker.container.processes import ContainerProcesses, end_forgotten

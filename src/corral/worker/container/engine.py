@@ -17,7 +17,7 @@ from docker import APIClient
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from corral.errors import WorkerError
-from corral.worker.container import errors
+from corral.worker.container import connection
 from corral.worker.container.connection import (
     ENGINE_FAULTS,
     EngineConnection,
@@ -92,7 +92,7 @@ class ContainerEngine:
             return self._start(asked, on_output, job.limits.memory_mb is not None)
         except APIError as error:
             argv = (*job.entrypoint, *job.argv)
-            raise errors.of_start(job.image, argv, error) from error
+            raise connection.of_start(job.image, argv, error) from error
 
     def sweep(self, mark_prefix: str) -> list[str]:
         """Remove containers that a dead predecessor left; their marks.
@@ -153,7 +153,7 @@ class ContainerEngine:
             self._api.inspect_image(image)
             return
         if not self._settings.may_pull:
-            raise errors.of_image(image, None)
+            raise connection.of_image(image, None)
         try:
             name, tag = _split(image)
             # Not as a stream: its faults would be of a library below the SDK.
@@ -162,7 +162,7 @@ class ContainerEngine:
                     raise DockerException(told["error"])
             self._api.inspect_image(image)
         except DockerException as error:
-            raise errors.of_image(image, error) from error
+            raise connection.of_image(image, error) from error
 
 
 def find(
@@ -256,7 +256,7 @@ class _Unanswered(WorkerError):
     """The engine was asked and gave no answer; one of our own was killed, then."""
 
     def __init__(self, host: str, error: BaseException, *, is_own: bool) -> None:
-        said = errors.one_line(error)
+        said = connection.one_line(error)
         why = f"the container engine at {host} does not answer: {said}"
         super().__init__(why, lost=is_own)
 

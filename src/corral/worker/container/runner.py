@@ -29,7 +29,7 @@ from corral.worker.container.guardian import run_prefix
 from corral.worker.container.job import ContainerJob, Gpus, Mode, read_volumes
 from corral.worker.isolation.job import SandboxLimits
 from corral.worker.pool.transport import RunnerSpec
-from corral.worker.shared_cell import SharedCells
+from corral.worker.shared_counters import SharedCells
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from corral.errors import CorralError, WorkerError
 from corral.worker.manager_link import Away
-from corral.worker.pool.bundle import Bundle, bundle_of
+from corral.worker.pool.code_bundle import Bundle, bundle_of
 from corral.worker.pool.runner_pool import RunnerPool, Unrunnable
 from corral.worker.pool.runner_process import Lane, RunnerProcess
 from corral.worker.pool.transport import RunnerSpec

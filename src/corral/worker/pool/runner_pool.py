@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from corral.errors import CorralError, WorkerError
 from corral.process.group import say_exit
-from corral.worker.pool.bundle import Bundle
+from corral.worker.pool.code_bundle import Bundle
 from corral.worker.pool.runner_process import Lane, RunnerProcess, RunnerSpec
 from corral.worker.protocol import Item, MemoryLeakFrame, UnloadFrame
 

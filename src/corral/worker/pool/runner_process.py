@@ -39,7 +39,7 @@ from corral.worker.protocol import (
     pack,
     read_frame,
 )
-from corral.worker.shared_cell import SharedCells
+from corral.worker.shared_counters import SharedCells
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from corral.process import group
-from corral.worker.shared_cell import SharedCells
+from corral.worker.shared_counters import SharedCells
 
 # What the manager trusted us with is not the user code's business.
 _PRIVATE = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_DATABASE_URL", "_REDIS_URL")

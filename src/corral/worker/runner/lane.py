@@ -31,11 +31,11 @@ from corral.worker.protocol import (
     StopGraceFrame,
     UnloadFrame,
 )
-from corral.worker.runner import current, invoke
+from corral.worker.runner import current_task, invoke
 from corral.worker.runner.emit import Emitter
 from corral.worker.runner.gpu_memory import WorkingSet, give_back_cached
 from corral.worker.runner.model_slots import ModelSlots
-from corral.worker.shared_cell import CURRENT, LIMIT, NONE, WHOLE, SharedCells
+from corral.worker.shared_counters import CURRENT, LIMIT, NONE, WHOLE, SharedCells
 from corral.worker.text import clean
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class RunnerLane:
         if len(done) < len(items):
             self._run_each(items, done, flush_each=batch.solo)
         self._words[CURRENT] = NONE
-        current.show(())
+        current_task.show(())
         self._emit.end()
         self._look()
 
@@ -260,7 +260,7 @@ class RunnerLane:
             at_hand.set([context])
         else:
             self._worker.context = context
-            current.show([context])
+            current_task.show([context])
 
     def _show_all(self, items: list[Item]) -> None:
         """Let user code see which batch it is at."""
@@ -270,7 +270,7 @@ class RunnerLane:
             at_hand.set(contexts)
         else:
             self._worker.contexts = contexts
-            current.show(contexts)
+            current_task.show(contexts)
 
     def progress(self, task_id: str, attempt: int, fraction: float, text: str) -> None:
         share = min(max(fraction, 0.0), 1.0) if fraction == fraction else 0.0

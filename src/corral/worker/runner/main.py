@@ -37,7 +37,7 @@ from corral.worker.runner.gpu_memory import WorkingSet
 from corral.worker.runner.lane import RunnerLane, WorkerInstance, drop, serve_calls
 from corral.worker.runner.model_slots import ModelSlots, SharedModelSlots
 from corral.worker.runner.worker_class import load_worker_class
-from corral.worker.shared_cell import SharedCells
+from corral.worker.shared_counters import SharedCells
 from corral.worker.text import clean
 
 INIT_FAILED = 3

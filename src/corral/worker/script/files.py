@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from corral.client.calls.objects import ChunkSource, send_tree
+from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
-from corral.client.http.exchange import Flow, Request, get, segment
 from corral.client.http.payload import encode
 from corral.core.tree import Tree
 from corral.errors import Unavailable

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Raw
 
-from corral.worker.pool.bundle import Bundle
+from corral.worker.pool.code_bundle import Bundle
 from corral.worker.pool.runner_process import Lane
 from corral.worker.protocol import AttemptOutcome, ChunksFrame, Frame, Item
 

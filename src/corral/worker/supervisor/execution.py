@@ -27,9 +27,9 @@ from corral.worker.protocol import (
     RunFrame,
     StopGraceFrame,
 )
-from corral.worker.shared_cell import NONE, WHOLE
+from corral.worker.shared_counters import NONE, WHOLE
 from corral.worker.supervisor.batch import OrderBatch
-from corral.worker.supervisor.notes import LOG_BYTES, EmittedOutput, LogLines, Notes
+from corral.worker.supervisor.reports import LOG_BYTES, EmittedOutput, LogLines, Notes
 
 OVERRUN_S = 0.05
 STARTED_S = 0.1

@@ -27,8 +27,8 @@ from corral.worker.assignment import AgentMessage, Assignment
 from corral.worker.depot.fetch import ManagerAccess, ModelFetch, ModelFolders, optional
 from corral.worker.depot.model_folder import Depot
 from corral.worker.manager_link import Away, Fenced, ManagerLink, ReportRefused
-from corral.worker.pool.bundle import FUNCTION_WORKER, PLAIN_TYPES, Bundle
 from corral.worker.pool.bundle_pool import BundlePool
+from corral.worker.pool.code_bundle import FUNCTION_WORKER, PLAIN_TYPES, Bundle
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.transport import RunnerSpec
 from corral.worker.script.access import ScriptAccess, runs_scripts
@@ -246,10 +246,10 @@ class Supervisor:
     def _consume(self, registration: Registration) -> None:
         """Take orders in this, the main, thread until the consumer is stopped."""
         # Late, so that runners are on their way while Celery is being loaded.
-        from corral.engine.factory import make_app
-        from corral.worker.supervisor import orders
+        from corral.engine.celery_app import make_app
+        from corral.worker.supervisor import engine_plugin
 
-        orders.attach(self._desk, self._reporter)
+        engine_plugin.attach(self._desk, self._reporter)
         is_seen = self._given.send_events
         app = make_app(
             self._given.redis_url, node_id=self._given.node_id, send_events=is_seen

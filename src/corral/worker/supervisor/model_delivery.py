@@ -15,7 +15,7 @@ from corral.worker.depot.manifest import CorruptModel, Unfetched
 from corral.worker.pool.runner_process import RunnerProcess
 from corral.worker.protocol import AttemptError, AttemptOutcome, Item
 from corral.worker.supervisor.batch import OrderBatch, cancelled, returned
-from corral.worker.supervisor.notes import Notes
+from corral.worker.supervisor.reports import Notes
 from corral.worker.text import clean
 
 UNKNOWN = "unknown_model"

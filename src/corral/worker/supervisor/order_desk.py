@@ -23,8 +23,7 @@ from corral.worker.supervisor.batch import OrderBatch, cancelled, returned
 from corral.worker.supervisor.execution import Execution
 from corral.worker.supervisor.leftovers import Leftovers
 from corral.worker.supervisor.model_delivery import Delivered, Delivery
-from corral.worker.supervisor.notes import Key, Notes
-from corral.worker.supervisor.reports import Reporter
+from corral.worker.supervisor.reports import Key, Notes, Reporter
 from corral.worker.text import clean
 
 log = logging.getLogger(__name__)

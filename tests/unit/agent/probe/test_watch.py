@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.agent.config import GpuPolicy
+from corral.agent.gpu_policy import GpuPolicy
 from corral.agent.probe.probe_process import ProbeChild
 from corral.agent.probe.simulated import SimulatedProbe
 from corral.agent.watch.gpus import GpuWatch

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from corral.agent.config import AgentConfig, GpuPolicy
+from corral.agent.config import AgentConfig
+from corral.agent.gpu_policy import GpuPolicy
 from corral.worker.runner.gpu_memory import hold
 from tests.unit.agent.conftest import Running
 from tests.unit.agent.standin import StandInManager

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from corral.agent.config import AgentConfig, GpuPolicy
+from corral.agent.config import AgentConfig
+from corral.agent.gpu_policy import GpuPolicy
 from corral.core.nodes.breaker import BreakerPolicy
 from corral.worker.runner.gpu_memory import hold
 from tests.unit.agent.conftest import Book, Running, wait_until

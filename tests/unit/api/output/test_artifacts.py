@@ -10,7 +10,7 @@ import pytest
 
 from corral.core.tree import CHUNK_BYTES, Tree, TreeFile, encode
 from corral.manager.config import ManagerConfig
-from corral.manager.upkeep.objects import GRACE_S
+from corral.manager.upkeep.unused_objects import GRACE_S
 from tests.unit.api.world import (
     SECRET,
     FakeWorker,

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from corral.client.calls.objects import download, upload
+from corral.client.http.endpoint import Flow, Response
 from corral.client.http.errors import as_error
-from corral.client.http.exchange import Flow, Response
 from corral.errors import CorralError, Forbidden, Unavailable
 from tests.unit.api.world import Caller, World, fault, running, said
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.agent.config import GpuPolicy
+from corral.agent.gpu_policy import GpuPolicy
 from corral.cli.serve.agent import breaker_policy, gpu_policy
 from corral.core.nodes.breaker import BreakerPolicy
 from corral.errors import SettingsError

@@ -12,8 +12,8 @@ from textual.pilot import Pilot
 from textual.widgets import Input, RichLog, Static
 
 from corral.cli.top import cells, picture
-from corral.cli.top.pane import Pane
 from corral.cli.top.screen import Top
+from corral.cli.top.sorted_table import Pane
 from corral.client import Client, Patience
 from tests.unit.cli import top_cluster
 from tests.unit.cli.conftest import Corral

@@ -8,8 +8,8 @@ import pytest
 
 from corral import errors
 from corral.client import Client
+from corral.client.http.endpoint import Response
 from corral.client.http.errors import as_error
-from corral.client.http.exchange import Response
 from tests.unit.client.stand_in import Answer, StandIn, fault, task_out
 
 

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from corral.agent.config import GpuPolicy
+from corral.agent.gpu_policy import GpuPolicy
 from corral.core.nodes.gpu import Gpu
-from corral.doctor.judge.gpu import GpuFact, judge
-from corral.doctor.judge.gpu_reason import BusCard, DeviceFile, KernelFact, reason
+from corral.doctor.judge.gpu import (
+    BusCard,
+    DeviceFile,
+    GpuFact,
+    KernelFact,
+    judge,
+    reason,
+)
 from corral.doctor.look import gpu as look
 from corral.doctor.result import CheckResult, CheckStatus
 from tests.unit.agent.probe.machine import Machine

@@ -23,7 +23,7 @@ from corral.scheduler.events import (
 )
 from corral.scheduler.plan import PlannedOrder
 from corral.scheduler.scheduler import Policy, Scheduler
-from corral.settings import Strategy
+from corral.settings.tasks import Strategy
 
 TYPE = frozenset({"draw"})
 

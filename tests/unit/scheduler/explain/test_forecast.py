@@ -20,7 +20,7 @@ from corral.scheduler.events import (
 from corral.scheduler.explain.decisions import Recent
 from corral.scheduler.explain.forecast import Calibration
 from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.world.task_queue import TaskQueue
+from corral.scheduler.world.line import TaskQueue
 
 NOW = 1000.0
 A = frozenset({"a"})

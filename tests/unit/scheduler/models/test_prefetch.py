@@ -17,8 +17,8 @@ from corral.scheduler.events import (
     WaitingTask,
     WorkerReady,
 )
+from corral.scheduler.learn.demand_pattern import MOST_MODELS, Habit, Habits
 from corral.scheduler.learn.estimate import Estimates
-from corral.scheduler.learn.habit import MOST_MODELS, Habit, Habits
 from corral.scheduler.policy import Policy
 from corral.scheduler.scheduler import Scheduler
 from corral.sim.machine import Machine

@@ -19,7 +19,7 @@ from corral.scheduler.events import (
     WorkerReady,
 )
 from corral.scheduler.scheduler import Scheduler
-from corral.scheduler.world.task_queue import TaskQueue
+from corral.scheduler.world.line import TaskQueue
 
 PRIORITIES = (0, 5, -10, 5, 100)
 WANTED = {

@@ -12,7 +12,7 @@ import pytest
 from docker.errors import APIError, ImageNotFound
 
 from corral.errors import WorkerError
-from corral.worker.container import boot, errors
+from corral.worker.container import boot, connection
 from corral.worker.container.engine import find, usual_sockets
 from corral.worker.container.job import ContainerSettings
 from corral.worker.container.processes import ContainerProcesses
@@ -74,12 +74,12 @@ def test_the_usual_places_are_the_users_and_the_systems() -> None:
     ],
 )
 def test_what_an_engine_says_of_a_start_is_one_line(told: str, said: str) -> None:
-    error = errors.of_start("i:1", ("nope",), APIError("x", explanation=told))
+    error = connection.of_start("i:1", ("nope",), APIError("x", explanation=told))
     assert error.message == said
 
 
 def test_an_image_that_vanished_is_named() -> None:
-    error = errors.of_start("i:1", ("x",), ImageNotFound("x", explanation="gone"))
+    error = connection.of_start("i:1", ("x",), ImageNotFound("x", explanation="gone"))
     assert "docker pull i:1" in error.message
 
 

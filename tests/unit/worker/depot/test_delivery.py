@@ -17,7 +17,7 @@ from corral.worker.manager_link import ManagerLink
 from corral.worker.protocol import AttemptError, AttemptOutcome, Item
 from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.model_delivery import Delivery
-from corral.worker.supervisor.notes import Notes
+from corral.worker.supervisor.reports import Notes
 from tests.unit.worker.depot.file_server import WORKER, FileServer
 
 FILES = {"config.json": b"{}", "model.safetensors": b"weights" * 100_000}

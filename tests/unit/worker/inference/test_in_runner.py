@@ -11,7 +11,7 @@ import pytest
 
 from corral.worker.protocol import Item
 from corral.worker.supervisor.batch import OrderBatch
-from corral.worker.supervisor.notes import Notes
+from corral.worker.supervisor.reports import Notes
 from tests.model_folder import Models
 from tests.unit.worker.conftest import ROOT, Bench, item, value
 

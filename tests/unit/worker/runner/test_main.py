@@ -8,7 +8,7 @@ import pytest
 
 from corral.worker.runner.capture import HEAD_LIMIT, LINE_LIMIT, TAIL_LIMIT
 from corral.worker.supervisor.batch import OrderBatch
-from corral.worker.supervisor.notes import Notes
+from corral.worker.supervisor.reports import Notes
 from tests.unit.worker.conftest import Bench, item, value
 
 MakeBench = Callable[..., Bench]

@@ -17,7 +17,7 @@ import pytest
 from corral.worker.protocol import AttemptOutcome
 from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import OVERRUN_S, Execution
-from corral.worker.supervisor.notes import Notes
+from corral.worker.supervisor.reports import Notes
 from tests.unit.worker.conftest import Bench, item, value
 
 MakeBench = Callable[..., Bench]

@@ -15,7 +15,7 @@ from corral.worker.protocol import ChunksFrame, Frame
 from corral.worker.runner.emit import BURST, OutputSender
 from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import Execution
-from corral.worker.supervisor.notes import LOG_BYTES, EmittedOutput, Notes
+from corral.worker.supervisor.reports import LOG_BYTES, EmittedOutput, Notes
 from tests.unit.worker.conftest import Bench, item, value
 
 MakeBench = Callable[..., Bench]

@@ -11,8 +11,13 @@ from corral.errors import WorkerError
 from corral.worker.backpressure import Backpressure
 from corral.worker.manager_link import ManagerLink
 from corral.worker.protocol import AttemptOutcome
-from corral.worker.supervisor.notes import LOG_BYTES, EmittedOutput, LogLines, Notes
-from corral.worker.supervisor.reports import Reporter
+from corral.worker.supervisor.reports import (
+    LOG_BYTES,
+    EmittedOutput,
+    LogLines,
+    Notes,
+    Reporter,
+)
 from tests.unit.worker.standin_manager import WORKER, StandInManager, make_order
 
 

@@ -12,7 +12,6 @@ from corral.core.tasks.task import Attempt, State, Task
 from corral.errors import InvalidField
 from corral.store.base import TaskFilter, TaskPage
 from corral.store.postgres.connection import ConnectionPool, WriterLane
-from corral.store.postgres.tasks.arrays import label_texts
 from corral.store.postgres.tasks.sql import (
     BY_ID,
     LIVE_AFTER,
@@ -20,6 +19,7 @@ from corral.store.postgres.tasks.sql import (
     attempt_of,
     task_of,
 )
+from corral.store.postgres.tasks.write import label_texts
 from corral.store.tables.tasks import LIVE, attempts, tasks
 from corral.store.text import clean, is_storable
 

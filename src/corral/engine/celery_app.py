@@ -16,15 +16,11 @@ URL_FILE = "engine.url"
 DEFAULT_URL = "redis://127.0.0.1:6379/0"
 
 
-def queue_name(node_id: str, worker_id: str) -> str:
-    return f"w.{node_id}.{worker_id}"
-
-
 def make_app(redis_url: str, *, node_id: str = "", send_events: bool = False) -> Celery:
     """An application on `redis_url`; a node's workers keep their own unacked keys."""
     app = Celery("corral", broker=redis_url, set_as_current=False)
     app.conf.update(
-        imports=("corral.worker.supervisor.orders",),
+        imports=("corral.worker.supervisor.engine_plugin",),
         task_serializer="json",
         result_serializer="json",
         event_serializer="json",

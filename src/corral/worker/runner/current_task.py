@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from corral.client.http import origin
+from corral.client.http import request_ids
 from corral.core.tasks.options import Trace
 from corral.worker.base import Context, at_hand
 
@@ -27,7 +27,7 @@ def trace() -> Trace:
     return Trace(*(each.pop() if len(each) == 1 else "" for each in (ids, parents)))
 
 
-origin.find_by(trace)
+request_ids.find_by(trace)
 
 
 def progress(done: float, total: float = 1.0, message: str = "") -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.embedded.fake import credentials, read_settings, split_command
+from corral.embedded.fake_redis import credentials, read_settings, split_command
 from corral.embedded.probe import command
 
 WORDS = st.lists(st.text(min_size=1), min_size=1, max_size=6)

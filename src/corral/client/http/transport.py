@@ -14,9 +14,9 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from corral.client.http import origin
-from corral.client.http.endpoint import AsyncCalls, SyncCalls
-from corral.client.http.exchange import (
+from corral.client.http import request_ids
+from corral.client.http.endpoint import (
+    AsyncCalls,
     Flow,
     Items,
     NoAnswer,
@@ -24,9 +24,10 @@ from corral.client.http.exchange import (
     Request,
     Response,
     Stream,
+    SyncCalls,
 )
+from corral.client.http.manager_address import Target, find_target
 from corral.client.http.retry import Outcome, Patience, RetryRules, Step
-from corral.client.http.target import Target, find_target
 from corral.trust import tls_context
 
 T = TypeVar("T")
@@ -78,7 +79,7 @@ class _Driver:
             "url": request.path,
             "params": request.query or None,
             "content": request.body,
-            "headers": {**origin.headers(), **request.headers},
+            "headers": {**request_ids.headers(), **request.headers},
             "timeout": httpx.Timeout(
                 self._timeout_s, read=self._timeout_s + request.wait_s, pool=None
             ),

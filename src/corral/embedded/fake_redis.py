@@ -1,7 +1,7 @@
 """The stand-in for Redis: the TCP server of fakeredis behind a password.
 
-Run as `python -m corral.embedded.fake redis.conf`. It is for trying Corral out where
-no Redis can be had; whatever it held is gone when it ends.
+Run as `python -m corral.embedded.fake_redis redis.conf`. It is for trying Corral out
+where no Redis can be had; whatever it held is gone when it ends.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from celery import shared_task
 from celery.worker import state as celery_state
 from celery.worker.control import Panel, control_command, inspect_command
 
-from corral.engine.factory import BELL, ORDER_TASK
+from corral.engine.celery_app import BELL, ORDER_TASK
 from corral.worker.supervisor.order_desk import OrderDesk
 
 log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from corral.agent.life.desired import Desired, Leave
+from corral.agent.life.desired_workers import Desired, Leave
 from corral.agent.life.heartbeat import AgentHeartbeat, BeatIntervals, RegistrationEnd
 from corral.agent.life.worker_process import WorkerLaunch
 from corral.agent.life.workers import NodeWorkers

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.client.http.target import find_target
+from corral.client.http.manager_address import find_target
 from corral.errors import SettingsError
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.insight.span import (
+from corral.core.insight.trace_spans import (
     AttemptHistory,
     ended,
     is_sampled,

@@ -8,18 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.insight.metric import (
-    CLUSTER_METRICS,
-    GPU_METRICS,
-    NODE_METRICS,
-    MetricSpan,
-    MetricStep,
-    across,
-    gather,
-    rate,
-    with_gpus,
-)
-from corral.core.insight.series import (
+from corral.core.insight.chart_series import (
     MAX_POINTS,
     POINTS,
     ReadingRetention,
@@ -31,6 +20,17 @@ from corral.core.insight.series import (
     plan,
     read_moment,
     trend,
+)
+from corral.core.insight.metric import (
+    CLUSTER_METRICS,
+    GPU_METRICS,
+    NODE_METRICS,
+    MetricSpan,
+    MetricStep,
+    across,
+    gather,
+    rate,
+    with_gpus,
 )
 from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.node import Sample

@@ -14,7 +14,7 @@ from corral.manager.access.keys import Keys
 from corral.manager.cluster.state import Cluster, NodeLink
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
-from corral.manager.nodes import holds, offers
+from corral.manager.nodes import holds, resources
 from corral.manager.workers.registry import WorkerRegistry
 from corral.store.base import Event
 
@@ -128,7 +128,7 @@ class NodeLeave:
             left_at=now,
             epoch=node.epoch + 1,
         )
-        offers.withdraw_offers(self._cluster, link)
+        resources.withdraw_offers(self._cluster, link)
         event = Event(kind, f"{node.hostname} {words}", "info", node.id, at=now)
         await self._record([event])
 
