@@ -11,7 +11,7 @@ import pytest
 from corral.core.models.catalogue import CatalogueModel
 from corral.errors import NotFound, StoreUnavailable
 from corral.manager.models.sources import SourceConfig, Sources
-from corral.worker.depot.download import HttpSource, Transfer
+from corral.worker.depot.download_file import HttpSource, Transfer
 from corral.worker.depot.manifest import ManifestFile
 from tests.contract.test_objects import BUCKET, S3Server
 

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Struct
 
 from corral import __version__
-from corral.api.deps import Caller, answer, caller, manager_of, read
+from corral.api.body import answer, read
+from corral.api.caller import Caller, caller, manager_of
 from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.core.tasks.task import State

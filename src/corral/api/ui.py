@@ -14,7 +14,8 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from corral import __version__
-from corral.api.deps import Caller, answer, caller, decode, key_of, manager_of
+from corral.api.body import answer, decode
+from corral.api.caller import Caller, caller, key_of, manager_of
 from corral.api.openapi import described
 from corral.core.access.key import Key, Scope
 from corral.dashboard.asset import Asset, assets

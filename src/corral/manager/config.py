@@ -8,7 +8,7 @@ from corral.core.tasks.retry import RetryPolicy
 from corral.manager.access.derived_keys import webhook_secret
 from corral.manager.access.rate_limit import RateLimits
 from corral.manager.alerts.alerts import AlertConfig
-from corral.manager.events.broadcast import LiveConfig
+from corral.manager.events.listener import LiveConfig
 from corral.manager.models.memory import ModelConfig
 from corral.manager.models.sources import SourceConfig
 from corral.manager.nodes import NodesConfig

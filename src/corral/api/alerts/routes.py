@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Request, Response
 
 from corral.api.alerts import shapes
-from corral.api.deps import Caller, answer, caller, plain, read
+from corral.api.body import answer, plain, read
+from corral.api.caller import Caller, caller
 from corral.api.events.history import AtLeast, Limit
 from corral.api.openapi import described
 from corral.api.tasks.routes import Reader

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from msgspec import Struct
 
-from corral.api.deps import answer
+from corral.api.body import answer
 from corral.api.openapi import described
 from corral.api.tasks.routes import Reader, Wait
 from corral.core.insight.event import Event, EventQuery

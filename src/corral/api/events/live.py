@@ -22,7 +22,8 @@ from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketDisconnect
 
-from corral.api.deps import answer, bearer, manager_of, note_denial
+from corral.api.body import answer
+from corral.api.caller import bearer, manager_of, note_denial
 from corral.api.errors import problem, status_of
 from corral.api.openapi import described
 from corral.api.tasks.routes import Reader, Wait

@@ -18,7 +18,7 @@ from starlette.responses import StreamingResponse
 from starlette.routing import BaseRoute, Match, NoMatchFound
 from starlette.types import Receive, Scope, Send
 
-from corral.api.deps import caller
+from corral.api.caller import caller
 from corral.api.errors import problem
 from corral.api.gateway.routes import taken_names
 from corral.api.middleware import SAFE

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 
-from corral.api.deps import Caller, answer, caller, read
+from corral.api.body import answer, read
+from corral.api.caller import Caller, caller
 from corral.api.gateway import shapes
 from corral.api.openapi import described
 from corral.core.access import key

@@ -15,7 +15,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import Struct, field
 
-from corral.api.deps import Caller, answer, caller, manager_of
+from corral.api.body import answer
+from corral.api.caller import Caller, caller, manager_of
 from corral.api.openapi import described
 from corral.api.queues.job_types import cache_out
 from corral.api.queues.shapes import CacheOut

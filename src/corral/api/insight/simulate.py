@@ -22,7 +22,8 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from msgspec import Struct
 
-from corral.api.deps import Caller, answer, caller, decode
+from corral.api.body import answer, decode
+from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.errors import BadRequest, Conflict, InvalidField

@@ -12,7 +12,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import Struct, field
 
-from corral.api.deps import Caller, answer, caller
+from corral.api.body import answer
+from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.core.insight.chart_series import read_moment

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Raw
 
-from corral.api.deps import Caller, answer, caller, read
+from corral.api.body import answer, read
+from corral.api.caller import Caller, caller
 from corral.api.job_api import render, shapes
 from corral.api.openapi import described
 from corral.api.tasks.routes import intake_of

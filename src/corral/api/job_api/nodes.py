@@ -10,7 +10,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from corral.api.deps import Caller, answer, caller, read
+from corral.api.body import answer, read
+from corral.api.caller import Caller, caller
 from corral.api.job_api import render, shapes
 from corral.api.job_api.jobs import ended, submit
 from corral.api.openapi import described

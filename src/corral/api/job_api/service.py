@@ -6,7 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from corral.api.deps import Caller, answer, caller
+from corral.api.body import answer
+from corral.api.caller import Caller, caller
 from corral.api.job_api import shapes
 from corral.api.openapi import described
 from corral.core.access.key import Scope

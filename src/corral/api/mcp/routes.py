@@ -15,7 +15,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from corral import __version__
-from corral.api.deps import Caller, answer, caller, decode
+from corral.api.body import answer, decode
+from corral.api.caller import Caller, caller
 from corral.api.mcp.tools import TOOLS, McpTool
 from corral.api.openapi import described
 from corral.core.access.key import Scope

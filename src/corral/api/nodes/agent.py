@@ -8,7 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from corral import __version__
-from corral.api.deps import Caller, answer, caller, plain, read
+from corral.api.body import answer, plain, read
+from corral.api.caller import Caller, caller
 from corral.api.nodes import shapes
 from corral.api.workers.intake import (
     declared_specs,

@@ -10,7 +10,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from corral.api.deps import Caller, answer, caller, plain, read
+from corral.api.body import answer, plain, read
+from corral.api.caller import Caller, caller
 from corral.api.nodes import render, shapes
 from corral.api.openapi import described
 from corral.api.tasks.intake import read_moment

@@ -8,7 +8,7 @@ import contextlib
 from fastapi import APIRouter, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
-from corral.api.deps import bearer, note_denial
+from corral.api.caller import bearer, note_denial
 from corral.core.access.key import Key, Scope
 from corral.errors import AuthError
 from corral.manager.app import Manager

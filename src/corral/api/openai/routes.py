@@ -14,7 +14,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
-from corral.api.deps import Caller, answer, caller, read
+from corral.api.body import answer, read
+from corral.api.caller import Caller, caller
 from corral.api.openai import answer as render
 from corral.api.openai import shapes
 from corral.api.openai.ask import ModelRequest, chat_ask, completion_ask, embeddings_ask

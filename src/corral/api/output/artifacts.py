@@ -12,7 +12,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from msgspec import Struct
 
-from corral.api.deps import Caller, answer, caller, read
+from corral.api.body import answer, read
+from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.api.output.objects import BINARY
 from corral.core.access.key import Scope

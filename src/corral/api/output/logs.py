@@ -11,7 +11,7 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from msgspec import Struct
 
-from corral.api.deps import answer
+from corral.api.body import answer
 from corral.api.openapi import described
 from corral.api.tasks import shapes
 from corral.api.tasks.render import status_of

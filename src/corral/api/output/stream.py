@@ -15,7 +15,7 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from msgspec import Raw, Struct
 
-from corral.api.deps import answer
+from corral.api.body import answer
 from corral.api.openapi import described
 from corral.api.tasks import render
 from corral.api.tasks.routes import Reader, Wait, id_of

@@ -7,7 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 from msgspec import UNSET, Raw, UnsetType
 
-from corral.api.deps import Caller, answer, caller, read
+from corral.api.body import answer, read
+from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.api.queues import shapes
 from corral.core.access.key import Scope

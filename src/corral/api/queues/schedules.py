@@ -10,7 +10,8 @@ from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Raw
 from msgspec.structs import asdict
 
-from corral.api.deps import Caller, answer, caller, decode, read
+from corral.api.body import answer, decode, read
+from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.api.queues import shapes
 from corral.api.tasks.render import status_of

@@ -14,7 +14,8 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 from msgspec import Struct
 
-from corral.api.deps import Caller, answer
+from corral.api.body import answer
+from corral.api.caller import Caller
 from corral.api.openapi import described
 from corral.api.tasks.routes import Submitter, Where, Word
 from corral.core.tasks.task import State, Task, TaskFilter

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from msgspec import Struct
 
-from corral.api.deps import answer
+from corral.api.body import answer
 from corral.api.openapi import described
 from corral.api.tasks.render import attempt, estimate, start_out, status_of
 from corral.api.tasks.routes import Reader, id_of

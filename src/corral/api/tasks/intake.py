@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 import msgspec
 
-from corral.api.deps import wrong_field
+from corral.api.body import wrong_field
 from corral.api.tasks.shapes import BatchIn, TaskIn
 from corral.core.models.model import MODEL_TASK
 from corral.core.tasks.job_type import check_name, check_not_own

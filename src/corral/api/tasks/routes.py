@@ -6,7 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from corral.api.deps import Caller, answer, caller, decode
+from corral.api.body import answer, decode
+from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.api.tasks import render, shapes
 from corral.api.tasks.intake import Intake

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from corral.api.deps import plain
+from corral.api.body import plain
 from corral.api.workers.shapes import DeclaredWorker, HeldIn, ModelsIn
 from corral.core.models.model import HeldModel, MemoryLeak
 from corral.core.nodes.gpu_bind import read_wish

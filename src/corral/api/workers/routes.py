@@ -10,7 +10,8 @@ import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import UNSET
 
-from corral.api.deps import Caller, answer, caller, read
+from corral.api.body import answer, read
+from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.api.workers import render, shapes
 from corral.api.workers.intake import MAX_COUNT, models_word, worker_spec, worker_state

@@ -9,7 +9,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Struct
 
-from corral.api.deps import Caller, answer, caller, read
+from corral.api.body import answer, read
+from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.api.workers import render, shapes
 from corral.core.access.key import Scope

@@ -12,7 +12,7 @@ from corral.errors import SettingsError
 if TYPE_CHECKING:
     from corral.manager.alerts.alerts import AlertConfig
     from corral.manager.config import ManagerConfig
-    from corral.manager.events.broadcast import LiveConfig
+    from corral.manager.events.listener import LiveConfig
     from corral.manager.models.sources import SourceConfig
     from corral.manager.nodes.liveness import Liveness
     from corral.manager.outbound.address import GatewayConfig
@@ -204,7 +204,7 @@ def alert_config(config: Settings) -> AlertConfig:
 
 def live_config(config: Settings) -> LiveConfig:
     """How many may listen to events, and from which pages."""
-    from corral.manager.events.broadcast import LiveConfig
+    from corral.manager.events.listener import LiveConfig
 
     origins = config.event_origins.split(",")
     return LiveConfig(

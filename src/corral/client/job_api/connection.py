@@ -19,7 +19,7 @@ from corral.client import job_values as values
 from corral.client.client import Client
 from corral.client.http.endpoint import Flow, Request
 from corral.client.http.errors import decode
-from corral.client.job_api.process import LaunchedProcess
+from corral.client.job_api.launch import LaunchedProcess
 from corral.errors import CorralError, InvalidField, Unreachable
 
 _TIMEOUT_S = 30.0

@@ -13,7 +13,7 @@ from corral.client.client import Client
 from corral.client.http.retry import Patience
 from corral.client.job_api import launch
 from corral.client.job_api.connection import SERVICE, Connection, Verb, reach
-from corral.client.job_api.process import LaunchedProcess
+from corral.client.job_api.launch import LaunchedProcess
 from corral.client.mcp import McpClient
 from corral.errors import Unreachable
 

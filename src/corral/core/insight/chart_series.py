@@ -1,4 +1,4 @@
-"""Charts of figures over time: which steps, which points, where they are heading.
+"""Charts of figures over time: which steps, which points.
 
 A step without a reading has no value: nothing is filled in or smoothed.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from operator import mul
 
 from corral.core.insight.metric import (
     HOURS_S,
@@ -19,6 +18,7 @@ from corral.core.insight.metric import (
     MetricSpan,
     MetricStep,
 )
+from corral.core.insight.trend import Trend
 from corral.errors import InvalidField
 
 POINTS = 300
@@ -46,18 +46,6 @@ _NICE_S = (
 )
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _AGO = re.compile(r"-(\d{1,9}(?:\.\d{1,9})?)([smhdw])")
-_TREND_POINTS = 6
-_TREND_FIT = 0.5
-# No further ahead than so many times what was looked at.
-_TREND_REACH = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Trend:
-    """`per_hour` is the slope of the averages; `full_at` when capacity is reached."""
-
-    per_hour: float | None = None
-    full_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +54,7 @@ class Series:
 
     average: Figures
     maximum: Figures
-    trend: Trend = Trend()
+    trend: Trend = field(default_factory=Trend)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,39 +169,6 @@ def _shares(used: Figures, total: Figures) -> Figures:
         100.0 * u / t if u is not None and t else None
         for u, t in zip(used, total, strict=True)
     )
-
-
-def trend(series: Series, span: MetricSpan, capacity: float | None = None) -> Trend:
-    """Where a series is heading, by least squares; empty where that is unclear.
-
-    Args:
-        series: What was measured.
-        span: When.
-        capacity: What it can reach at most; None for nothing to run full.
-    """
-    pairs = zip(span.times, series.average, strict=True)
-    points = [(at, value) for at, value in pairs if value is not None]
-    if len(points) < _TREND_POINTS:
-        return Trend()
-    slope, fit = _line(points)
-    last_at, last = points[-1]
-    reach_s = _TREND_REACH * (last_at - points[0][0])
-    full_at = None
-    if capacity is not None and slope > 0 and fit >= _TREND_FIT:
-        left_s = max(capacity - last, 0.0) / slope
-        if left_s <= reach_s:
-            full_at = datetime.fromtimestamp(last_at + left_s, UTC)
-    return Trend(slope * 3600.0, full_at)
-
-
-def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
-    """Slope per second, and the share of the variance that the line explains."""
-    mean_x = sum(x for x, _ in points) / len(points)
-    mean_y = sum(y for _, y in points) / len(points)
-    xs = [x - mean_x for x, _ in points]
-    ys = [y - mean_y for _, y in points]
-    xx, xy, yy = (sum(map(mul, a, b)) for a, b in ((xs, xs), (xs, ys), (ys, ys)))
-    return xy / xx, (xy * xy / (xx * yy) if yy else 0.0)
 
 
 def last_known(figures: Figures) -> float | None:

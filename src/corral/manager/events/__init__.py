@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from corral.manager.access import Access
 from corral.manager.access.sessions import Tickets
 from corral.manager.context import ManagerContext
-from corral.manager.events.broadcast import FRAME_S, Broadcast, LiveConfig
+from corral.manager.events.broadcast import FRAME_S, Broadcast
 from corral.manager.events.cluster_events import LOOK_S, ClusterEvents
 from corral.manager.events.history import EVENTS, EventHistory
+from corral.manager.events.listener import LiveConfig
 from corral.manager.events.task_events import TaskEvents
 from corral.manager.feature import Feature, Loop
 

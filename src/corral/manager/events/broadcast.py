@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice, takewhile
 from typing import Any
@@ -19,7 +18,13 @@ from corral.core.access.key import Key
 from corral.errors import RateLimited
 from corral.manager.clock import Clock
 from corral.manager.events.filter import EventFilter, EventFormat, frame
-from corral.manager.events.listener import CloseReason, Listener, ListenerGroup, Parts
+from corral.manager.events.listener import (
+    CloseReason,
+    Listener,
+    ListenerGroup,
+    LiveConfig,
+    Parts,
+)
 from corral.manager.events.ring import ClusterFact, EventRing, TaskChange, told
 from corral.manager.signals import Signal
 from corral.settings import is_loopback
@@ -29,30 +34,6 @@ FRAME_S = 0.1
 _LINGER_S = 60.0
 """So long events are kept when the last one has left: it may come again."""
 _PER_FRAME = 1000
-_FAR = 64
-"""So many times what one may be behind is too much at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveConfig:
-    """How many may listen, and what is kept for them.
-
-    `per_client` is for one key at one address; who asks from this machine is not
-    counted so: all that come through a proxy on it look the same. `origins` are those
-    of pages on other hosts that may open a WebSocket.
-    """
-
-    listeners: int = 1000
-    per_client: int = 10
-    origins: tuple[str, ...] = ()
-    events: int = 20_000
-    event_bytes: int = 16 << 20
-    backlog_bytes: int = 1 << 20
-    backlog_frames: int = 300
-    patience_s: float = 2.0
-    """How long one may be behind by more than that."""
-    farewell_s: float = 5.0
-    """How long one who is let go may take to hear why."""
 
 
 class Broadcast:
@@ -218,19 +199,9 @@ class Broadcast:
         self._flush_done = asyncio.Event()
 
     def _drop_slow(self, group: ListenerGroup) -> None:
-        limits, now = self.config, self._clock.monotonic()
+        now = self._clock.monotonic()
         for one in list(group.listeners):
-            frames, size = one.lag
-            # One frame is nobody's fault, however large it is.
-            is_behind = frames > limits.backlog_frames or (
-                frames > 1 and size > limits.backlog_bytes
-            )
-            if not is_behind:
-                one.behind_since = None
-                continue
-            one.behind_since = one.behind_since or now
-            is_far = size > limits.backlog_bytes * _FAR
-            if is_far or now - one.behind_since >= limits.patience_s:
+            if one.is_too_slow(self.config, now):
                 one.let_go(CloseReason.SLOW)
                 self.leave(one)
         group.trim()

@@ -15,6 +15,30 @@ from corral.core.access.key import Key
 from corral.manager.events.filter import EventFilter, EventFormat
 
 Parts = tuple[str, ...] | tuple[bytes, ...]
+_FAR = 64
+"""So many times what one may be behind is too much at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveConfig:
+    """How many may listen, and what is kept for them.
+
+    `per_client` is for one key at one address; who asks from this machine is not
+    counted so: all that come through a proxy on it look the same. `origins` are those
+    of pages on other hosts that may open a WebSocket.
+    """
+
+    listeners: int = 1000
+    per_client: int = 10
+    origins: tuple[str, ...] = ()
+    events: int = 20_000
+    event_bytes: int = 16 << 20
+    backlog_bytes: int = 1 << 20
+    backlog_frames: int = 300
+    patience_s: float = 2.0
+    """How long one may be behind by more than that."""
+    farewell_s: float = 5.0
+    """How long one who is let go may take to hear why."""
 
 
 class CloseReason(StrEnum):
@@ -93,6 +117,20 @@ class Listener:
     def lag(self) -> tuple[int, int]:
         """Frames and bytes that wait for it."""
         return self.group.end - self.place, self.group.size - self.done
+
+    def is_too_slow(self, limits: LiveConfig, now: float) -> bool:
+        """Is it too far behind, or has it been behind for too long?"""
+        frames, size = self.lag
+        # One frame is nobody's fault, however large it is.
+        is_behind = frames > limits.backlog_frames or (
+            frames > 1 and size > limits.backlog_bytes
+        )
+        if not is_behind:
+            self.behind_since = None
+            return False
+        self.behind_since = self.behind_since or now
+        is_far = size > limits.backlog_bytes * _FAR
+        return is_far or now - self.behind_since >= limits.patience_s
 
     def let_go(self, why: CloseReason) -> None:
         self.why = self.why or why

@@ -13,7 +13,6 @@ from corral.core.insight.chart_series import (
     last_known,
     percent,
     plan,
-    trend,
 )
 from corral.core.insight.metric import (
     CLUSTER_METRICS,
@@ -25,6 +24,7 @@ from corral.core.insight.metric import (
     TaskStep,
     TaskTotals,
 )
+from corral.core.insight.trend import trend
 from corral.core.nodes.gpu import Gpu
 from corral.manager.context import ManagerContext
 from corral.store.base import Retention
@@ -127,7 +127,7 @@ def _aimed(raw: Charts, name: str, span: MetricSpan) -> Series:
 def _with_trend(
     series: Series, span: MetricSpan, capacity: float | None = None
 ) -> Series:
-    return replace(series, trend=trend(series, span, capacity))
+    return replace(series, trend=trend(series.average, span, capacity))
 
 
 def _card(gpu: Gpu, rows: Sequence[MetricStep], span: MetricSpan) -> Charts:

@@ -24,7 +24,12 @@ import msgspec
 from corral.errors import AlreadyRunning, CorralError
 from corral.log_line import LineFormatter, Redaction
 from corral.worker.assignment import AgentMessage, Assignment
-from corral.worker.depot.fetch import ManagerAccess, ModelFetch, ModelFolders, optional
+from corral.worker.depot.fetch_model import (
+    ManagerAccess,
+    ModelFetch,
+    ModelFolders,
+    optional,
+)
 from corral.worker.depot.model_folder import Depot
 from corral.worker.manager_link import Away, Fenced, ManagerLink, ReportRefused
 from corral.worker.pool.bundle_pool import BundlePool

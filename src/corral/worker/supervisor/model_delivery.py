@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from corral.core.models.model import MODEL_TASK, model_to_fetch
-from corral.worker.depot.fetch import FetchedModel, ModelFetch
+from corral.worker.depot.fetch_model import FetchedModel, ModelFetch
 from corral.worker.depot.manifest import CorruptModel, Unfetched
 from corral.worker.pool.runner_process import RunnerProcess
 from corral.worker.protocol import AttemptError, AttemptOutcome, Item

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from corral.core.insight.event import Event
-from corral.manager.events.broadcast import LiveConfig
+from corral.manager.events.listener import LiveConfig
 from tests.unit.api.hanging import Listener
 from tests.unit.api.listening import Socket, heard, names
 from tests.unit.api.world import CONFIG, World, outcome, quiet, running

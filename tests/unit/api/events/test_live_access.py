@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from corral.core.access.key import Scope
-from corral.manager.events.broadcast import LiveConfig
+from corral.manager.events.listener import LiveConfig
 from tests.unit.api.hanging import Listener
 from tests.unit.api.listening import Socket
 from tests.unit.api.world import CONFIG, World, fault, quiet, running

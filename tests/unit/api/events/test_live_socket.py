@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from corral.core.insight.event import Event
-from corral.manager.events.broadcast import LiveConfig
+from corral.manager.events.listener import LiveConfig
 from tests.unit.api.world import CONFIG, World, quiet, running
 
 TEXT = "x" * 200_000

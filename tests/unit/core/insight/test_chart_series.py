@@ -13,13 +13,11 @@ from corral.core.insight.chart_series import (
     POINTS,
     ReadingRetention,
     Series,
-    Trend,
     charts,
     over_time,
     percent,
     plan,
     read_moment,
-    trend,
 )
 from corral.core.insight.metric import (
     CLUSTER_METRICS,
@@ -32,6 +30,7 @@ from corral.core.insight.metric import (
     rate,
     with_gpus,
 )
+from corral.core.insight.trend import Trend, trend
 from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.node import Sample
 from corral.errors import InvalidField
@@ -232,11 +231,11 @@ def line(*values: float | None) -> Series:
 def test_a_rising_series_tells_when_it_is_full() -> None:
     span = MetricSpan(HOUR, HOUR + 10 * 3600, 3600)
     grown = line(*(10.0 + 5.0 * hour for hour in range(10)))
-    found = trend(grown, span, 100.0)
+    found = trend(grown.average, span, 100.0)
     assert found.per_hour == pytest.approx(5.0)
     assert found.full_at == datetime.fromtimestamp(HOUR + 18 * 3600, UTC)
-    assert trend(grown, span) == Trend(found.per_hour)
-    over = trend(grown, span, 50.0)
+    assert trend(grown.average, span) == Trend(found.per_hour)
+    over = trend(grown.average, span, 50.0)
     assert over.full_at == datetime.fromtimestamp(HOUR + 9 * 3600, UTC)
 
 
@@ -254,7 +253,7 @@ def test_what_is_level_falling_restless_slow_or_too_short_is_never_full(
     values: list[float | None],
 ) -> None:
     span = MetricSpan(HOUR, HOUR + 10 * 3600, 3600)
-    assert trend(line(*values), span, 100.0).full_at is None
+    assert trend(line(*values).average, span, 100.0).full_at is None
 
 
 def test_metrics_are_named_once() -> None:

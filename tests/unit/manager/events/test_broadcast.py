@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from corral.core.access.key import Key, Scope
-from corral.manager.events.broadcast import Broadcast, LiveConfig
+from corral.manager.events.broadcast import Broadcast
 from corral.manager.events.filter import EventFilter, EventFormat
-from corral.manager.events.listener import CloseReason, Listener
+from corral.manager.events.listener import CloseReason, Listener, LiveConfig
 from corral.manager.events.ring import ClusterFact, EventRing, TaskChange, TaskChanges
 from tests.unit.api.world import StepClock
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from corral.core.models.model import MODEL_TASK, fetch_payload
-from corral.worker.depot.fetch import ManagerAccess, ModelFetch, ModelFolders
+from corral.worker.depot.fetch_model import ManagerAccess, ModelFetch, ModelFolders
 from corral.worker.depot.model_folder import Depot
 from corral.worker.manager_link import ManagerLink
 from corral.worker.protocol import AttemptError, AttemptOutcome, Item

@@ -11,7 +11,7 @@ import pytest
 
 from corral.agent.link.model_peers import PeerProcess
 from corral.core.nodes.peer import file_path
-from corral.worker.depot.fetch import ManagerAccess, ModelFetch, ModelFolders
+from corral.worker.depot.fetch_model import ManagerAccess, ModelFetch, ModelFolders
 from corral.worker.depot.model_folder import Depot
 from corral.worker.manager_link import ManagerLink
 from tests.unit.worker.depot.file_server import WORKER, FileServer, sha256

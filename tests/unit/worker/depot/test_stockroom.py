@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.worker.depot.fetch import ManagerAccess, ModelFetch, ModelFolders
+from corral.worker.depot.fetch_model import ManagerAccess, ModelFetch, ModelFolders
 from corral.worker.depot.manifest import CorruptModel, Unfetched
 from corral.worker.depot.model_folder import Depot
 from corral.worker.inference.load.resolve import DepotResolver

@@ -1,18 +1,16 @@
-"""What routes ask for: the manager, the caller, a decoded body, an encoded answer."""
+"""Who asks: the key of a request, what it may do, and the manager to ask."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import msgspec
-from fastapi import Request, Response
+from fastapi import Request
 
 from corral.core.access.key import Key, Scope
-from corral.errors import AuthError, Forbidden, InvalidField, InvalidJson, RateLimited
+from corral.errors import AuthError, Forbidden, RateLimited
 from corral.manager.access.rate_limit import TokenBucket
 from corral.manager.app import Manager
 
@@ -131,40 +129,3 @@ def rate_headers(bucket: TokenBucket) -> list[tuple[bytes, bytes]]:
         (b"x-ratelimit-remaining", b"%d" % bucket.left),
         (b"x-ratelimit-reset", b"%d" % math.ceil(bucket.reset_s)),
     ]
-
-
-def decode(body: bytes, kind: type[T]) -> T:
-    """The body as `kind`.
-
-    Raises:
-        InvalidJson, InvalidField: in words the sender can act on.
-    """
-    try:
-        return msgspec.json.decode(body or b"{}", type=kind)
-    except msgspec.ValidationError as e:
-        raise wrong_field(e, "body") from e
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
-        raise InvalidJson(f"the body is not valid JSON: {e}") from e
-
-
-def wrong_field(error: msgspec.ValidationError, whole: str) -> InvalidField:
-    """The complaint with the field it names; `whole` when it names none."""
-    text = str(error)
-    place = text.rpartition("`$")[2].rstrip("`").lstrip(".") if "`$" in text else ""
-    missing = re.search(r"(?:required|unknown) field `([^`]*)`", text)
-    return InvalidField(text, field=missing[1] if missing else place or whole)
-
-
-async def read(request: Request, kind: type[T]) -> T:
-    return decode(await request.body(), kind)
-
-
-def answer(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")
-
-
-def plain(text: str | None, field: str) -> str | None:
-    """A short text on one line, as it is."""
-    if text and (len(text) > 255 or not text.isprintable()):
-        raise InvalidField(f"{field} must be at most 255 letters", field=field)
-    return text

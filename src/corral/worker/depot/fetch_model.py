@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from corral.core.models import hub
 from corral.core.tasks.job_type import NAME
-from corral.worker.depot.download import (
+from corral.worker.depot.download_file import (
     FileSource,
     HttpSource,
     ObjectSource,
