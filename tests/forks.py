@@ -44,7 +44,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("forks"):
+    # What measures coverage or asks at a terminal knows of one process only.
+    alone = config.getoption("usepdb") or config.getoption("cov_source", None)
+    if config.getoption("forks") and not alone:
         config.pluginmanager.register(Forks(), "corral-forks")
 
 
