@@ -51,6 +51,8 @@ SYSTEM_LOG := build/system.log
 CACHE := $(VENV)/pytest
 # They wait for processes more than they compute; a file stays with one of them.
 PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+# Forked when all tests are found; how many, so that two cores seldom wait.
+FORKS := -p tests.forks --forks 5
 TYPED := src tests $(sort $(dir $(wildcard examples/*.py bench/*.py)))
 LINT := $(BIN)/ruff format --check . && $(BIN)/ruff check . \
 	&& $(BIN)/mypy $(TYPED) && $(BIN)/lint-imports
@@ -102,7 +104,7 @@ lint: setup-dev ## formatting, lint, types and import rules
 # Linters use one processor, so tests run beside them; what they say comes last.
 define QUICK
 { $(LINT); } >$(LINT_LOG) 2>&1 & lint=$$!; status=0; \
-	$(PYTEST) $(PARALLEL) -o cache_dir=$(CACHE)/quick $(QUICK_TESTS) || status=$$?; \
+	$(PYTEST) $(FORKS) -o cache_dir=$(CACHE)/quick $(QUICK_TESTS) || status=$$?; \
 	wait $$lint || { cat $(LINT_LOG); exit 1; }; cat $(LINT_LOG)
 endef
 

@@ -25,21 +25,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # as often as by default would be a fifth of what finding them costs.
 gc.set_threshold(50_000, 20, 100)
 
-# Of several processes one has all of these: they share libraries that take seconds to
-# import, a database, and the syntax trees of all our files.
-TOGETHER = {
-    "tests/unit/worker/inference/": "PyTorch",
-    "tests/unit/worker/runner/test_profile.py": "PyTorch",
-    "tests/contract/test_store": "PostgreSQL",
-    "tests/test_": "trees",
-}
-# Begun with, since nothing should be left to wait for in the end.
-LONGEST = (
-    *("tests/unit/worker/inference/", "tests/unit/worker/runner/test_profile.py"),
-    "tests/contract/test_store",
-    *("tests/unit/cli/top/", "tests/unit/agent/", "tests/unit/worker/"),
-)
-
 # How long an example takes says something about this machine alone; and what CI finds
 # should be found again by running it again.
 settings.register_profile(
@@ -112,25 +97,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if wrong := unknown_marks(items):
         raise pytest.UsageError("\n".join(wrong))
-    items.sort(key=lambda item: _turn(item.nodeid))
-
-
-def _turn(nodeid: str) -> int:
-    turns = (n for n, start in enumerate(LONGEST) if nodeid.startswith(start))
-    return next(turns, len(LONGEST))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """As `--dist loadfile`, but what shares something dear stays together, too."""
-    from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
-
-    class Rooms(LoadFileScheduling):  # type: ignore[misc]
-        def _split_scope(self, nodeid: str) -> str:
-            shared = (TOGETHER[each] for each in TOGETHER if nodeid.startswith(each))
-            return next(shared, super()._split_scope(nodeid))
-
-    return Rooms(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:

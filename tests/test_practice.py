@@ -92,3 +92,36 @@ def test_there_are_tests_of_every_kind_and_their_coverage_is_measured(
     )
     (row,) = [line for line in told.splitlines() if "corral/core/tasks/task.py" in line]
     assert "%" in row
+
+
+def test_forked_tests_end_as_in_one_process_and_those_of_a_dead_one_fail(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    (tmp_path / "test_well.py").write_text(
+        "import pytest\n"
+        "def test_well(tmp_path): assert not list(tmp_path.iterdir())\n"
+        "def test_left_out(): pytest.skip('no card')\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "test_ill.py").write_text(
+        "import os\n"
+        "def test_wrong(): print('what it said'); assert 1 == 2\n"
+        "def test_dies(): os.kill(os.getpid(), 9)\n"
+        "def test_behind_it(): pass\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, "-m", "pytest", "-rfs", "-p", "tests.forks"]
+    done = subprocess.run(
+        [*command, "--forks", "2", "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "3 failed, 1 passed, 1 skipped" in done.stdout
+    assert "what it said" in done.stdout
+    for name in ("test_dies", "test_behind_it"):
+        assert f"{name}: the process that had it died" in done.stdout
