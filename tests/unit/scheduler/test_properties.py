@@ -190,20 +190,21 @@ class AnyHistory(RuleBasedStateMachine):
 
     def check_sequence(self, plan: Plan) -> None:
         for job_type in TYPES:
-            keys = [
-                (-task.priority, task.seq)
+            given = [
+                self.out[task.task_id]
                 for order in plan.orders
                 for task in order.tasks
                 if task.job_type == job_type
             ]
-            assert keys == sorted(keys), "best first within a type"
             left = [
-                (-t.priority, t.seq)
+                t
                 for t in self.waiting.values()
                 if t.job_type == job_type and not t.needs and t.run_after <= self.now
             ]
-            if keys and left:
-                assert max(keys) < min(left), "nothing better was left behind"
+            for place, task in enumerate(given):
+                later = given[place + 1 :]
+                assert all(_may_precede(task, t) for t in later), "best first"
+                assert all(_may_precede(task, t) for t in left), "no better one is left"
 
     @invariant()
     def no_worker_has_more_orders_than_twice_its_slots(self) -> None:
@@ -225,6 +226,13 @@ class AnyHistory(RuleBasedStateMachine):
         for job_type in TYPES:
             wait_s = self.one.estimated_wait_s(job_type)
             assert wait_s is None or wait_s >= 0.0
+
+
+def _may_precede(task: WaitingTask, other: WaitingTask) -> bool:
+    """A near deadline goes before those of the same priority, whoever came first."""
+    if task.priority != other.priority:
+        return task.priority > other.priority
+    return task.seq < other.seq or task.deadline is not None
 
 
 def _without(task: WaitingTask, need: str) -> WaitingTask:
