@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from corral.core.access.share import Share, ShareUse
 from corral.core.tasks.job_type import JobType
-from corral.core.tasks.share import Share, ShareUse
 from corral.store.base import Store
 
 SHARE = Share("team=vision", weight=2.5, max_running=10, gpu_seconds_per_day=3600.0)

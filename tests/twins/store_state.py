@@ -9,6 +9,7 @@ from typing import Any
 
 from corral.core.access.key import Key
 from corral.core.access.secret import Secret
+from corral.core.access.share import Share, ShareUse
 from corral.core.insight.learned import Learned
 from corral.core.models.catalogue import CatalogueModel
 from corral.core.models.model import KnownModel, Pin
@@ -19,7 +20,6 @@ from corral.core.tasks.app import App
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.result_cache import KeptResult
 from corral.core.tasks.schedule import Schedule
-from corral.core.tasks.share import Share, ShareUse
 from corral.core.tasks.task import Attempt, Task
 from corral.core.tasks.webhook import Notice
 from corral.errors import NotLeader

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from corral.core.nodes.gpu_bind import read_wish
+from corral.core.nodes.gpu_choice import read_wish
 from corral.core.nodes.worker import WorkerSpec
 from corral.core.tasks.job_type import check_name, job_type_of
 from corral.errors import InvalidField

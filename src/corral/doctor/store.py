@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from corral.doctor.judge import embedded as judge_embedded
 from corral.doctor.judge import store as judge
-from corral.doctor.judge.manager import clock
+from corral.doctor.judge.machine import clock
 from corral.doctor.judge.store import DATABASE, REDIS, StoreAddress
 from corral.doctor.look import embedded
 from corral.doctor.look.role import Role

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from corral.core.access.share import Share
 from corral.core.insight.learned import Learned
+from corral.core.nodes.labels import Constraint
 from corral.core.tasks.job_type import QueueOrder
 from corral.core.tasks.needs import WHOLE as WHOLE
 from corral.core.tasks.needs import Need
-from corral.core.tasks.options import Constraint, Gang
-from corral.core.tasks.share import Share
+from corral.core.tasks.options import Gang
 
 PRIVATE = "@"
 """Begins the name of one worker's own line, and of no job type."""

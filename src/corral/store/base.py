@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from corral.core.access.key import Key
 from corral.core.access.secret import Secret
+from corral.core.access.share import Share, ShareUse
 from corral.core.insight.event import Event as Event
 from corral.core.insight.event import EventPage, EventQuery
 from corral.core.insight.learned import Learned
@@ -38,7 +39,6 @@ from corral.core.tasks.report import LogChunk as LogChunk
 from corral.core.tasks.result_cache import KeptResult, KeptTotal
 from corral.core.tasks.retry import Settlement
 from corral.core.tasks.schedule import Schedule
-from corral.core.tasks.share import Share, ShareUse
 from corral.core.tasks.task import Attempt, State, Task
 from corral.core.tasks.task import TaskFilter as TaskFilter
 from corral.core.tasks.webhook import Notice

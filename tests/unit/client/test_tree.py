@@ -13,7 +13,8 @@ import pytest
 from corral.client import Client
 from corral.core.tree import CHUNK_BYTES, Tree, TreeFile, TreeLink
 from corral.errors import BadRequest, CorralError, InvalidField, TooLarge
-from corral.files.tree import Changed, TreeReader, load_tree, write_file, write_tree
+from corral.files.read_folder import Changed, TreeReader
+from corral.files.tree import load_tree, write_file, write_tree
 from corral.files.walk import all_files, open_inside
 from tests.unit.client.stand_in import Answer, StandIn, fault
 

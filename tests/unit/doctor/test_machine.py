@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from corral.doctor.judge import machine as judge
-from corral.doctor.judge.machine import Disk, MachineTool, Memory, Port
-from corral.doctor.judge.manager import clock
+from corral.doctor.judge.machine import Disk, MachineTool, Memory, Port, clock
 from corral.doctor.judge.version import skew
 from corral.doctor.look import machine as look
 from corral.doctor.result import CheckStatus

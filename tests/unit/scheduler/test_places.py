@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from corral.core.nodes.labels import Constraint
 from corral.core.tasks.job_type import QueueOrder
-from corral.core.tasks.options import Constraint
 from corral.scheduler.events import (
     NodeHeld,
     NodeMarked,

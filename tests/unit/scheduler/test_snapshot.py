@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.tasks.options import Constraint
+from corral.core.nodes.labels import Constraint
 from corral.errors import InvalidField
 from corral.scheduler.events import (
     ModelKnown,

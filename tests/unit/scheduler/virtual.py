@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from corral.core.tasks.share import Share
+from corral.core.access.share import Share
 from corral.scheduler.events import (
     AttemptEnded,
     OrderClosed,

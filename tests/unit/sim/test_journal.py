@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corral.core.nodes.labels import Constraint
 from corral.core.tasks.job_type import QueueOrder
-from corral.core.tasks.options import Constraint
 from corral.errors import InvalidField
 from corral.manager.insight.journal import RecordedScheduler
 from corral.scheduler.events import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral.core.tasks.options import Constraint
+from corral.core.nodes.labels import Constraint
 from corral.scheduler.events import WaitingTask
 from corral.scheduler.plan import Plan, PlannedOrder
 from corral.scheduler.scheduler import Policy, Scheduler

@@ -13,7 +13,7 @@ from corral.agent.life.heartbeat import AgentHeartbeat, BeatIntervals, Registrat
 from corral.agent.life.worker_process import WorkerLaunch
 from corral.agent.life.workers import NodeWorkers
 from corral.agent.link.manager_link import AgentLink
-from corral.agent.watch.gpu_bind import GpuBinder
+from corral.agent.watch.gpu_holders import GpuBinder
 from corral.agent.watch.sample import Sampler
 
 LOG = logging.getLogger("corral.agent")

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from corral.agent.life.worker_process import WorkerChild, WorkerLaunch
-from corral.agent.watch.gpu_bind import GpuBinder, unstarted
+from corral.agent.watch.gpu_holders import GpuBinder, unstarted
 
 LOG = logging.getLogger("corral.agent")
 # How long a killed worker's thread may take to clear up after it.

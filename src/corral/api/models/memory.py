@@ -12,7 +12,7 @@ from corral.api.models import shapes
 from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.core.tasks.job_type import check_name
-from corral.core.tasks.task import parse_priority
+from corral.core.tasks.priority import parse_priority
 from corral.manager.clock import new_id
 from corral.manager.cluster.state import WorkerLink
 from corral.manager.models.memory import ModelMemory

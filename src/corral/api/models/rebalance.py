@@ -12,7 +12,7 @@ from corral.api.models import shapes
 from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.errors import InvalidField
-from corral.manager.models.placement import Rebalance, rows
+from corral.manager.models.rebalance_prefetch import Rebalance, rows
 from corral.scheduler.models.rebalance import Strategy
 
 router = APIRouter(tags=["cluster"])

@@ -17,10 +17,10 @@ from corral.api.workers.intake import (
     worker_state,
 )
 from corral.core.access.key import Scope
+from corral.core.nodes.labels import check_taint
 from corral.core.nodes.node import Sample
 from corral.core.nodes.peer import Peer
 from corral.core.tasks.environment import to_plain
-from corral.core.tasks.options import check_taint
 from corral.errors import InvalidField
 from corral.manager.nodes.heartbeat import Beat, OwnerWord, check_version
 from corral.manager.nodes.join import AgentStart, DesiredState

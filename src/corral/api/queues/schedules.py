@@ -18,9 +18,10 @@ from corral.api.tasks.render import status_of
 from corral.api.tasks.routes import intake_of
 from corral.api.tasks.shapes import TaskIn
 from corral.core.access.key import Scope
+from corral.core.access.share import PREEMPTIBLE, group_of
+from corral.core.nodes.labels import ANYWHERE, constraint_of
 from corral.core.tasks.job_type import check_name
 from corral.core.tasks.needs import NOTHING, need_of, plain
-from corral.core.tasks.options import ANYWHERE, constraint_of
 from corral.core.tasks.schedule import (
     AT_LABEL,
     LABEL,
@@ -28,7 +29,6 @@ from corral.core.tasks.schedule import (
     OverlapPolicy,
     Schedule,
 )
-from corral.core.tasks.share import PREEMPTIBLE, group_of
 from corral.core.tasks.webhook import public, urls_of
 from corral.errors import InvalidField
 from corral.manager.cron import Cron

@@ -11,7 +11,7 @@ from corral.api.body import answer, read
 from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.core.access.key import Scope
-from corral.core.tasks.share import Share
+from corral.core.access.share import Share
 from corral.manager.queues.shares import ShareStatus
 
 router = APIRouter(prefix="/shares", tags=["shares"])

@@ -17,15 +17,17 @@ import msgspec
 
 from corral.api.body import wrong_field
 from corral.api.tasks.shapes import BatchIn, TaskIn
+from corral.core.access.share import labels_of
 from corral.core.models.model import MODEL_TASK
+from corral.core.nodes.labels import labels_for
 from corral.core.tasks.job_type import check_name, check_not_own
 from corral.core.tasks.needs import needs_label, read_needs
-from corral.core.tasks.options import gang_label, labels_for, profile_label
+from corral.core.tasks.options import gang_label, profile_label
+from corral.core.tasks.priority import parse_priority
 from corral.core.tasks.result_cache import no_cache_label
 from corral.core.tasks.script import JOB_TYPE as SCRIPT
 from corral.core.tasks.script import read_script
-from corral.core.tasks.share import labels_of
-from corral.core.tasks.task import Overlap, TaskSpec, parse_priority
+from corral.core.tasks.task import Overlap, TaskSpec
 from corral.core.tasks.webhook import OWN, label_of
 from corral.errors import CorralError, InvalidField, InvalidJson, TooLarge
 from corral.manager.clock import new_task_id

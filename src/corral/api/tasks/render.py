@@ -18,11 +18,12 @@ from corral.api.tasks.shapes import (
     TaskOut,
     WaitingOut,
 )
+from corral.core.access.share import PREEMPTIBLE, group_of
 from corral.core.insight.learned import Figure
+from corral.core.nodes.labels import ANYWHERE, constraint_of
 from corral.core.tasks.needs import NOTHING, need_of, plain
-from corral.core.tasks.options import ANYWHERE, constraint_of, gang_of, trace_of
+from corral.core.tasks.options import gang_of, trace_of
 from corral.core.tasks.result_cache import cached_from
-from corral.core.tasks.share import PREEMPTIBLE, group_of
 from corral.core.tasks.task import Attempt, State, Task, TaskError
 from corral.core.tasks.webhook import public, urls_of
 from corral.manager.app import Manager

@@ -16,7 +16,7 @@ import msgspec
 from corral.api.body import plain
 from corral.api.workers.shapes import DeclaredWorker, HeldIn, ModelsIn
 from corral.core.models.model import HeldModel, MemoryLeak
-from corral.core.nodes.gpu_bind import read_wish
+from corral.core.nodes.gpu_choice import read_wish
 from corral.core.nodes.worker import LAUNCHED, WorkerSpec, WorkerState
 from corral.core.tasks.job_type import check_name, job_type_of
 from corral.errors import InvalidField

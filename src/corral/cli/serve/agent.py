@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from corral.core.tasks.options import read_pairs
+from corral.core.nodes.labels import read_pairs
 from corral.errors import SettingsError
 
 if TYPE_CHECKING:

@@ -317,7 +317,7 @@ def upload_model(
     from corral.client.calls.objects import send_tree
     from corral.core.models.architecture import CONFIG, UNKNOWN, type_of_files
     from corral.core.tree import Tree
-    from corral.files.tree import TreeReader
+    from corral.files.read_folder import TreeReader
     from corral.files.walk import all_files
 
     reader = TreeReader(Path(folder))

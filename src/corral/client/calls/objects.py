@@ -197,7 +197,7 @@ def upload(
 
 def _upload_folder(folder: Path, on_progress: Advance | None) -> Flow[str]:
     # Callers who send no folder need not pay for what reads one.
-    from corral.files.tree import read_source
+    from corral.files.read_folder import read_source
 
     tree, reader = read_source(folder)
     return (yield from send_tree(tree, reader, on_progress))

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from corral.core.tasks.options import key_of
+from corral.core.nodes.labels import key_of
 
 
 class NodeState(StrEnum):

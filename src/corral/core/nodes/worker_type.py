@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from corral.core.nodes.gpu_bind import read_wish
+from corral.core.nodes.gpu_choice import read_wish
 from corral.core.tasks.environment import Environment, from_plain, to_plain
 from corral.errors import InvalidField
 

@@ -1,130 +1,20 @@
-"""Options of a task that are labels of Corral's own: nodes, gang, profile, trace.
+"""Options of a task that are labels of Corral's own: gang, profile, trace.
 
-Its row has no column for them. Other such labels: `needs`, `share`, `webhook`.
+Its row has no column for them. Other such labels: `node_labels`, `needs`, `share`,
+`webhook`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 from zlib import crc32
 
 from corral.core.tasks.job_type import check_name
 from corral.core.tasks.script import JOB_TYPE
 from corral.errors import InvalidField
-
-NODE_LABELS = "corral.node_labels"
-TOLERATES = "corral.tolerates"
-MOST_LABELS = 32
-_KEY = r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?"
-_VALUE = r"[A-Za-z0-9._/-]{0,63}"
-_KEYS, _VALUES = re.compile(_KEY), re.compile(_VALUE)
-
-
-@dataclass(frozen=True, slots=True)
-class Constraint:
-    """`labels` are those a node must have, all of them; `tolerates` names taints.
-
-    A tolerated `spot` means every taint of that key, `tier=a` that one alone.
-    """
-
-    labels: tuple[tuple[str, str], ...] = ()
-    tolerates: frozenset[str] = frozenset()
-
-    def missing(self, labels: Mapping[str, str]) -> list[str]:
-        """What a node with these labels lacks."""
-        return [f"{k}={v}" for k, v in self.labels if labels.get(k) != v]
-
-    def repelled(self, taints: Iterable[str]) -> list[str]:
-        """The taints that keep it away."""
-        return [t for t in sorted(taints) if not self._tolerates(t)]
-
-    def _tolerates(self, taint: str) -> bool:
-        return taint in self.tolerates or key_of(taint) in self.tolerates
-
-    @property
-    def text(self) -> str:
-        """The same for equal ones."""
-        return f"{_pairs(self.labels)} {','.join(sorted(self.tolerates))}"
-
-
-ANYWHERE = Constraint()
-"""Of a task that asks for nothing: it stays away from every taint."""
-
-
-def key_of(taint: str) -> str:
-    return taint.partition("=")[0]
-
-
-def labels_for(
-    node_labels: Mapping[str, str], tolerates: Sequence[str]
-) -> dict[str, str]:
-    """The labels that hold a task's constraint; none for a task without.
-
-    Raises:
-        InvalidField: a name or value that no node could have.
-    """
-    if len(node_labels) > MOST_LABELS or len(tolerates) > MOST_LABELS:
-        raise InvalidField(f"at most {MOST_LABELS} are allowed", field="node_labels")
-    for key, value in node_labels.items():
-        check_label(key, value, "node_labels")
-    for taint in tolerates:
-        check_taint(taint, "tolerates")
-    made = {}
-    if node_labels:
-        made[NODE_LABELS] = _pairs(sorted(node_labels.items()))
-    if tolerates:
-        made[TOLERATES] = ",".join(sorted(set(tolerates)))
-    return made
-
-
-def constraint_of(labels: Mapping[str, str]) -> Constraint | None:
-    """What a task's labels say; None for one that may go to any untainted node."""
-    if not labels:
-        return None
-    wanted, tolerated = labels.get(NODE_LABELS), labels.get(TOLERATES)
-    if wanted is None and tolerated is None:
-        return None
-    return _read(wanted or "", tolerated or "")
-
-
-@lru_cache(maxsize=1024)
-def _read(wanted: str, tolerated: str) -> Constraint:
-    words = frozenset(tolerated.split(",")) if tolerated else frozenset[str]()
-    return Constraint(tuple(read_pairs(wanted).items()), words)
-
-
-def _pairs(labels: Iterable[tuple[str, str]]) -> str:
-    return ",".join(f"{key}={value}" for key, value in labels)
-
-
-def read_pairs(text: str, bare: str = "") -> dict[str, str]:
-    """`rack=a,disk=ssd` as a dict; `bare` is the value of a key without one."""
-    pairs = [part.partition("=") for part in text.split(",") if part]
-    return {key: value if equals else bare for key, equals, value in pairs}
-
-
-def check_label(key: str, value: str, field: str) -> None:
-    if not _KEYS.fullmatch(key) or not value or not _VALUES.fullmatch(value):
-        raise InvalidField(
-            f"{key[:64]}={value[:64]}: a label reads KEY=VALUE, each at most 63 "
-            "letters, digits, '.', '_', '/' or '-'",
-            field=field,
-        )
-
-
-def check_taint(taint: str, field: str) -> None:
-    key, _, value = taint.partition("=")
-    if not _KEYS.fullmatch(key) or not _VALUES.fullmatch(value):
-        raise InvalidField(
-            f"{taint[:128]}: a taint reads KEY or KEY=VALUE, each at most 63 "
-            "letters, digits, '.', '_', '/' or '-'",
-            field=field,
-        )
-
 
 # A gang: tasks that start together on as many nodes, or not at all.
 

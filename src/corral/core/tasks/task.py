@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 
-from corral.errors import IllegalTransition, InvalidField
+from corral.errors import IllegalTransition
 
 
 class State(StrEnum):
@@ -66,29 +66,6 @@ class Overlap(StrEnum):
 
     ALLOWED = "allowed"
     NEVER = "never"
-
-
-PRIORITY_WORDS: Mapping[str, int] = MappingProxyType(
-    {"low": -10, "normal": 0, "high": 10, "critical": 100}
-)
-PRIORITY_LIMIT = 1_000_000
-
-
-def parse_priority(value: int | str) -> int:
-    """Turn a priority word or integer into the integer; higher runs first."""
-    if isinstance(value, str):
-        if value in PRIORITY_WORDS:
-            return PRIORITY_WORDS[value]
-        raise InvalidField(
-            f"priority {value!r} is not one of {', '.join(PRIORITY_WORDS)} "
-            "or an integer",
-            field="priority",
-        )
-    if isinstance(value, bool) or abs(value) > PRIORITY_LIMIT:
-        raise InvalidField(
-            f"priority must be an integer within ±{PRIORITY_LIMIT}", field="priority"
-        )
-    return value
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
 
+from corral.core.access.share import GROUP, GROUP_LIMIT, PREEMPTIBLE
+from corral.core.nodes.labels import NODE_LABELS, TOLERATES
 from corral.core.tasks.needs import NEEDS
-from corral.core.tasks.options import (
-    GANG,
-    NODE_LABELS,
-    PARENT,
-    PROFILE,
-    REQUEST,
-    TOLERATES,
-)
+from corral.core.tasks.options import GANG, PARENT, PROFILE, REQUEST
 from corral.core.tasks.result_cache import CACHE, CACHED, NO_CACHE, SAME
-from corral.core.tasks.share import GROUP, GROUP_LIMIT, PREEMPTIBLE
 from corral.errors import InvalidField
 
 NOTIFY = "corral.notify"

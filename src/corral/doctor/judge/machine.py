@@ -1,4 +1,4 @@
-"""Lines about disks, memory, ports and the programs a node can use."""
+"""Lines about disks, memory, ports, clocks and the programs a node can use."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from corral.doctor.result import CheckResult, ok, problem, warn
 
+_WARN_S, _PROBLEM_S = 2.0, 60.0
+SET_CLOCK = "let both follow a time server (chrony or systemd-timesyncd)"
 _GB = 1e9
 _PROBLEM_SHARE, _WARN_SHARE, _PROBLEM_BYTES = 0.05, 0.10, _GB
 _SHM_BYTES = 64 << 20
@@ -121,3 +123,15 @@ def tool(told: MachineTool) -> CheckResult:
     if told.lack:
         return warn(told.name, told.lack, told.fix)
     return ok(told.name, told.found)
+
+
+def clock(whose: str, ahead_s: float, doubt_s: float) -> CheckResult:
+    """How another clock stands against ours, known to within `doubt_s`."""
+    facts = {"ahead_s": round(ahead_s, 3)}
+    off_s = max(abs(ahead_s) - doubt_s, 0.0)
+    if off_s < _WARN_S:
+        return ok("clock", f"{whose} and this machine agree to {off_s:.1f} s", **facts)
+    way = "ahead of" if ahead_s > 0 else "behind"
+    found = f"{whose} is {abs(ahead_s):.0f} s {way} this machine"
+    make = warn if off_s < _PROBLEM_S else problem
+    return make("clock", found, SET_CLOCK, **facts)

@@ -1,4 +1,4 @@
-"""Lines about the manager, its clock, its nodes, workers and dead letters."""
+"""Lines about the manager, its nodes, workers and dead letters."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from corral.core.nodes.clock_skew import ALARM_S
+from corral.doctor.judge.machine import SET_CLOCK, clock
 from corral.doctor.judge.version import skew
 from corral.doctor.result import CheckResult, ok, problem, warn
 
 NAME = "manager"
 _FEW = 3
-_WARN_S, _PROBLEM_S = 2.0, 60.0
-_SET_CLOCK = "let both follow a time server (chrony or systemd-timesyncd)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,21 +115,9 @@ def _node(node: NodeFact, ours: str) -> Iterator[CheckResult]:
     if node.ahead_s is not None and abs(node.ahead_s) > ALARM_S:
         found = f"that of node {node.name} is {abs(node.ahead_s):.0f} s "
         found += f"{'ahead of' if node.ahead_s > 0 else 'behind'} the manager's"
-        yield warn("clock", found, _SET_CLOCK)
+        yield warn("clock", found, SET_CLOCK)
 
 
 def _some(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_FEW])
     return shown if len(names) <= _FEW else f"{shown} and {len(names) - _FEW} more"
-
-
-def clock(whose: str, ahead_s: float, doubt_s: float) -> CheckResult:
-    """How another clock stands against ours, known to within `doubt_s`."""
-    facts = {"ahead_s": round(ahead_s, 3)}
-    off_s = max(abs(ahead_s) - doubt_s, 0.0)
-    if off_s < _WARN_S:
-        return ok("clock", f"{whose} and this machine agree to {off_s:.1f} s", **facts)
-    way = "ahead of" if ahead_s > 0 else "behind"
-    found = f"{whose} is {abs(ahead_s):.0f} s {way} this machine"
-    make = warn if off_s < _PROBLEM_S else problem
-    return make("clock", found, _SET_CLOCK, **facts)

@@ -19,7 +19,7 @@ from corral.core.access.key import (
     split_key,
     write_key,
 )
-from corral.core.tasks.share import OWNER
+from corral.core.access.share import OWNER
 from corral.errors import (
     Conflict,
     Forbidden,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corral.core.nodes.gpu_bind import read_wish
+from corral.core.nodes.gpu_choice import read_wish
 from corral.core.nodes.worker import WorkerState
 from corral.manager.cluster.state import Cluster, WorkerLink
 from corral.scheduler.events import (

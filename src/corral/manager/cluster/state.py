@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+from corral.core.access.share import PREEMPTIBLE, group_of
 from corral.core.models.catalogue import CatalogueModel
-from corral.core.nodes.gpu_bind import read_wish
+from corral.core.nodes.gpu_choice import read_wish
+from corral.core.nodes.labels import constraint_of
 from corral.core.nodes.node import NodeRecord
 from corral.core.nodes.worker import WorkerRecord, WorkerState
 from corral.core.nodes.worker_type import WorkerType
@@ -19,8 +21,7 @@ from corral.core.tasks.app import App
 from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.needs import need_of
-from corral.core.tasks.options import constraint_of, gang_of
-from corral.core.tasks.share import PREEMPTIBLE, group_of
+from corral.core.tasks.options import gang_of
 from corral.core.tasks.task import Overlap, Task, TaskSpec
 from corral.core.tasks.webhook import public
 from corral.errors import NodeNotFound, WorkerNotFound

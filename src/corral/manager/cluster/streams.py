@@ -10,18 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 TASK_BYTES = 4 << 20
-
-
 ALL_BYTES = 128 << 20
-
-
-GRACE_S = 30.0
-
-
 _COST = 64
 """About what a piece takes beside its text."""
-
-
 Place = tuple[int, int]
 """(attempt, number): everything up to that piece has been seen."""
 
@@ -136,12 +127,12 @@ class OutputStreams:
         stream = self._by_task.pop(task_id, None)
         self._size -= stream.size if stream else 0
 
-    def sweep(self, now: float) -> None:
-        """Forget streams of tasks that ended a while ago."""
+    def sweep(self, now: float, keep_s: float) -> None:
+        """Forget streams of tasks that ended so long ago."""
         for task_id, stream in list(self._by_task.items()):
             if not stream.is_over:
                 continue
             if stream.ended_at is None:
                 stream.ended_at = now
-            elif now - stream.ended_at >= GRACE_S:
+            elif now - stream.ended_at >= keep_s:
                 self.forget(task_id)

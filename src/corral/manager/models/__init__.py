@@ -10,7 +10,7 @@ from corral.manager.context import ManagerContext
 from corral.manager.feature import Feature, Loop
 from corral.manager.models.catalogue import Catalogue
 from corral.manager.models.memory import ModelConfig, ModelMemory
-from corral.manager.models.placement import Prefetcher, Rebalancer
+from corral.manager.models.rebalance_prefetch import Prefetcher, Rebalancer
 from corral.manager.models.sources import SourceConfig
 from corral.manager.output.objects import Objects
 from corral.manager.prometheus import Gauge, MetricFamily, largest

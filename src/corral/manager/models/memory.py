@@ -22,9 +22,10 @@ from corral.core.models.model import (
     fetch_payload,
     unload_payload,
 )
-from corral.core.nodes.gpu_bind import read_wish
+from corral.core.nodes.gpu_choice import read_wish
 from corral.core.tasks.job_status import ONLY_ON
-from corral.core.tasks.task import PRIORITY_WORDS, State, TaskSpec
+from corral.core.tasks.priority import PRIORITY_WORDS
+from corral.core.tasks.task import State, TaskSpec
 from corral.errors import Conflict, CorralError, InvalidField
 from corral.manager.clock import new_task_id
 from corral.manager.cluster import gpus

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from corral.core.nodes.labels import check_label, check_taint, key_of
 from corral.core.nodes.node import NodeRecord, Window
-from corral.core.tasks.options import check_label, check_taint, key_of
 from corral.errors import Conflict, InvalidField, NotFound
 from corral.manager.cluster.state import NodeLink
 from corral.manager.context import ManagerContext

@@ -18,6 +18,8 @@ from corral.store.base import Store
 log = logging.getLogger(__name__)
 PAGE_BYTES = 256 << 10
 SWEEP_S = 5.0
+KEEP_S = 30.0
+"""So long after its end a task's pieces can be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,4 +146,4 @@ class TaskOutput:
         return OutputReader(*parts, task_id, after)
 
     async def step(self) -> None:
-        self._streams.sweep(self._clock.monotonic())
+        self._streams.sweep(self._clock.monotonic(), KEEP_S)

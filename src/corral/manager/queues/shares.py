@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from corral.core.tasks.share import Share, ShareUse, check_share
+from corral.core.access.share import Share, ShareUse, check_share
 from corral.core.tasks.task import State
 from corral.errors import NotFound
 from corral.manager.context import ManagerContext

@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from corral.core.models.model import models_to_drop
-from corral.core.nodes.gpu_bind import visible
+from corral.core.nodes.gpu_choice import visible
 from corral.core.tasks.options import PROFILE, REQUEST, gang_of, variables
 from corral.core.tasks.order import Order, OrderItem
 from corral.core.tasks.report import Outcome, OutcomeKind

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from corral.core.nodes.gpu_bind import is_free, read_wish
+from corral.core.nodes.gpu_choice import is_free, read_wish
 from corral.core.nodes.node import NodeState
 from corral.core.nodes.worker import WorkerState
 from corral.core.nodes.worker_type import WorkerType

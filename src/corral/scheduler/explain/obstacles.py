@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from corral.core.tasks.options import ANYWHERE
+from corral.core.nodes.labels import ANYWHERE
 from corral.scheduler.decide.cost import CostModel
 from corral.scheduler.events import WaitingTask, WorkerAway, WorkerBroken
 from corral.scheduler.explain.shortage import lack

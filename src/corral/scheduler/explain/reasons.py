@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 
-from corral.core.tasks.options import ANYWHERE
+from corral.core.nodes.labels import ANYWHERE
 from corral.scheduler.events import WaitingTask, WorkerAway, WorkerBroken
 from corral.scheduler.explain.obstacles import PASSING, ObstacleFinder
 from corral.scheduler.explain.values import Obstacle

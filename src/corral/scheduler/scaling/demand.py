@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from corral.core.tasks.options import ANYWHERE, Constraint
+from corral.core.nodes.labels import ANYWHERE, Constraint
 from corral.scheduler.learn.estimate import Estimates
 from corral.scheduler.world.fleet import FleetWorker, WorkerGroup
 from corral.scheduler.world.line import TaskLine

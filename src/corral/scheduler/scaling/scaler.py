@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from corral.core.tasks.options import ANYWHERE, Constraint
+from corral.core.nodes.labels import ANYWHERE, Constraint
 from corral.scheduler.scaling.demand import Demand
 from corral.scheduler.scaling.values import (
     LaunchDecision,

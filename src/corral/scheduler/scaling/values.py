@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from corral.core.tasks.options import ANYWHERE, Constraint
+from corral.core.nodes.labels import ANYWHERE, Constraint
 from corral.scheduler.scaling.demand import Demand
 
 

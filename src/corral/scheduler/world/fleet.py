@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from corral.core.tasks.options import ANYWHERE, Constraint
+from corral.core.nodes.labels import ANYWHERE, Constraint
 from corral.scheduler.events import NodeHeld, NodeMarked, WorkerAway, WorkerBroken
 from corral.scheduler.world.decision import Decision
 

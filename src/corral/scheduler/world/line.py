@@ -8,9 +8,9 @@ from dataclasses import InitVar, dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from corral.core.nodes.labels import Constraint
 from corral.core.tasks.job_type import QueueOrder
 from corral.core.tasks.needs import Need
-from corral.core.tasks.options import Constraint
 from corral.scheduler.events import WaitingTask
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from corral.core.tasks.share import DAY_S
+from corral.core.access.share import DAY_S
 from corral.scheduler.events import WaitingTask
 from corral.scheduler.plan import Reason
 from corral.scheduler.world.line import TaskLine

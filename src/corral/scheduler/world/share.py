@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from corral.core.tasks.share import DAY_S, EACH, OWNER, Share
+from corral.core.access.share import DAY_S, EACH, OWNER, Share
 from corral.scheduler.events import WaitingTask
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from sqlalchemy.dialects.postgresql import Insert, insert
 
 from corral.core.access.key import Key
 from corral.core.access.secret import Secret
+from corral.core.access.share import Share, ShareUse
 from corral.core.insight.learned import Learned
 from corral.core.nodes.node import NodeRecord
 from corral.core.nodes.worker import WorkerRecord
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.app import App
 from corral.core.tasks.job_type import JobType
-from corral.core.tasks.share import Share, ShareUse
 from corral.store.postgres import rows as record
 from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.metrics import gone_workers

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from corral.core.nodes.gpu_bind import NO_GPU
+from corral.core.nodes.gpu_choice import NO_GPU
 from corral.worker.isolation.job import SandboxLimits
 
 Mode = Literal["ro", "rw"]
@@ -68,7 +68,7 @@ class ContainerSettings:
 
 def bound_gpus(environment: Mapping[str, str]) -> Gpus | None:
     """The cards the worker of this process has for itself, if a container can have
-    them; the variables are those of `core/nodes/gpu_bind.py`.
+    them; the variables are those of `core/nodes/gpu_choice.py`.
     """
     if "CORRAL_GPUS" not in environment:
         return None

@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Mapping
 
-from corral.core.nodes.gpu_bind import NO_GPU as _NO_GPU
-from corral.core.nodes.gpu_bind import VARIABLES
+from corral.core.nodes.gpu_choice import NO_GPU as _NO_GPU
+from corral.core.nodes.gpu_choice import VARIABLES
 from corral.worker.isolation.job import SandboxJob
 
 MARK = "CORRAL_JOB_MARK"

@@ -16,7 +16,7 @@ from pathspec import GitIgnoreSpec
 
 from corral.core.tree import Tree, TreeFile, fault_of
 from corral.errors import CorralError
-from corral.files.tree import TreeReader
+from corral.files.read_folder import TreeReader
 from corral.files.walk import all_files, is_within
 from corral.worker.script.files import ARTIFACTS, TaskFiles
 

@@ -20,7 +20,8 @@ from corral.errors import (
     NotFound,
     TooLarge,
 )
-from corral.files.tree import Changed, TreeReader, load_tree, write_file, write_tree
+from corral.files.read_folder import Changed, TreeReader
+from corral.files.tree import load_tree, write_file, write_tree
 from corral.files.walk import all_files, link_target
 from corral.worker.environments import folder as folders
 from corral.worker.script.files import CHECKPOINT, TaskFiles

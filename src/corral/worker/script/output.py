@@ -9,6 +9,7 @@ import re
 import threading
 from collections.abc import Callable
 
+from corral.core.tasks.report import OUT_OF_MEMORY
 from corral.worker.runner.capture import Tail
 
 TAIL_BYTES = 32 * 1024
@@ -16,6 +17,7 @@ LINE_BYTES = 8 * 1024
 _PROGRESS = re.compile(
     rb"::progress\s+(?P<done>[0-9.eE+-]+)\s*/\s*(?P<total>[0-9.eE+-]+)(?:\s+(?P<text>.*))?"
 )
+_SHORT = re.compile(r"\b(CUDA|HIP|XPU|MPS)[ \w]* out of memory|OutOfMemoryError")
 
 Write = Callable[[str, bytes], object]
 Say = Callable[[float, str], object]
@@ -93,3 +95,8 @@ class ScriptOutput:
         text = (found["text"] or b"").decode("utf-8", "replace").strip()
         self._progress(share, text or f"{done:g}/{total:g}")
         return True
+
+
+def failure_kind(stderr: str) -> str:
+    """Frameworks say in their last words that a card had too little memory."""
+    return OUT_OF_MEMORY if _SHORT.search(stderr) else "exit"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 import threading
 import time
@@ -11,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from corral.core.tasks.report import OUT_OF_MEMORY
 from corral.core.tasks.script import Script, read_script
 from corral.errors import CorralError, InvalidField
 from corral.worker.base import Context, Failure, Lost, Worker
@@ -20,11 +18,10 @@ from corral.worker.script.artifacts import keep_artifacts
 from corral.worker.script.checkpoints import Checkpoint
 from corral.worker.script.exec import ScriptExecs
 from corral.worker.script.files import HURRY_S, TaskFiles
-from corral.worker.script.output import ScriptOutput
+from corral.worker.script.output import ScriptOutput, failure_kind
 from corral.worker.script.run import AttemptFolders, RunningScript, Starter
 from corral.worker.script.secrets import Mask, Masked, fetch_secrets
 
-_SHORT = re.compile(r"\b(CUDA|HIP|XPU|MPS)[ \w]* out of memory|OutOfMemoryError")
 # What ending a family and reading its last words may take beyond the grace.
 _MARGIN_S = 10.0
 
@@ -133,7 +130,7 @@ class RunScriptWorker(Worker):
             return result
         raise Failure(
             why or _say_end(code, running, output),
-            kind=_kind(result["stderr"]),
+            kind=failure_kind(result["stderr"]),
             output=result,
         )
 
@@ -206,8 +203,3 @@ def _show(stream: str, data: bytes) -> None:
     target = sys.stderr if stream == "stderr" else sys.stdout
     with contextlib.suppress(ValueError):
         target.buffer.write(data)
-
-
-def _kind(stderr: str) -> str:
-    """Frameworks say in their last words that a card had too little memory."""
-    return OUT_OF_MEMORY if _SHORT.search(stderr) else "exit"

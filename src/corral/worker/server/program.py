@@ -6,7 +6,6 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from corral.worker.inference.errors import Unusable
 from corral.worker.inference.kind import ModelKind
@@ -121,20 +120,3 @@ def check_program(program: str, path: str | None, hint: str) -> None:
     if shutil.which(program, path=path) is None:
         text = f"there is no program {program} on this node"
         raise Unusable(f"{text}: {hint}" if hint else text, "missing_library")
-
-
-def model_file(folder: Path, name: str | None) -> Path:
-    """The file of a folder that {file} stands for: the one told, else its .gguf.
-
-    Raises:
-        Unusable: it is not there.
-    """
-    if name is not None:
-        found = [folder / name] if (folder / name).is_file() else []
-    else:
-        found = sorted(folder.glob("*.gguf"))
-    if not found:
-        what = name or "file that ends in .gguf"
-        raise Unusable(f"there is no {what} in {folder}", "corrupt_model")
-    # Of a model in parts the first names the others.
-    return found[0]

@@ -154,7 +154,7 @@ class ServedModels:
             kind, size_mb = ref.kind, ref.size_mb
             values["folder"] = str(ref.folder)
             if "file" in program.fields_of(command):
-                values["file"] = str(program.model_file(ref.folder, own.file))
+                values["file"] = str(_model_file(ref.folder, own.file))
             command += program.options(told.server, ref, gpus)
         command += told.args
         program.fields_of(command)
@@ -257,3 +257,20 @@ def _checked(url: str) -> str:
 def _weights_mb(folder: Path) -> float | None:
     packed = sum(file.stat().st_size for file in folder.glob("*.gguf"))
     return packed / weights.MB if packed else weights.size_mb(folder, _HALF)
+
+
+def _model_file(folder: Path, name: str | None) -> Path:
+    """The file of a folder that {file} stands for: the one told, else its .gguf.
+
+    Raises:
+        Unusable: it is not there.
+    """
+    if name is not None:
+        found = [folder / name] if (folder / name).is_file() else []
+    else:
+        found = sorted(folder.glob("*.gguf"))
+    if not found:
+        what = name or "file that ends in .gguf"
+        raise Unusable(f"there is no {what} in {folder}", "corrupt_model")
+    # Of a model in parts the first names the others.
+    return found[0]

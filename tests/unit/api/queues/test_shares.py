@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.core.tasks.share import ShareUse
+from corral.core.access.share import ShareUse
 from corral.manager.config import ManagerConfig
 from corral.scheduler.scheduler import Policy
 from tests.twins.store import MemoryStore

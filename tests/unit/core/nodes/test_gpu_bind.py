@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.core.nodes.gpu import Gpu, GpuHealth, Quarantine, offer
-from corral.core.nodes.gpu_bind import (
+from corral.core.nodes.gpu_choice import (
     GpuClaim,
     GpuRequest,
     bind,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.core.nodes.node import Hold, HoldSource, NodeRecord, held_words
-from corral.core.tasks.options import (
+from corral.core.nodes.labels import (
     ANYWHERE,
     NODE_LABELS,
     TOLERATES,
@@ -14,6 +13,7 @@ from corral.core.tasks.options import (
     labels_for,
     read_pairs,
 )
+from corral.core.nodes.node import Hold, HoldSource, NodeRecord, held_words
 from corral.core.tasks.webhook import public
 from corral.errors import InvalidField
 

@@ -7,15 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.core.tasks.job_type import check_name, job_type_of
-from corral.core.tasks.task import (
-    LIVE,
-    PRIORITY_LIMIT,
-    TERMINAL,
-    TRANSITIONS,
-    State,
-    advance,
-    parse_priority,
-)
+from corral.core.tasks.priority import PRIORITY_LIMIT, parse_priority
+from corral.core.tasks.task import LIVE, TERMINAL, TRANSITIONS, State, advance
 from corral.errors import IllegalTransition, InvalidField
 
 states = st.sampled_from(State)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from corral.manager.cluster.streams import (
     ALL_BYTES,
-    GRACE_S,
     TASK_BYTES,
     AttemptPieces,
     OutputStreams,
 )
+from corral.manager.output.stream import KEEP_S
 
 
 def pieces(task_id: str, attempt: int, first: int, *texts: str) -> AttemptPieces:
@@ -77,13 +77,13 @@ def test_an_ended_task_is_forgotten_after_a_while_and_its_next_run_begins_anew()
 ):
     streams = OutputStreams()
     streams.add(pieces("t", 1, 1, "a"))
-    streams.sweep(0.0)
+    streams.sweep(0.0, KEEP_S)
     streams.end("t")
     assert streams.emitted("t", 2) == ()
-    streams.sweep(100.0)
-    streams.sweep(100.0 + GRACE_S - 1)
+    streams.sweep(100.0, KEEP_S)
+    streams.sweep(100.0 + KEEP_S - 1, KEEP_S)
     assert kept(streams) == (0, [b"a"])
-    streams.sweep(100.0 + GRACE_S)
+    streams.sweep(100.0 + KEEP_S, KEEP_S)
     assert len(streams) == 0
     streams.add(pieces("t", 1, 1, "a"))
     streams.end("t")

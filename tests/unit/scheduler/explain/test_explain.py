@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from corral.core.tasks.options import Constraint
-from corral.core.tasks.share import Share
+from corral.core.access.share import Share
+from corral.core.nodes.labels import Constraint
 from corral.scheduler.events import (
     AttemptEnded,
     DependencyMet,

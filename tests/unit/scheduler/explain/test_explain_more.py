@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.core.tasks.share import Share
+from corral.core.access.share import Share
 from corral.scheduler.events import (
     ModelKnown,
     ModelsPinned,

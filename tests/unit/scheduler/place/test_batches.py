@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from corral.core.access.share import Share
 from corral.core.tasks.needs import WHOLE, Need
-from corral.core.tasks.share import Share
 from corral.scheduler.events import (
     CardOffer,
     NodeOffers,

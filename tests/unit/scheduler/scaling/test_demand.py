@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from corral.core.tasks.options import ANYWHERE, Constraint
-from corral.core.tasks.share import Share
+from corral.core.access.share import Share
+from corral.core.nodes.labels import ANYWHERE, Constraint
 from corral.scheduler.events import (
     ModelKnown,
     NodeHeld,

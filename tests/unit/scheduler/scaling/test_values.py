@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.tasks.options import Constraint
+from corral.core.nodes.labels import Constraint
 from corral.scheduler.scaling.demand import Demand
 from corral.scheduler.scaling.scaler import Scaler
 from corral.scheduler.scaling.values import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from corral.core.tasks.share import Share
+from corral.core.access.share import Share
 from corral.scheduler.events import (
     AttemptEnded,
     OrderClosed,

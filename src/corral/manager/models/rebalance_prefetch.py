@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from corral.core.tasks.task import PRIORITY_WORDS
+from corral.core.tasks.priority import PRIORITY_WORDS
 from corral.errors import Conflict, CorralError, WorkerNotFound
 from corral.manager.clock import new_id
 from corral.manager.context import ManagerContext

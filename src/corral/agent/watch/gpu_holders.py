@@ -1,6 +1,6 @@
 """Gives the cards of this node to its workers, and takes them back.
 
-Which worker gets which is `core/nodes/gpu_bind.py`; this keeps what was given to
+Which worker gets which is `core/nodes/gpu_choice.py`; this keeps what was given to
 whom. It is used under the lock of `NodeWorkers`.
 """
 
@@ -13,7 +13,7 @@ from corral.agent.link.status_line import ObservedWorker
 from corral.agent.watch.gpu_health import blames_card
 from corral.agent.watch.gpus import GpuWatch
 from corral.core.nodes.gpu import Gpu
-from corral.core.nodes.gpu_bind import (
+from corral.core.nodes.gpu_choice import (
     BoundGpus,
     GpuClaim,
     GpuRequest,

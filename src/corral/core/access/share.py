@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from corral.core.nodes.labels import check_label
 from corral.core.tasks.job_type import check_name
-from corral.core.tasks.options import check_label
 from corral.errors import InvalidField
 
 OWNER = "owner"
