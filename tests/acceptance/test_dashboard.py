@@ -217,7 +217,7 @@ def test_a_node_is_looked_at_held_and_let_go(pages: Dashboard) -> None:
         page.get_by_label("Reason").fill("new cables")
         page.get_by_role("dialog").get_by_role("button", name="Cordon").click()
         expect(page.locator(".lead")).to_contain_text("cordoned")
-        expect(page.get_by_text("new cables")).to_be_visible()
+        expect(page.get_by_text("new cables", exact=True)).to_be_visible()
         page.get_by_role("button", name="Uncordon").click()
         expect(page.locator(".lead")).to_contain_text("online")
 
