@@ -66,6 +66,10 @@ class Forks:
         self._left = {item.nodeid: item for item in session.items}
         queue = filled(len(files))
         temporary(session).getbasetemp()
+        # What was imported stays: no process looks through it for garbage, which would
+        # also copy every page of it.
+        gc.collect()
+        gc.freeze()
         for _ in range(min(session.config.getoption("forks"), len(files))):
             self._fork(session, files, queue)
         try:

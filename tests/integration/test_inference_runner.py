@@ -14,6 +14,9 @@ from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.reports import Notes
 from tests.model_folder import Models
 from tests.unit.worker.conftest import ROOT, Bench, item, value
+from tests.unit.worker.inference.conftest import models
+
+__all__ = ["models"]
 
 # Each of the models takes 0.15 MB: there is room for one.
 MEMORY_MB = 0.25

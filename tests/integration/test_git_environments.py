@@ -1,3 +1,5 @@
+"""Environments from Git, with the real program and repositories on this disk."""
+
 from __future__ import annotations
 
 import os
@@ -11,11 +13,14 @@ from corral.errors import EnvironmentFailed
 from corral.worker.environments import git
 from corral.worker.environments.cache import Cache
 from corral.worker.environments.policy import EnvironmentPolicy
+from tests.unit.worker.environments.conftest import cache, repository
 from tests.unit.worker.environments.repository import (
     LOCAL,
     Repository,
     left_behind,
 )
+
+__all__ = ["cache", "repository"]
 
 
 def files(
