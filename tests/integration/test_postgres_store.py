@@ -192,14 +192,16 @@ def test_a_database_up_to_date_is_opened_without_alembic(url: str) -> None:
     assert answers == ["True\n", "False\n"]
 
 
-async def test_the_schema_of_a_newer_version_is_refused(
-    url: str, store: PostgresStore, aside: Any
+@pytest.mark.parametrize("version", ["9999", "0020"], ids=["newer", "before_release"])
+async def test_the_schema_of_another_version_is_refused_and_left_alone(
+    url: str, store: PostgresStore, aside: Any, version: str
 ) -> None:
-    await aside.execute("update alembic_version set version_num = '9999'")
-    newer = PostgresStore(url)
-    with pytest.raises(StoreUnavailable, match="9999"):
-        await newer.open()
-    await newer.close()
+    await aside.execute("update alembic_version set version_num = $1", version)
+    other = PostgresStore(url)
+    with pytest.raises(StoreUnavailable, match=f"the Corral that made it: .*{version}"):
+        await other.open()
+    await other.close()
+    assert await aside.fetchval("select version_num from alembic_version") == version
 
 
 async def test_a_new_leader_waits_for_the_statement_in_flight(

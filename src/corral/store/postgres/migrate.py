@@ -56,7 +56,8 @@ def _apply(connection: Connection) -> None:
         command.upgrade(alembic_config(connection), HEAD)
     except CommandError as error:
         raise StoreUnavailable(
-            f"the database's schema is not one this Corral knows: {error}"
+            f"the database's schema is not one this Corral knows, start it with the "
+            f"Corral that made it: {error}"
         ) from error
 
 
