@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from corral.api.errors import FaultOut, ProblemOut, fault
+from corral.wire.value import Value
 
 _REF = "#/components/schemas/{name}"
 # What an answer of each status means, and the codes that stand in it.
@@ -127,6 +129,9 @@ def _build(app: FastAPI) -> dict[str, Any]:
         for name, schema in parts.get("schemas", {}).items()
         if name not in ("HTTPValidationError", "ValidationError")
     }
+    for kind in _answers(Value):
+        if kind.__name__ in components:
+            _say_all_is_sent(components[kind.__name__])
     parts["schemas"] = schemas | components
     parts["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{"key": []}]
@@ -134,6 +139,22 @@ def _build(app: FastAPI) -> dict[str, Any]:
         for operation in path.values():
             _drop_foreign(operation)
     return document
+
+
+def _answers(base: type[Value]) -> Iterator[type[Value]]:
+    """Every shape of an answer that is sent whole."""
+    for kind in base.__subclasses__():
+        if not kind.__struct_config__.omit_defaults:
+            yield kind
+        yield from _answers(kind)
+
+
+def _say_all_is_sent(schema: dict[str, Any]) -> None:
+    """Defaults of an answer are for readers: it has every field."""
+    if fields := schema["properties"]:
+        schema["required"] = list(fields)
+    for field in fields.values():
+        field.pop("default", None)
 
 
 def _drop_foreign(operation: dict[str, Any]) -> None:

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
         JobTypeInfo,
         JoinToken,
         LogLine,
-        NodeInfo,
         Refusal,
         Submitted,
         TaskDetail,
         TaskInfo,
         WorkerInfo,
     )
+    from corral.wire.nodes import NodeInfo
 
 __all__ = [
     "AsyncClient",
@@ -54,6 +54,7 @@ __all__ = [
 
 _VALUES = "corral.client.values"
 _HOME_OF = {
+    "NodeInfo": "corral.wire.nodes",
     "AsyncClient": "corral.client.client",
     "Client": "corral.client.client",
     "Patience": "corral.client.http.retry",

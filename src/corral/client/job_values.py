@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from corral.client.values import Value
+from corral.wire.value import Value
 
 
 class JobStatus(Value, frozen=True, kw_only=True):

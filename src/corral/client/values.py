@@ -9,19 +9,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from corral.core.tasks.task import TERMINAL, State
+from corral.wire.value import Value
 
 _TERMINAL = frozenset(str(state) for state in TERMINAL)
-
-
-class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all answers; `to_dict` gives plain JSON values back."""
-
-    def to_dict(self) -> dict[str, Any]:
-        plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
 
 
 class HealthInfo(Value, frozen=True, kw_only=True):
@@ -243,59 +234,6 @@ class WorkerRestart(Value, frozen=True, kw_only=True):
     worker_id: str
     message: str = ""
     estimated_downtime: float = 0.0
-
-
-class HoldInfo(Value, frozen=True, kw_only=True):
-    """Why a node gets nothing new; `source` is operator, window or owner."""
-
-    source: str
-    reason: str = ""
-    drain: bool = False
-    since: datetime | None = None
-    until: datetime | None = None
-    by: str = ""
-
-
-class WindowInfo(Value, frozen=True, kw_only=True):
-    """A time of maintenance of a node; `duration` is seconds."""
-
-    name: str
-    duration: float
-    cron: str | None = None
-    timezone: str = "UTC"
-    starts_at: datetime | None = None
-    reason: str = ""
-    drain: bool = True
-    next_at: datetime | None = None
-
-
-class NodeInfo(Value, frozen=True, kw_only=True):
-    node_id: str
-    status: str
-    hostname: str = ""
-    node_type: str = "worker"
-    address: str | None = None
-    version: str | None = None
-    labels: dict[str, str] = {}
-    capabilities: dict[str, Any] = {}
-    joined_at: datetime | None = None
-    last_heartbeat: datetime | None = None
-    workers: Any = None
-    cpu_percent: float | None = None
-    memory_percent: float | None = None
-    disk_percent: float | None = None
-    load_1m: float | None = None
-    gpus: list[dict[str, Any]] = []
-    scheduling: str = "open"
-    holds: list[HoldInfo] = []
-    taints: list[str] = []
-    running_tasks: int = 0
-    windows: list[WindowInfo] = []
-    breakers: list[dict[str, Any]] = []
-    clock_skew_s: float | None = None
-    version_skew: str | None = None
-    shares_models: list[str] | None = None
-    """Models whose files it gives to other nodes; None where it gives none."""
 
 
 class ClusterStatus(Value, frozen=True, kw_only=True):

@@ -6,34 +6,21 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from corral import __version__
-from corral.api.nodes.shapes import HoldOut, NodeOut, WindowOut
-from corral.core.nodes.node import Hold, NodeRecord, Sample, Window
+from corral.api.nodes.shapes import NodeOut
+from corral.core.nodes.node import NodeRecord, Sample, Window
 from corral.core.nodes.version import fit
 from corral.manager.cluster.state import NodeLink, WorkerLink
 from corral.manager.nodes.holds import scheduling
 from corral.manager.nodes.windows import next_start
+from corral.wire.nodes import HoldInfo, WindowInfo
 
 
 def _percent(used: float, total: float) -> float | None:
     return 100 * used / total if total > 0 else None
 
 
-def window(row: Window, now: datetime) -> WindowOut:
-    return WindowOut(
-        row.name,
-        row.duration_s,
-        row.cron,
-        row.timezone,
-        row.starts_at,
-        row.reason,
-        row.drain,
-        next_start(row, now),
-    )
-
-
-def _hold(hold: Hold) -> HoldOut:
-    told = (hold.drain, hold.since, hold.until, hold.by)
-    return HoldOut(str(hold.source), hold.reason, *told)
+def window(row: Window, now: datetime) -> WindowInfo:
+    return WindowInfo.of(row, duration=row.duration_s, next_at=next_start(row, now))
 
 
 def node(link: NodeLink, workers: Sequence[WorkerLink], now: datetime) -> NodeOut:
@@ -60,13 +47,13 @@ def node(link: NodeLink, workers: Sequence[WorkerLink], now: datetime) -> NodeOu
             _percent(sample.disk_used_gb, sample.disk_total_gb) if sample else None
         ),
         load_1m=sample.load_1m if sample else None,
-        gpus=link.gpus or (),
+        gpus=list(link.gpus or ()),
         scheduling=scheduling(link, workers),
-        holds=[_hold(hold) for hold in link.holds],
+        holds=[HoldInfo.of(hold) for hold in link.holds],
         taints=sorted(row.all_taints),
         running_tasks=sum(len(o.left) for w in workers for o in w.orders.values()),
         windows=[window(w, now) for w in row.windows],
-        breakers=link.breakers or (),
+        breakers=list(link.breakers or ()),
         clock_skew_s=None if lead is None else round(lead, 3),
         version_skew=fit(row.version, __version__).skew,
         shares_models=sorted(link.peer.models) if link.peer else None,

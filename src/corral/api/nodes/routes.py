@@ -21,6 +21,7 @@ from corral.core.nodes.node import NodeState, Window
 from corral.errors import Forbidden
 from corral.manager.cluster.state import NodeLink
 from corral.manager.cron import zone_of
+from corral.wire.nodes import BreakersReset, NodeGone, WindowList
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -111,7 +112,7 @@ async def uncordon(node_id: str, who: Operator) -> Response:
 @router.delete(
     "/{node_id}",
     summary="Let a node leave: its agent stops, its key is void",
-    **described(shapes.NodeGone, errors=(404, 409)),
+    **described(NodeGone, errors=(404, 409)),
 )
 async def leave(node_id: str, who: Leaver, force: bool = False) -> Response:
     if who.key.scope is Scope.NODE and who.key.node_id != node_id:
@@ -121,29 +122,29 @@ async def leave(node_id: str, who: Leaver, force: bool = False) -> Response:
     has_left = link.node.state is NodeState.LEFT
     words = "the node has left" if has_left else "the node's agent stops"
     status = "left" if has_left else "leaving"
-    return answer(shapes.NodeGone(words, node_id, status))
+    return answer(NodeGone(node_id=node_id, status=status, message=words))
 
 
 @router.get(
     "/{node_id}/windows",
     summary="A node's windows of maintenance",
-    **described(shapes.WindowListOut, errors=(404,)),
+    **described(WindowList, errors=(404,)),
 )
 async def list_windows(node_id: str, who: Reader) -> Response:
     link = who.manager.nodes.get(node_id)
     return answer(_windows(who, link))
 
 
-def _windows(who: Caller, link: NodeLink) -> shapes.WindowListOut:
+def _windows(who: Caller, link: NodeLink) -> WindowList:
     now = who.manager.now()
-    return shapes.WindowListOut([render.window(w, now) for w in link.node.windows])
+    return WindowList(windows=[render.window(w, now) for w in link.node.windows])
 
 
 @router.post(
     "/{node_id}/windows",
     summary="Plan maintenance, once or by the clock",
     **described(
-        shapes.WindowListOut,
+        WindowList,
         body=shapes.WindowIn,
         status=201,
         errors=(404, 409),
@@ -174,7 +175,7 @@ async def add_window(node_id: str, request: Request, who: Operator) -> Response:
 @router.delete(
     "/{node_id}/windows/{name}",
     summary="Forget a window; one that lasts ends now",
-    **described(shapes.WindowListOut, errors=(404,)),
+    **described(WindowList, errors=(404,)),
 )
 async def remove_window(node_id: str, name: str, who: Operator) -> Response:
     link = await who.manager.nodes.labels.remove_window(node_id, name)
@@ -186,7 +187,7 @@ async def remove_window(node_id: str, name: str, who: Operator) -> Response:
 async def list_nodes(who: Reader) -> Response:
     nodes, now = who.manager.nodes, who.manager.now()
     rows = [render.node(n, nodes.workers_of(n), now) for n in nodes.all()]
-    return answer(shapes.NodeListOut(rows, len(rows)))
+    return answer(shapes.NodeListOut(nodes=rows, total=len(rows)))
 
 
 @router.get(
@@ -202,7 +203,7 @@ async def get_node(node_id: str, who: Reader) -> Response:
     "/{node_id}/breakers/reset",
     summary="Close a node's breakers and start their workers at once",
     **described(
-        shapes.BreakersReset,
+        BreakersReset,
         body=shapes.BreakerResetIn,
         errors=(400, 404, 422),
         example={"key": "my_workers:Detector"},
@@ -213,7 +214,7 @@ async def reset(node_id: str, request: Request, who: Operator) -> Response:
     done = await who.manager.nodes.reset_breakers(node_id, wanted.key)
     who.note("breaker.reset", node_id, keys=sorted(done))
     workers = sorted(worker for some in done.values() for worker in some)
-    return answer(shapes.BreakersReset(node_id, sorted(done), workers))
+    return answer(BreakersReset(node_id=node_id, reset=sorted(done), workers=workers))
 
 
 @router.post(

@@ -6,7 +6,6 @@ agents and the manager tell each other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -15,30 +14,7 @@ from msgspec import Struct
 from corral.api.workers.shapes import DeclaredWorker
 from corral.core.nodes.breaker import BreakerReport
 from corral.core.nodes.gpu import Gpu
-
-
-class HoldOut(Struct):
-    """Why a node gets nothing new; `source` is operator, window or owner."""
-
-    source: str
-    reason: str
-    drain: bool
-    since: datetime | None
-    until: datetime | None
-    by: str
-
-
-class WindowOut(Struct):
-    """A time of maintenance; `next_at` is when it begins next."""
-
-    name: str
-    duration: float
-    cron: str | None
-    timezone: str
-    starts_at: datetime | None
-    reason: str
-    drain: bool
-    next_at: datetime | None
+from corral.wire.nodes import NodeInfo, NodeList
 
 
 class HoldIn(Struct, forbid_unknown_fields=True):
@@ -61,59 +37,19 @@ class WindowIn(Struct, forbid_unknown_fields=True):
     drain: bool = True
 
 
-class WindowListOut(Struct):
-    windows: list[WindowOut]
+class NodeOut(NodeInfo, frozen=True, kw_only=True):
+    """A node, with its cards and breakers described as well."""
 
-
-class NodeGone(Struct):
-    """`status` is leaving while its agent still stops, then left."""
-
-    message: str
-    node_id: str
-    status: str
-
-
-class NodeOut(Struct):
-    node_id: str
-    hostname: str
-    node_type: str
-    status: str
-    address: str | None
-    version: str | None
-    labels: dict[str, str]
-    capabilities: dict[str, Any]
-    joined_at: datetime | None
-    last_heartbeat: datetime | None
-    workers: int
-    cpu_percent: float | None
-    memory_percent: float | None
-    disk_percent: float | None
-    load_1m: float | None
-    gpus: Sequence[Gpu] = ()
-    scheduling: str = "open"
-    holds: Sequence[HoldOut] = ()
-    taints: Sequence[str] = ()
-    running_tasks: int = 0
-    windows: Sequence[WindowOut] = ()
-    breakers: Sequence[BreakerReport] = ()
-    clock_skew_s: float | None = None
-    version_skew: str | None = None
-    shares_models: list[str] | None = None
+    gpus: list[Gpu]
+    breakers: list[BreakerReport]
 
 
 class BreakerResetIn(Struct, forbid_unknown_fields=True):
     key: str | None = None
 
 
-class BreakersReset(Struct):
-    node_id: str
-    reset: list[str]
-    workers: list[str]
-
-
-class NodeListOut(Struct):
-    nodes: list[NodeOut]
-    total: int
+class NodeListOut(NodeList, frozen=True, kw_only=True):
+    nodes: list[NodeOut]  # type: ignore[assignment]
 
 
 class JoinIn(Struct):

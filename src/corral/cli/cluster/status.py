@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from corral.client import Client, ClusterStatus
     from corral.client.calls.events import AlertInfo, ClusterHealth
-    from corral.client.values import NodeInfo, WorkerInfo
+    from corral.client.values import WorkerInfo
+    from corral.wire.nodes import NodeInfo
 
 
 T = TypeVar("T")

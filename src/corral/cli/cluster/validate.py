@@ -18,7 +18,8 @@ from corral.errors import CorralError
 
 if TYPE_CHECKING:
     from corral.client import Client, TaskInfo
-    from corral.client.values import NodeInfo, WorkerInfo
+    from corral.client.values import WorkerInfo
+    from corral.wire.nodes import NodeInfo
 
 TIMEOUT_S = 30.0
 _LOOK_S = 1.0

@@ -13,7 +13,7 @@ from corral.cli.terminal import errors, output, progress
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.values import NodeInfo
+    from corral.wire.nodes import NodeInfo
 
 
 POLL_S = 0.3

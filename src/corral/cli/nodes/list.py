@@ -13,7 +13,8 @@ from corral.errors import NotFound
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.values import NodeInfo, WorkerInfo
+    from corral.client.values import WorkerInfo
+    from corral.wire.nodes import NodeInfo
 
 
 breaker_app = typer.Typer(

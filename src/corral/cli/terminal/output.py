@@ -19,7 +19,7 @@ from corral.cli.terminal.errors import one_line
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from corral.client.values import Value
+    from corral.wire.value import Value
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

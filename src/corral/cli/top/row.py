@@ -13,7 +13,8 @@ from corral.cli.terminal import output
 from corral.cli.top.picture import ClusterView, FigureHistory, is_gone
 
 if TYPE_CHECKING:
-    from corral.client.values import NodeInfo, TaskInfo, WorkerInfo
+    from corral.client.values import TaskInfo, WorkerInfo
+    from corral.wire.nodes import NodeInfo
 
 Line = Sequence[float | None]
 

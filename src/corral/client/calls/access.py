@@ -10,7 +10,7 @@ import msgspec
 from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode
-from corral.client.values import Value
+from corral.wire.value import Value
 
 
 class KeyInfo(Value, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from corral.client.calls.tasks import POLL_S
 from corral.client.http.endpoint import Flow, Items, Request, Stream, get
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode
-from corral.client.values import Value
+from corral.wire.value import Value
 
 RESET = "reset"
 

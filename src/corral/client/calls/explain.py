@@ -8,7 +8,8 @@ from typing import Any
 from corral.client.calls.tasks import TaskRef, id_of
 from corral.client.http.endpoint import Flow, get, segment
 from corral.client.http.errors import decode
-from corral.client.values import AttemptInfo, Estimate, Start, Value, WaitReason
+from corral.client.values import AttemptInfo, Estimate, Start, WaitReason
+from corral.wire.value import Value
 
 
 class CandidateCost(Value, frozen=True, kw_only=True):

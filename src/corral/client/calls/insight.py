@@ -9,7 +9,8 @@ import msgspec
 
 from corral.client.http.endpoint import Flow, get, segment
 from corral.client.http.errors import decode
-from corral.client.values import CacheInfo, Value
+from corral.client.values import CacheInfo
+from corral.wire.value import Value
 
 
 class MetricTrend(Value, frozen=True, kw_only=True):

@@ -19,8 +19,8 @@ from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode
 from corral.client.progress import Advance
-from corral.client.values import Value
 from corral.errors import Conflict, InvalidField, WorkerNotFound
+from corral.wire.value import Value
 
 _ID = re.compile(r"w-[0-9a-f]{10}")
 _PAGE = 1000

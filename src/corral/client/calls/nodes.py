@@ -10,24 +10,21 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode
-from corral.client.values import NodeInfo, Value, WindowInfo
 from corral.errors import Conflict, NodeNotFound
+from corral.wire.nodes import (
+    BreakersReset,
+    NodeGone,
+    NodeInfo,
+    NodeList,
+    WindowInfo,
+    WindowList,
+)
 
 _ID = re.compile(r"n-[0-9a-f]{10}")
 Moment = float | datetime | str
-
-
-class _Windows(msgspec.Struct):
-    windows: list[WindowInfo]
-
-
-class _Gone(msgspec.Struct):
-    status: str
 
 
 def _path(name: str, rest: str = "") -> Flow[str]:
@@ -112,14 +109,14 @@ def remove_node(node: str, *, force: bool = False) -> Flow[str]:
     path = yield from _path(node)
     query = {"force": "true"} if force else {}
     response = yield Request("DELETE", path, query)
-    return decode(response, _Gone).status
+    return decode(response, NodeGone).status
 
 
 def windows(node: str) -> Flow[list[WindowInfo]]:
     """A node's windows of maintenance."""
     path = yield from _path(node, "/windows")
     response = yield get(path)
-    return decode(response, _Windows).windows
+    return decode(response, WindowList).windows
 
 
 def add_window(
@@ -149,23 +146,19 @@ def add_window(
     given = {key: value for key, value in said.items() if value is not None}
     path = yield from _path(node, "/windows")
     response = yield Request("POST", path, body=encode(given))
-    return decode(response, _Windows).windows
+    return decode(response, WindowList).windows
 
 
 def remove_window(node: str, name: str) -> Flow[list[WindowInfo]]:
     """Forget a window; one that lasts ends now."""
     path = yield from _path(node, f"/windows/{segment(name)}")
     response = yield Request("DELETE", path)
-    return decode(response, _Windows).windows
-
-
-class _Nodes(msgspec.Struct):
-    nodes: list[NodeInfo]
+    return decode(response, WindowList).windows
 
 
 def nodes() -> Flow[list[NodeInfo]]:
     response = yield get("/nodes")
-    return decode(response, _Nodes).nodes
+    return decode(response, NodeList).nodes
 
 
 def node(node_id: str) -> Flow[NodeInfo]:
@@ -181,14 +174,6 @@ def release_gpu(node_id: str, gpu_id: str) -> Flow[dict[str, Any]]:
 
 
 # The call about breakers; what is open is part of each node (`client.nodes()`).
-
-
-class BreakersReset(Value, frozen=True, kw_only=True):
-    """`reset` are the breakers, `workers` those that are started because of it."""
-
-    node_id: str
-    reset: list[str] = []
-    workers: list[str] = []
 
 
 def reset_breakers(node_id: str, key: str | None = None) -> Flow[BreakersReset]:

@@ -18,9 +18,10 @@ from corral.client.http.endpoint import Flow, Items, Request, Stream, get, segme
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode
 from corral.client.progress import Advance
-from corral.client.values import LogLine, Progress, Value
+from corral.client.values import LogLine, Progress
 from corral.core.tree import CHUNK_BYTES, fault_of
 from corral.errors import Conflict, NotFound, Unavailable
+from corral.wire.value import Value
 
 _UNKNOWN = -1.0
 EXEC_POLL_S = 20.0

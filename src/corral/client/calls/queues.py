@@ -12,8 +12,9 @@ import msgspec
 from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode, post
-from corral.client.values import JobTypeInfo, Submitted, Value
+from corral.client.values import JobTypeInfo, Submitted
 from corral.core.tasks.job_type import ORCHESTRATOR
+from corral.wire.value import Value
 
 
 class ScheduleInfo(Value, frozen=True, kw_only=True):

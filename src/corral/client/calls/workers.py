@@ -12,8 +12,9 @@ from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode, post
 from corral.client.job_values import LaunchId, LaunchStatus
-from corral.client.values import Value, WorkerInfo, WorkerRestart, WorkerTypeInfo
+from corral.client.values import WorkerInfo, WorkerRestart, WorkerTypeInfo
 from corral.errors import Conflict
+from corral.wire.value import Value
 
 
 class Scaled(Value, frozen=True, kw_only=True):

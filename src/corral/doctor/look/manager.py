@@ -9,9 +9,9 @@ from pathlib import Path
 from corral.agent.link.identity import Identity
 from corral.client import Client, Patience
 from corral.client.http.endpoint import Flow, get, segment
-from corral.client.values import NodeInfo
 from corral.doctor.judge.manager import ManagerFact, NodeFact
 from corral.errors import AuthError, CorralError
+from corral.wire.nodes import NodeInfo
 
 _TIMEOUT_S = 3.0
 _ENOUGH = 100

@@ -1,0 +1,29 @@
+"""The base of all answers. It knows none of them."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import msgspec
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer, as a frozen typed value; `to_dict` gives plain JSON values back.
+
+    A manager sends every field. Defaults are for readers: what an older manager leaves
+    out has one, and what a newer one adds is ignored.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+    @classmethod
+    def of(cls, value: object, **others: Any) -> Self:
+        """From a value with fields of the same names, and the `others`."""
+        same = {
+            name: getattr(value, name)
+            for name in cls.__struct_fields__
+            if name not in others and hasattr(value, name)
+        }
+        return msgspec.convert(same | others, cls, from_attributes=True)
