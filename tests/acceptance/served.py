@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from corral.client.values import WorkerInfo
+from corral.wire.workers import WorkerInfo
 from tests.acceptance.cluster import Cluster, until
 
 

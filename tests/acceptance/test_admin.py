@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from corral.client import Client
-from corral.client.values import WorkerInfo
 from corral.errors import Forbidden, TaskNotFound, Unauthenticated
+from corral.wire.workers import WorkerInfo
 from tests.acceptance.cluster import ECHO, SLEEP, Cluster, until
 from tests.unit.api.target_app import Target, serving
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from corral.client.calls.workers import TypeScaling
+from corral.wire.workers import TypeScaling
 from tests.acceptance.cluster import Cluster, until
 
 SLEEP = "corral.worker.builtin:SleepWorker"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from corral.client.values import WorkerInfo
+from corral.wire.workers import WorkerInfo
 from corral.worker.runner.gpu_memory import hold
 from tests.acceptance.cluster import Cluster, until
 

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
         Submitted,
         TaskDetail,
         TaskInfo,
-        WorkerInfo,
     )
     from corral.wire.nodes import NodeInfo
+    from corral.wire.workers import WorkerInfo
 
 __all__ = [
     "AsyncClient",
@@ -60,6 +60,7 @@ _HOME_OF = {
     "Patience": "corral.client.http.retry",
     "TaskOptions": "corral.client.calls.tasks",
     "TaskQuery": "corral.client.calls.tasks",
+    "WorkerInfo": "corral.wire.workers",
     "result_of": "corral.client.calls.tasks",
 }
 

@@ -204,38 +204,6 @@ class LogLine(Value, frozen=True, kw_only=True):
     stream: str = "stdout"
 
 
-class WorkerInfo(Value, frozen=True, kw_only=True):
-    worker_id: str
-    status: str
-    name: str = ""
-    node_id: str | None = None
-    state: str = ""
-    worker_class: str = ""
-    job_types: list[str] = []
-    concurrency: int = 1
-    current_tasks: Any = None
-    loaded_models: Any = None
-    gpu_info: Any = None
-    memory_usage: Any = None
-    performance_metrics: Any = None
-    error: str | None = None
-    pid: int | None = None
-    restarts: int = 0
-    last_heartbeat: datetime | None = None
-    worker_type: str | None = None
-    environment: dict[str, Any] | None = None
-    code: dict[str, Any] | None = None
-    isolation: str | None = None
-
-
-class WorkerRestart(Value, frozen=True, kw_only=True):
-    """`estimated_downtime` is seconds."""
-
-    worker_id: str
-    message: str = ""
-    estimated_downtime: float = 0.0
-
-
 class ClusterStatus(Value, frozen=True, kw_only=True):
     status: str
     cluster_id: str = ""
@@ -295,19 +263,6 @@ class AppInfo(Value, frozen=True, kw_only=True):
     job_types: list[str] = []
     created_at: datetime | None = None
     routes: list[RouteInfo] = []
-
-
-class WorkerTypeInfo(Value, frozen=True, kw_only=True):
-    name: str
-    worker_class: str
-    params: dict[str, Any] = {}
-    job_type: str | None = None
-    environment: dict[str, Any] | None = None
-    version: int = 0
-    digest: str | None = None
-    min_workers: int = 0
-    max_workers: int | None = None
-    gpus: str = ""
 
 
 class JoinToken(Value, frozen=True, kw_only=True):

@@ -7,8 +7,6 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-from corral.api.workers.shapes import WorkerTypeOut
-
 
 class JobIn(Struct):
     schema_name: str
@@ -111,10 +109,6 @@ class WorkerTypeIn(Struct):
     min_workers: int | UnsetType = UNSET
     max_workers: int | UnsetType | None = UNSET
     gpus: int | str | UnsetType = UNSET
-
-
-class WorkerTypes(Struct):
-    worker_types: list[WorkerTypeOut]
 
 
 class LaunchIn(Struct):

@@ -22,6 +22,7 @@ from corral.core.tasks.environment import (
 )
 from corral.core.tasks.job_type import check_name
 from corral.errors import InvalidField
+from corral.wire.workers import WorkerTypeList
 
 router = APIRouter(tags=["job API"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -90,11 +91,13 @@ async def _environment(who: Caller, said: shapes.WorkerTypeIn) -> Environment | 
 @router.get(
     "/worker-types",
     summary="Classes that nodes may launch workers of",
-    **described(shapes.WorkerTypes),
+    **described(WorkerTypeList),
 )
 async def worker_types(who: Reader) -> Response:
     known = who.manager.workers.types.all()
-    return answer(shapes.WorkerTypes([worker_render.worker_type(t) for t in known]))
+    return answer(
+        WorkerTypeList(worker_types=[worker_render.worker_type(t) for t in known])
+    )
 
 
 @router.delete(

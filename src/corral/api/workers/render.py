@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from corral.api.workers import shapes
 from corral.api.workers.shapes import (
     LoadedModel,
     SystemInfo,
@@ -22,6 +21,7 @@ from corral.core.tasks.environment import to_plain
 from corral.manager.cluster import gpus
 from corral.manager.cluster.state import NodeLink, WorkerLink
 from corral.manager.workers import WorkerFigures
+from corral.wire.workers import WorkerTypeInfo
 
 
 def worker(figures: WorkerFigures) -> WorkerOut:
@@ -138,16 +138,6 @@ def has_gpu(row: WorkerOut, word: str) -> bool:
     return any(word.casefold() in name.casefold() for name in names)
 
 
-def worker_type(kind: WorkerType) -> shapes.WorkerTypeOut:
-    return shapes.WorkerTypeOut(
-        kind.name,
-        kind.worker_class,
-        kind.params,
-        kind.job_type,
-        to_plain(kind.environment) if kind.environment else None,
-        kind.version,
-        kind.entry,
-        kind.min_workers,
-        kind.max_workers,
-        kind.gpus,
-    )
+def worker_type(kind: WorkerType) -> WorkerTypeInfo:
+    environment = to_plain(kind.environment) if kind.environment else None
+    return WorkerTypeInfo.of(kind, environment=environment, digest=kind.entry)

@@ -30,6 +30,7 @@ from corral.manager.clock import new_id
 from corral.manager.cluster.state import WorkerLink
 from corral.manager.cluster.streams import AttemptPieces
 from corral.manager.tasks.report import Report
+from corral.wire.workers import WorkerRestart
 
 router = APIRouter(prefix="/workers", tags=["workers"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -61,7 +62,11 @@ async def list_workers(
     total = len(every)
     states = (REST_STATE[link.worker.state] for link in every)
     online = sum(state in ("online", "busy") for state in states)
-    return answer(shapes.WorkerListOut(rows, total, online, total - online))
+    return answer(
+        shapes.WorkerListOut(
+            workers=rows, total=total, online=online, offline=total - online
+        )
+    )
 
 
 def _is_asked(link: WorkerLink, status: str | None) -> bool:
@@ -133,13 +138,18 @@ async def stop(worker_id: str, who: Operator) -> Response:
 @router.post(
     "/{worker_id}/restart",
     summary="Start a worker anew under its id, when it has finished what it runs",
-    **described(shapes.WorkerRestarted, errors=(404,)),
+    **described(WorkerRestart, errors=(404,)),
 )
 async def restart(worker_id: str, who: Operator) -> Response:
     downtime_s = await who.manager.workers.restart(worker_id)
     who.note("worker.restart", worker_id)
-    told = shapes.WorkerRestarted("the worker is restarting", worker_id, downtime_s)
-    return answer(told)
+    return answer(
+        WorkerRestart(
+            worker_id=worker_id,
+            message="the worker is restarting",
+            estimated_downtime=downtime_s,
+        )
+    )
 
 
 def own_worker(who: Caller, worker_id: str) -> WorkerLink:

@@ -7,18 +7,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-
-class WorkerTypeOut(Struct):
-    name: str
-    worker_class: str
-    params: dict[str, Any]
-    job_type: str | None
-    environment: dict[str, Any] | None
-    version: int
-    digest: str | None
-    min_workers: int
-    max_workers: int | None
-    gpus: str
+from corral.wire.workers import WorkerInfo, WorkerList
 
 
 class LoadedModel(Struct):
@@ -141,31 +130,6 @@ class WorkerIn(Struct, forbid_unknown_fields=True):
     gpus: int | str = ""
 
 
-class WorkerOut(Struct):
-    worker_id: str
-    name: str
-    node_id: str
-    status: str
-    state: str
-    worker_class: str
-    job_types: list[str]
-    concurrency: int
-    current_tasks: int
-    loaded_models: list[str]
-    gpu_info: list[dict[str, Any]]
-    memory_usage: dict[str, float]
-    performance_metrics: dict[str, float]
-    error: str | None
-    pid: int | None
-    restarts: int
-    last_heartbeat: datetime | None
-    worker_type: str | None = None
-    environment: dict[str, Any] | None = None
-    code: dict[str, Any] | None = None
-    isolation: str | None = None
-    performance_score: float = 1.0
-
-
 class SystemInfo(Struct):
     """The worker's machine; memory in MB, `cpu` is the number of its cores."""
 
@@ -192,18 +156,19 @@ class WorkerMetrics(Struct):
     error_rate: float
 
 
-class WorkerDetail(WorkerOut, kw_only=True):
-    loaded_models: list[LoadedModel]  # type: ignore[assignment]
+class WorkerOut(WorkerInfo, frozen=True, kw_only=True):
+    loaded_models: list[str]
+
+
+class WorkerDetail(WorkerInfo, frozen=True, kw_only=True):
+    loaded_models: list[LoadedModel]
     system_info: SystemInfo
     task_history: TaskHistory
     metrics: WorkerMetrics
 
 
-class WorkerListOut(Struct):
-    workers: list[WorkerOut]
-    total: int
-    online: int
-    offline: int
+class WorkerListOut(WorkerList, frozen=True, kw_only=True):
+    workers: list[WorkerOut]  # type: ignore[assignment]
 
 
 class WorkersLaunched(Struct):
@@ -213,11 +178,3 @@ class WorkersLaunched(Struct):
 class WorkerStopped(Struct):
     message: str
     worker_id: str
-
-
-class WorkerRestarted(Struct):
-    """`estimated_downtime` is seconds."""
-
-    message: str
-    worker_id: str
-    estimated_downtime: float

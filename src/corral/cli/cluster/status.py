@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from corral.client import Client, ClusterStatus
     from corral.client.calls.events import AlertInfo, ClusterHealth
-    from corral.client.values import WorkerInfo
     from corral.wire.nodes import NodeInfo
+    from corral.wire.workers import WorkerInfo
 
 
 T = TypeVar("T")

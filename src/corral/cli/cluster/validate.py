@@ -18,8 +18,8 @@ from corral.errors import CorralError
 
 if TYPE_CHECKING:
     from corral.client import Client, TaskInfo
-    from corral.client.values import WorkerInfo
     from corral.wire.nodes import NodeInfo
+    from corral.wire.workers import WorkerInfo
 
 TIMEOUT_S = 30.0
 _LOOK_S = 1.0

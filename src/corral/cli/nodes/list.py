@@ -13,8 +13,8 @@ from corral.errors import NotFound
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.values import WorkerInfo
     from corral.wire.nodes import NodeInfo
+    from corral.wire.workers import WorkerInfo
 
 
 breaker_app = typer.Typer(

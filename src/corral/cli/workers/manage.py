@@ -14,7 +14,7 @@ from corral.errors import Conflict
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.values import WorkerInfo
+    from corral.wire.workers import WorkerInfo
 
 app = typer.Typer(no_args_is_help=True, help="Launch, list, restart or stop workers.")
 WorkersArgument = Annotated[

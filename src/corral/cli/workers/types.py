@@ -13,9 +13,8 @@ from corral.cli.options.arguments import read_json
 from corral.cli.options.connect import connect
 from corral.cli.options.shared_options import takes
 from corral.cli.terminal import output
-from corral.client.calls.workers import TypeScaling
-from corral.client.values import WorkerTypeInfo
 from corral.errors import NotFound
+from corral.wire.workers import TypeScaling, WorkerTypeInfo
 
 app = typer.Typer(no_args_is_help=True, help="Name classes to launch workers of.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The type's name.")]

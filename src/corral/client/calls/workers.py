@@ -3,57 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
-
-import msgspec
 
 from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode, post
 from corral.client.job_values import LaunchId, LaunchStatus
-from corral.client.values import WorkerInfo, WorkerRestart, WorkerTypeInfo
 from corral.errors import Conflict
-from corral.wire.value import Value
-
-
-class Scaled(Value, frozen=True, kw_only=True):
-    """What was decided last; `event` is cluster_scaled_up or cluster_scaled_down."""
-
-    at: datetime
-    event: str
-    worker_id: str
-    node_id: str
-    reason: str
-
-
-class TypeScaling(Value, frozen=True, kw_only=True):
-    """A worker type with limits; `predicted_wait_s` is None while nobody serves it."""
-
-    worker_type: str
-    job_type: str | None = None
-    min_workers: int = 0
-    max_workers: int = 0
-    workers: int = 0
-    serving: int = 0
-    starting: int = 0
-    leaving: int = 0
-    waiting: int = 0
-    predicted_wait_s: float | None = None
-    blocked: str | None = None
-    last: Scaled | None = None
-
-
-class Scaling(Value, frozen=True, kw_only=True):
-    """Whether demand decides over workers, within what, and every type it does for."""
-
-    enabled: bool
-    max_workers: int
-    total_workers: int = 0
-    wait_s: float
-    idle_s: float
-    cooldown_s: float
-    types: list[TypeScaling] = []
+from corral.wire.workers import (
+    Scaling,
+    WorkerInfo,
+    WorkerList,
+    WorkerRestart,
+    WorkerTypeInfo,
+    WorkerTypeList,
+)
 
 
 def scaling() -> Flow[Scaling]:
@@ -78,18 +42,10 @@ def scale_worker_type(
     return decode(response, WorkerTypeInfo)
 
 
-class _Workers(msgspec.Struct):
-    workers: list[WorkerInfo]
-
-
-class _WorkerTypes(msgspec.Struct):
-    worker_types: list[WorkerTypeInfo]
-
-
 def workers(*, status: str | None = None) -> Flow[list[WorkerInfo]]:
     """Workers; `status` is online, busy, error or offline."""
     response = yield get("/workers", status=status)
-    return decode(response, _Workers).workers
+    return decode(response, WorkerList).workers
 
 
 def worker(worker_id: str) -> Flow[WorkerInfo]:
@@ -123,7 +79,7 @@ def launch_worker(
         count=count,
         gpus=gpus,
     )
-    return decode(response, _Workers).workers
+    return decode(response, WorkerList).workers
 
 
 def stop_worker(worker_id: str) -> Flow[None]:
@@ -173,7 +129,7 @@ def launch_worker_of_type(
 def worker_types() -> Flow[list[WorkerTypeInfo]]:
     """The named recipes for workers."""
     response = yield get("/worker-types")
-    return decode(response, _WorkerTypes).worker_types
+    return decode(response, WorkerTypeList).worker_types
 
 
 def register_worker_type(

@@ -33,7 +33,7 @@ WORKER = {
     "status": "online",
     "job_types": ["echo", "sleep"],
     "node_id": "n1",
-    "current_tasks": ["a", "b"],
+    "current_tasks": 2,
     "restarts": 0,
 }
 NODE = {
