@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from corral.client.calls.events import AlertInfo
+from corral.wire.events import AlertInfo
 from tests.acceptance.cluster import CORRAL, ECHO, Cluster, until
 from tests.unit.client.stand_in import StandIn, serve
 

@@ -10,8 +10,7 @@ from fastapi import FastAPI
 from corral import __version__
 from corral.api import cluster, errors, openapi, ui
 from corral.api.access import keys, secrets
-from corral.api.alerts import routes as alerts
-from corral.api.events import history, live
+from corral.api.events import alerts, history, live
 from corral.api.gateway import forward
 from corral.api.gateway import routes as gateway
 from corral.api.insight import metrics, simulate, usage

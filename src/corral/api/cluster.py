@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -15,6 +14,8 @@ from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.core.tasks.task import State
 from corral.errors import InvalidField
+from corral.wire.access import JoinToken, WebhookSecret
+from corral.wire.insight import ClusterStatus, DrainInfo, HealthInfo
 
 router = APIRouter()
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -22,63 +23,20 @@ Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
 MAX_TOKEN_S = 365 * 86_400.0
 
 
-class WebhookSecretOut(Struct):
-    secret: str
-
-
-class ClusterOut(Struct):
-    cluster_id: str
-    status: str
-    total_workers: int
-    active_workers: int
-    queued_tasks: int
-    running_tasks: int
-    tasks: dict[str, int]
-    total_nodes: int
-    online_nodes: int
-    gpu_utilization: float
-    gpu_memory_total_mb: float
-    gpu_memory_offered_mb: float
-    total_memory_mb: float
-    available_memory_mb: float
-    uptime_s: float
-    version: str
-    health: str
-    total_memory: float
-    available_memory: float
-    uptime: float
-
-
-class DrainOut(Struct):
-    running: int
-
-
 class TokenIn(Struct, forbid_unknown_fields=True):
     ttl_s: float = 86_400.0
     uses: int = 1
-
-
-class TokenOut(Struct):
-    token: str
-    expires_at: datetime | None
-    uses: int | None
-
-
-class HealthOut(Struct):
-    status: str
-    timestamp: datetime
-    version: str
 
 
 @router.get(
     "/health",
     summary="Is it up?",
     tags=["cluster"],
-    **described(HealthOut, is_open=True),
+    **described(HealthInfo, is_open=True),
 )
 async def health(request: Request) -> Response:
     now = manager_of(request).now()
-    return answer(HealthOut("healthy", now, __version__))
+    return answer(HealthInfo(status="healthy", timestamp=now, version=__version__))
 
 
 @router.get(
@@ -95,14 +53,14 @@ async def openapi(request: Request, who: Reader) -> Response:
     "/cluster/status",
     summary="The cluster in numbers",
     tags=["cluster"],
-    **described(ClusterOut),
+    **described(ClusterStatus),
 )
 async def status(who: Reader) -> Response:
     seen = await who.manager.overview()
     counts = {str(state): count for state, count in seen.tasks.items()}
     free_mb = seen.memory_mb - seen.memory_used_mb
     return answer(
-        ClusterOut(
+        ClusterStatus(
             cluster_id=who.manager.config.cluster_name,
             status="operational" if seen.is_well else "degraded",
             total_workers=seen.workers,
@@ -132,22 +90,22 @@ async def status(who: Reader) -> Response:
     "/cluster/drain",
     summary="Hand out nothing new; running tasks finish",
     tags=["cluster"],
-    **described(DrainOut),
+    **described(DrainInfo),
 )
 async def drain(who: Admin, resume: bool = False) -> Response:
     who.note("cluster.resume" if resume else "cluster.drain", "cluster")
-    return answer(DrainOut(who.manager.tasks.drain(not resume)))
+    return answer(DrainInfo(running=who.manager.tasks.drain(not resume)))
 
 
 @router.get(
     "/cluster/webhook-secret",
     summary="What signs the calls of webhooks",
     tags=["cluster"],
-    **described(WebhookSecretOut),
+    **described(WebhookSecret),
 )
 async def webhook_secret(who: Admin) -> Response:
     who.note("webhook_secret.read", "cluster")
-    return answer(WebhookSecretOut(who.manager.outbound.webhooks.secret))
+    return answer(WebhookSecret(secret=who.manager.outbound.webhooks.secret))
 
 
 @router.post(
@@ -155,7 +113,7 @@ async def webhook_secret(who: Admin) -> Response:
     summary="A token that lets a machine join",
     tags=["nodes"],
     **described(
-        TokenOut,
+        JoinToken,
         body=TokenIn,
         status=201,
         errors=(400, 422),
@@ -172,4 +130,4 @@ async def join_token(request: Request, who: Admin) -> Response:
         Scope.JOIN, "join token", ttl_s=said.ttl_s, uses=said.uses
     )
     who.note("join_token.create", key.id, uses=said.uses)
-    return answer(TokenOut(text, key.expires_at, key.uses_left), 201)
+    return answer(JoinToken.of(key, token=text, uses=key.uses_left), 201)

@@ -22,6 +22,7 @@ from corral.dashboard.asset import Asset, assets
 from corral.errors import AuthError, NotFound, Unauthenticated
 from corral.manager.access.sessions import LIFE_S, LINK_S
 from corral.manager.app import Manager
+from corral.wire.access import DashboardLink
 
 router = APIRouter(prefix="/ui", tags=["dashboard"])
 _reader = caller(Scope.READ)
@@ -66,13 +67,6 @@ class SessionOut(Struct):
 
 class SignedOut(Struct):
     message: str
-
-
-class LinkOut(Struct):
-    """`path` signs in whoever opens it first."""
-
-    path: str
-    expires_in_s: float
 
 
 async def _signing_in(request: Request) -> Caller:
@@ -147,13 +141,13 @@ async def sign_out(request: Request, who: Reader) -> Response:
 @router.post(
     "/links",
     summary="A link that signs in once, for a moment",
-    **described(LinkOut, status=201),
+    **described(DashboardLink, status=201),
 )
 async def link(who: Reader) -> Response:
     ticket = who.manager.access.sessions.links.issue(who.key)
     who.note("session.link", who.key.id)
     # Behind a '#': browsers keep that to themselves, so that no log has it.
-    return answer(LinkOut(f"/ui/#link={ticket}", LINK_S), 201)
+    return answer(DashboardLink(path=f"/ui/#link={ticket}", expires_in_s=LINK_S), 201)
 
 
 async def _page(request: Request) -> Response:

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from corral.client.values import (
         Batch,
         Bulk,
-        ClusterStatus,
         Collected,
-        JobTypeInfo,
-        JoinToken,
         LogLine,
         Refusal,
         Submitted,
         TaskDetail,
         TaskInfo,
     )
+    from corral.wire.access import JoinToken
+    from corral.wire.insight import ClusterStatus
     from corral.wire.nodes import NodeInfo
+    from corral.wire.queues import JobTypeInfo
     from corral.wire.workers import WorkerInfo
 
 __all__ = [
@@ -61,6 +61,9 @@ _HOME_OF = {
     "TaskOptions": "corral.client.calls.tasks",
     "TaskQuery": "corral.client.calls.tasks",
     "WorkerInfo": "corral.wire.workers",
+    "ClusterStatus": "corral.wire.insight",
+    "JobTypeInfo": "corral.wire.queues",
+    "JoinToken": "corral.wire.access",
     "result_of": "corral.client.calls.tasks",
 }
 

@@ -15,12 +15,6 @@ from corral.wire.value import Value
 _TERMINAL = frozenset(str(state) for state in TERMINAL)
 
 
-class HealthInfo(Value, frozen=True, kw_only=True):
-    status: str
-    version: str = ""
-    timestamp: datetime | None = None
-
-
 class Start(Value, frozen=True, kw_only=True):
     """When a task should start; four of five such tasks do from `low` to `high`."""
 
@@ -202,70 +196,3 @@ class LogLine(Value, frozen=True, kw_only=True):
     attempt: int = 1
     at: datetime | None = None
     stream: str = "stdout"
-
-
-class ClusterStatus(Value, frozen=True, kw_only=True):
-    status: str
-    cluster_id: str = ""
-    total_workers: int = 0
-    active_workers: int = 0
-    queued_tasks: int = 0
-    running_tasks: int = 0
-    tasks: dict[str, int] = {}
-    total_nodes: int = 0
-    online_nodes: int = 0
-    gpu_utilization: float | None = None
-    gpu_memory_total_mb: float | None = None
-    gpu_memory_offered_mb: float | None = None
-    total_memory_mb: float | None = None
-    available_memory_mb: float | None = None
-    uptime_s: float = 0.0
-    version: str = ""
-    health: str = ""
-
-
-class CacheInfo(Value, frozen=True, kw_only=True):
-    """Kept results; hits and misses are counted since the manager's start."""
-
-    hits: int = 0
-    misses: int = 0
-    hit_rate: float | None = None
-    entries: int = 0
-    bytes: int = 0
-
-
-class JobTypeInfo(Value, frozen=True, kw_only=True):
-    name: str
-    target: str | None = None
-    input_schema: Any = None
-    output_schema: Any = None
-    created_at: datetime | None = None
-    waiting: int = 0
-    paused: bool = False
-    batch_limit: int | None = None
-    cache_ttl_s: float | None = None
-    cache: CacheInfo | None = None
-    running: int = 0
-
-
-class RouteInfo(Value, frozen=True, kw_only=True):
-    """A path of an app with a timeout of its own."""
-
-    path: str
-    timeout: float
-
-
-class AppInfo(Value, frozen=True, kw_only=True):
-    name: str
-    url: str
-    timeout: float = 60.0
-    concurrency: int = 1
-    job_types: list[str] = []
-    created_at: datetime | None = None
-    routes: list[RouteInfo] = []
-
-
-class JoinToken(Value, frozen=True, kw_only=True):
-    token: str
-    expires_at: datetime | None = None
-    uses: int | None = None

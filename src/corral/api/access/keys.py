@@ -12,6 +12,7 @@ from corral.api.body import answer, read
 from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.core.access.key import Key, Scope
+from corral.wire.access import KeyInfo, KeyList, NewKey
 
 router = APIRouter(prefix="/keys", tags=["keys"])
 Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
@@ -25,57 +26,24 @@ class KeyIn(Struct, forbid_unknown_fields=True):
     ttl_s: float | None = None
 
 
-class KeyOut(Struct):
-    """`status` is valid, expired or revoked; tasks submitted with it are `owner`'s."""
-
-    key_id: str
-    name: str
-    owner: str
-    role: str
-    status: str
-    created_at: datetime | None
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
-
-
-class KeyMade(KeyOut, kw_only=True):
-    """`key` is shown this once."""
-
-    key: str
-
-
-class KeyListOut(Struct):
-    keys: list[KeyOut]
-
-
-def _shown(key: Key, now: datetime) -> KeyOut:
+def _shown(key: Key, now: datetime) -> KeyInfo:
     expired = "valid" if key.is_valid(now) else "expired"
-    return KeyOut(
-        key.id,
-        key.name,
-        key.owner,
-        str(key.scope),
-        "revoked" if key.revoked_at is not None else expired,
-        key.created_at,
-        key.expires_at,
-        key.revoked_at,
-        key.last_used_at,
-    )
+    status = "revoked" if key.revoked_at is not None else expired
+    return KeyInfo.of(key, key_id=key.id, role=str(key.scope), status=status)
 
 
-@router.get("", summary="Keys of people", **described(KeyListOut))
+@router.get("", summary="Keys of people", **described(KeyList))
 async def list_keys(who: Admin) -> Response:
     now = who.manager.now()
     keys = who.manager.access.personal_keys()
-    return answer(KeyListOut([_shown(key, now) for key in keys]))
+    return answer(KeyList(keys=[_shown(key, now) for key in keys]))
 
 
 @router.post(
     "",
     summary="Make a key; its text is in this answer only",
     **described(
-        KeyMade,
+        NewKey,
         body=KeyIn,
         status=201,
         errors=(400, 409, 422),
@@ -87,15 +55,13 @@ async def create_key(request: Request, who: Admin) -> Response:
     manager = who.manager
     key, text = await manager.access.create_key(said.name, said.role, said.ttl_s)
     who.note("key.create", key.id, name=key.name, role=str(key.scope))
-    shown = _shown(key, manager.now())
-    told = {name: getattr(shown, name) for name in shown.__struct_fields__}
-    return answer(KeyMade(**told, key=text), 201)
+    return answer(NewKey.of(_shown(key, manager.now()), key=text), 201)
 
 
 @router.delete(
     "/{name}",
     summary="Revoke a key, by its name or its id",
-    **described(KeyOut, errors=(404, 409)),
+    **described(KeyInfo, errors=(404, 409)),
 )
 async def revoke_key(name: str, who: Admin) -> Response:
     manager = who.manager

@@ -5,7 +5,6 @@ No answer here has a value but the one to the worker that holds the attempt.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -16,7 +15,7 @@ from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.api.workers.routes import OwnNode, own_worker
 from corral.core.access.key import Scope
-from corral.core.access.secret import Secret
+from corral.wire.access import SecretInfo, SecretList
 
 router = APIRouter(tags=["secrets"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -29,19 +28,6 @@ class SecretIn(Struct, forbid_unknown_fields=True):
     name: str
     value: str
     job_types: list[str] = []
-
-
-class SecretOut(Struct):
-    """A secret as anybody sees it."""
-
-    name: str
-    job_types: list[str]
-    created_at: datetime | None
-    updated_at: datetime | None
-
-
-class SecretListOut(Struct):
-    secrets: list[SecretOut]
 
 
 class SecretRemoved(Struct):
@@ -60,24 +46,17 @@ class ValuesOut(Struct):
     values: dict[str, str]
 
 
-def _shown(secret: Secret) -> SecretOut:
-    return SecretOut(
-        secret.name, list(secret.job_types), secret.created_at, secret.updated_at
-    )
-
-
-@router.get("/secrets", summary="Names of all secrets", **described(SecretListOut))
+@router.get("/secrets", summary="Names of all secrets", **described(SecretList))
 async def list_secrets(who: Reader) -> Response:
-    return answer(
-        SecretListOut([_shown(s) for s in who.manager.access.secrets.known()])
-    )
+    known = who.manager.access.secrets.known()
+    return answer(SecretList(secrets=[SecretInfo.of(secret) for secret in known]))
 
 
 @router.post(
     "/secrets",
     summary="Set a secret, or give it another value",
     **described(
-        SecretOut,
+        SecretInfo,
         body=SecretIn,
         status=201,
         example={"name": "HF_TOKEN", "value": "what nobody else should know"},
@@ -89,7 +68,7 @@ async def set_secret(request: Request, who: Admin) -> Response:
         told.name, told.value, told.job_types
     )
     who.note("secret.set", secret.name, job_types=list(secret.job_types))
-    return answer(_shown(secret), 201 if is_new else 200)
+    return answer(SecretInfo.of(secret), 201 if is_new else 200)
 
 
 @router.delete(

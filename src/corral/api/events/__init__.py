@@ -1,1 +1,1 @@
-"""What happened, and what happens."""
+"""What happened, what happens, and what is wrong."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from msgspec import Struct
 
 from corral.api.body import answer
 from corral.api.openapi import described
 from corral.api.tasks.routes import Reader, Wait
-from corral.core.insight.event import Event, EventQuery
+from corral.core.insight.event import EventPage, EventQuery
 from corral.core.insight.health import Severity
 from corral.core.tasks.job_type import NAME
+from corral.wire.events import EventInfo, EventList
 
 router = APIRouter(tags=["cluster"])
 _LARGEST = 1 << 63
@@ -24,34 +23,10 @@ AtLeast = Annotated[
 _WHOLE_NAME = rf"^(?:{NAME.pattern})$"
 
 
-class EventOut(Struct):
-    """The last three are of alerts alone."""
-
-    seq: int
-    event_type: str
-    severity: str
-    title: str
-    description: str
-    source_node_id: str | None
-    task_ids: list[str]
-    data: dict[str, Any]
-    at: datetime | None
-    acknowledged_at: datetime | None
-    acknowledged_by: str | None
-    resolved_at: datetime | None
-
-
-class EventListOut(Struct):
-    """`next` is the `after` of the page that follows."""
-
-    events: list[EventOut]
-    next: int
-
-
 @router.get(
     "/events",
     summary="What happened",
-    **described(EventListOut, errors=(422,)),
+    **described(EventList, errors=(422,)),
 )
 async def events(
     who: Reader,
@@ -74,21 +49,9 @@ async def events(
         with_tasks=tasks,
     )
     page = await who.manager.events.history.page(where, after, limit, wait)
-    return answer(EventListOut([_event(e) for e in page.events], page.next))
+    return answer(_page(page))
 
 
-def _event(row: Event) -> EventOut:
-    return EventOut(
-        row.seq,
-        row.event_type,
-        row.severity,
-        row.title,
-        row.description,
-        row.source_node_id,
-        list(row.task_ids),
-        dict(row.data),
-        row.at,
-        row.acknowledged_at,
-        row.acknowledged_by,
-        row.resolved_at,
-    )
+def _page(page: EventPage) -> EventList:
+    rows = [EventInfo.of(row, data=dict(row.data)) for row in page.events]
+    return EventList(events=rows, next=page.next)

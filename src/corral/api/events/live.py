@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import re
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any, cast
 from urllib.parse import urlsplit
 
@@ -44,6 +43,7 @@ from corral.manager.events.filter import Detail, EventFilter, EventFormat
 from corral.manager.events.listener import CloseReason, Listener
 from corral.manager.events.ring import told
 from corral.settings import is_loopback
+from corral.wire.events import LiveEvent, LivePage
 
 router = APIRouter(tags=["cluster"])
 HEARTBEAT_S = 15.0
@@ -58,22 +58,6 @@ After = Annotated[
     str | None, Query(description="the seq of an event: only what came after it")
 ]
 Text = Annotated[str | None, Query()]
-
-
-class LiveEventOut(Struct):
-    """`seq` grows with every event; what `data` has is told by `event`."""
-
-    event: str
-    timestamp: datetime
-    seq: int
-    data: dict[str, Any]
-
-
-class LivePageOut(Struct):
-    """`next` is the `after` of the page that follows."""
-
-    events: list[LiveEventOut]
-    next: int
 
 
 class TicketOut(Struct):
@@ -112,7 +96,7 @@ Admitted = Annotated[Key, Depends(_admitted)]
 
 def _as_events() -> dict[str, Any]:
     """As other routes are described, but with events where those have JSON."""
-    said = described(LiveEventOut, errors=(422,))
+    said = described(LiveEvent, errors=(422,))
     done = said["openapi_extra"]["responses"]["200"]
     done["content"] = {"text/event-stream": done["content"].pop("application/json")}
     said["response_class"] = Response
@@ -132,7 +116,7 @@ async def ticket(who: Reader) -> Response:
 @router.get(
     "/events/live",
     summary="What happened after a seq, waited for",
-    **described(LivePageOut, errors=(422,)),
+    **described(LivePage, errors=(422,)),
 )
 async def page(
     who: Reader, wanted: Wanted, after: After = None, wait: Wait = 0.0

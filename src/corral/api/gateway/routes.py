@@ -19,6 +19,7 @@ from corral.core.tasks.app import App
 from corral.core.tasks.job_type import check_name
 from corral.errors import InvalidField
 from corral.manager.app import Manager
+from corral.wire.queues import AppInfo, AppList, RouteInfo
 
 router = APIRouter(prefix="/apps", tags=["gateway"])
 Reader = Annotated[Caller, Depends(caller(key.Scope.READ))]
@@ -29,25 +30,24 @@ _KEPT = frozenset({"api", "docs", "favicon.ico", "login", "metrics", "static", "
 _KEPT_MORE = frozenset({"robots.txt", "v1", "ws"})
 
 
-@router.get("", summary="Apps of the gateway", **described(shapes.AppListOut))
+@router.get("", summary="Apps of the gateway", **described(AppList))
 async def apps(who: Reader) -> Response:
     rows = who.manager.gateway.apps.all()
-    return answer(shapes.AppListOut([_shown(who.manager, a) for a in rows]))
+    return answer(AppList(apps=[_shown(who.manager, a) for a in rows]))
 
 
-def _shown(manager: Manager, app: App) -> shapes.AppOut:
+def _shown(manager: Manager, app: App) -> AppInfo:
     types = manager.gateway.apps.types_of(app)
-    routes = [shapes.RouteOut(*row) for row in sorted(app.timeouts.items())]
-    return shapes.AppOut(
-        app.name, app.url, app.timeout_s, app.concurrency, types, app.created_at, routes
-    )
+    own = sorted(app.timeouts.items())
+    routes = [RouteInfo(path=path, timeout=timeout_s) for path, timeout_s in own]
+    return AppInfo.of(app, timeout=app.timeout_s, job_types=types, routes=routes)
 
 
 @router.post(
     "",
     summary="Forward what comes under a name to an HTTP service",
     **described(
-        shapes.AppOut,
+        AppInfo,
         body=shapes.AppIn,
         status=201,
         errors=(400, 422),
@@ -101,7 +101,7 @@ async def delete_app(name: str, who: Admin) -> Response:
     "/{name}/routes",
     summary="Give a path of an app a timeout of its own",
     **described(
-        shapes.AppOut,
+        AppInfo,
         body=shapes.RouteIn,
         errors=(404, 422),
         example={"path": "/train", "timeout": 600},
@@ -117,7 +117,7 @@ async def add_route(name: str, request: Request, who: Admin) -> Response:
 @router.delete(
     "/{name}/routes",
     summary="Let a path of an app have the app's own timeout again",
-    **described(shapes.AppOut, errors=(404, 422)),
+    **described(AppInfo, errors=(404, 422)),
 )
 async def delete_route(name: str, path: str, who: Admin) -> Response:
     row = await who.manager.gateway.apps.drop_timeout(name, path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from msgspec import Struct
 
 
@@ -19,27 +17,6 @@ class AppIn(Struct, forbid_unknown_fields=True):
 class RouteIn(Struct, forbid_unknown_fields=True):
     path: str
     timeout: float
-
-
-class RouteOut(Struct):
-    """A path of an app, and all below it, with a limit of its own."""
-
-    path: str
-    timeout: float
-
-
-class AppOut(Struct):
-    name: str
-    url: str
-    timeout: float
-    concurrency: int
-    job_types: list[str]
-    created_at: datetime | None
-    routes: list[RouteOut]
-
-
-class AppListOut(Struct):
-    apps: list[AppOut]
 
 
 class AppGone(Struct):

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from msgspec import Struct, field
 
 from corral.api.body import answer
 from corral.api.caller import Caller, caller
@@ -19,6 +18,7 @@ from corral.core.access.key import Scope
 from corral.core.insight.chart_series import read_moment
 from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep
 from corral.errors import InvalidField
+from corral.wire.insight import UsageGroup, UsageReport
 
 router = APIRouter(tags=["cluster"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -31,33 +31,10 @@ _DIGITS = 4
 _LABEL = "label:"
 
 
-class UsageGroup(Struct):
-    """What one name used in all; `series` has its GPU-hours by step."""
-
-    name: str
-    gpu_hours: float
-    hours: float
-    runs: int
-    series: list[float]
-
-
-class UsageOut(Struct):
-    """Most used first; `name` is empty for tasks without that label."""
-
-    by: str
-    from_: datetime = field(name="from")
-    to: datetime
-    step_s: int
-    times: list[datetime]
-    groups: list[UsageGroup]
-    gpu_hours: float
-    hours: float
-
-
 @router.get(
     "/usage",
     summary="GPU-hours by owner, label or job type",
-    **described(UsageOut, errors=(422,)),
+    **described(UsageReport, errors=(422,)),
 )
 async def usage(
     request: Request,
@@ -110,7 +87,7 @@ def _hours(seconds: float) -> float:
     return round(seconds / _HOUR_S, _DIGITS)
 
 
-def _told(rows: Sequence[UsageStep], by: str, span: UsageSpan) -> UsageOut:
+def _told(rows: Sequence[UsageStep], by: str, span: UsageSpan) -> UsageReport:
     groups: dict[str, list[UsageStep]] = defaultdict(list)
     for row in rows:
         groups[row.name].append(row)
@@ -118,26 +95,26 @@ def _told(rows: Sequence[UsageStep], by: str, span: UsageSpan) -> UsageOut:
         (_group(name, mine, span) for name, mine in groups.items()),
         key=lambda group: (-group.gpu_hours, -group.hours, group.name),
     )
-    return UsageOut(
-        by,
-        _time(span.begin),
-        _time(span.end),
-        span.step_s,
-        [_time(at) for at in _times(span)],
-        made[:_MOST_GROUPS],
-        _hours(sum(row.gpu_s for row in rows)),
-        _hours(sum(row.run_s for row in rows)),
+    return UsageReport(
+        by=by,
+        begin=_time(span.begin),
+        to=_time(span.end),
+        step_s=span.step_s,
+        times=[_time(at) for at in _times(span)],
+        groups=made[:_MOST_GROUPS],
+        gpu_hours=_hours(sum(row.gpu_s for row in rows)),
+        hours=_hours(sum(row.run_s for row in rows)),
     )
 
 
 def _group(name: str, rows: Sequence[UsageStep], span: UsageSpan) -> UsageGroup:
     by_step = {row.at: row.gpu_s for row in rows}
     return UsageGroup(
-        name,
-        _hours(sum(row.gpu_s for row in rows)),
-        _hours(sum(row.run_s for row in rows)),
-        sum(row.ended for row in rows),
-        [_hours(by_step.get(at, 0.0)) for at in _times(span)],
+        name=name,
+        gpu_hours=_hours(sum(row.gpu_s for row in rows)),
+        hours=_hours(sum(row.run_s for row in rows)),
+        runs=sum(row.ended for row in rows),
+        series=[_hours(by_step.get(at, 0.0)) for at in _times(span)],
     )
 
 

@@ -16,50 +16,51 @@ from corral.core.tasks.job_type import ORCHESTRATOR, JobType, QueueOrder
 from corral.errors import InvalidField, InvalidJson
 from corral.manager.queues.job_types import JobTypeStatus
 from corral.manager.tasks.result_cache import CacheFigures
+from corral.wire.queues import CacheCleared, CacheInfo, JobTypeInfo, JobTypeList
 
 router = APIRouter(prefix="/job-types", tags=["job types"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
 
 
-@router.get("", summary="Kinds of work", **described(shapes.JobTypeListOut))
+@router.get("", summary="Kinds of work", **described(JobTypeList))
 async def job_types(who: Reader) -> Response:
     rows = who.manager.queues.job_types.all()
-    return answer(shapes.JobTypeListOut([_job_type(row) for row in rows]))
+    return answer(JobTypeList(job_types=[_job_type(row) for row in rows]))
 
 
-def _shown(who: Caller, row: JobType) -> shapes.JobTypeOut:
+def _shown(who: Caller, row: JobType) -> JobTypeInfo:
     return _job_type(who.manager.queues.job_types.status(row))
 
 
-def _job_type(status: JobTypeStatus) -> shapes.JobTypeOut:
+def _job_type(status: JobTypeStatus) -> JobTypeInfo:
     row, kept = status.job_type, status.kept
-    return shapes.JobTypeOut(
-        row.name,
-        row.target,
-        Raw(row.input_schema.encode()) if row.input_schema else None,
-        Raw(row.output_schema.encode()) if row.output_schema else None,
-        str(row.queue_order),
-        status.waiting,
-        row.is_paused,
-        row.batch_limit,
-        row.cache_ttl_s,
-        None if kept is None else cache_out(kept),
-        status.running,
+    return JobTypeInfo(
+        name=row.name,
+        target=row.target,
+        input_schema=Raw(row.input_schema.encode()) if row.input_schema else None,
+        output_schema=Raw(row.output_schema.encode()) if row.output_schema else None,
+        queue_order=str(row.queue_order),
+        waiting=status.waiting,
+        paused=row.is_paused,
+        batch_limit=row.batch_limit,
+        cache_ttl_s=row.cache_ttl_s,
+        cache=None if kept is None else cache_out(kept),
+        running=status.running,
     )
 
 
-def cache_out(told: CacheFigures) -> shapes.CacheOut:
+def cache_out(told: CacheFigures) -> CacheInfo:
     rate, kept = told.hit_rate, told.kept
     rounded = None if rate is None else round(rate, 4)
-    return shapes.CacheOut(told.hits, told.misses, rounded, kept.entries, kept.size)
+    return CacheInfo.of(told, hit_rate=rounded, entries=kept.entries, bytes=kept.size)
 
 
 @router.post(
     "",
     summary="Register a kind of work, or replace it",
     **described(
-        shapes.JobTypeOut,
+        JobTypeInfo,
         body=shapes.JobTypeIn,
         status=201,
         errors=(400, 422),
@@ -108,7 +109,7 @@ def _schema(raw: Raw | UnsetType, field: str) -> str | None:
 @router.get(
     "/{name}",
     summary="One kind of work, and how many tasks of it wait",
-    **described(shapes.JobTypeOut, errors=(404,)),
+    **described(JobTypeInfo, errors=(404,)),
 )
 async def job_type(name: str, who: Reader) -> Response:
     row = who.manager.queues.job_types.get(name)
@@ -119,7 +120,7 @@ async def job_type(name: str, who: Reader) -> Response:
     "/{name}",
     summary="Change how tasks of this kind are batched, or their results kept",
     **described(
-        shapes.JobTypeOut,
+        JobTypeInfo,
         body=shapes.JobTypeChange,
         errors=(404, 422),
         example={"batch_limit": 8},
@@ -152,7 +153,7 @@ async def delete_job_type(name: str, who: Operator) -> Response:
 @router.post(
     "/{name}/pause",
     summary="Let tasks of this kind wait; what runs goes on",
-    **described(shapes.JobTypeOut, errors=(404,)),
+    **described(JobTypeInfo, errors=(404,)),
 )
 async def pause(name: str, who: Operator) -> Response:
     return await _pause(name, who, is_paused=True)
@@ -161,7 +162,7 @@ async def pause(name: str, who: Operator) -> Response:
 @router.post(
     "/{name}/resume",
     summary="Let tasks of this kind start again",
-    **described(shapes.JobTypeOut, errors=(404,)),
+    **described(JobTypeInfo, errors=(404,)),
 )
 async def resume(name: str, who: Operator) -> Response:
     return await _pause(name, who, is_paused=False)
@@ -187,9 +188,11 @@ async def clear_queue(name: str, who: Operator) -> Response:
 @router.delete(
     "/{name}/cache",
     summary="Forget the results that are kept of this kind",
-    **described(shapes.CacheCleared, errors=(404,)),
+    **described(CacheCleared, errors=(404,)),
 )
 async def clear_cache(name: str, who: Operator) -> Response:
     count = await who.manager.queues.job_types.clear_results(name)
     who.note("job_type.clear_cache", name, forgotten=count)
-    return answer(shapes.CacheCleared("no result is kept", name, count))
+    return answer(
+        CacheCleared(message="no result is kept", job_type=name, forgotten=count)
+    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
+
+from corral.wire.queues import ScheduleBrief, ScheduleInfo
 
 
 class JobTypeIn(Struct, forbid_unknown_fields=True):
@@ -27,39 +28,6 @@ class JobTypeChange(Struct, forbid_unknown_fields=True):
     cache_ttl_s: float | UnsetType | None = UNSET
 
 
-class CacheOut(Struct):
-    """Kept results; hits and misses are counted since the manager's start."""
-
-    hits: int
-    misses: int
-    hit_rate: float | None
-    entries: int
-    bytes: int
-
-
-class JobTypeOut(Struct):
-    """`waiting` counts tasks that wait, for a worker or for anything else.
-
-    `running` counts those that workers have.
-    """
-
-    name: str
-    target: str
-    input_schema: Raw | None
-    output_schema: Raw | None
-    queue_order: str
-    waiting: int
-    paused: bool = False
-    batch_limit: int | None = None
-    cache_ttl_s: float | None = None
-    cache: CacheOut | None = None
-    running: int = 0
-
-
-class JobTypeListOut(Struct):
-    job_types: list[JobTypeOut]
-
-
 class JobTypeGone(Struct):
     message: str
     job_type: str
@@ -69,12 +37,6 @@ class QueueCleared(Struct):
     message: str
     job_type: str
     cancelled: int
-
-
-class CacheCleared(Struct):
-    message: str
-    job_type: str
-    forgotten: int
 
 
 class ScheduleIn(Struct, forbid_unknown_fields=True):
@@ -107,28 +69,12 @@ class ScheduledTask(Struct):
     resources: dict[str, Any]
 
 
-class ScheduleOut(Struct):
-    """`explained` is the cron line in words; `note` says why a run was left out."""
-
-    name: str
-    cron: str
-    explained: str
-    timezone: str
-    status: str
-    missed: str
-    overlap: str
-    next_at: datetime | None
-    last_at: datetime | None
-    last_task_id: str | None
-    note: str | None
-    created_at: datetime | None
+class ScheduleOut(ScheduleBrief, frozen=True, kw_only=True):
     task: ScheduledTask
 
 
-class ScheduleShown(ScheduleOut):
-    """`upcoming` are its next times, `next_at` the first of them."""
-
-    upcoming: list[datetime]
+class ScheduleShown(ScheduleInfo, frozen=True, kw_only=True):
+    task: ScheduledTask
 
 
 class ScheduleListOut(Struct):

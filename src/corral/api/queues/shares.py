@@ -13,6 +13,7 @@ from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.core.access.share import Share
 from corral.manager.queues.shares import ShareStatus
+from corral.wire.queues import ShareInfo, ShareList
 
 router = APIRouter(prefix="/shares", tags=["shares"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -28,44 +29,24 @@ class ShareIn(Struct, forbid_unknown_fields=True):
     gpu_seconds_per_day: float | None = None
 
 
-class ShareOut(Struct):
-    """`gpu_seconds_today` counts what has ended, from midnight UTC."""
-
-    name: str
-    weight: float | None
-    max_running: int | None
-    gpu_seconds_per_day: float | None
-    running: int
-    waiting: int
-    gpu_seconds_today: float
-
-
-class ShareListOut(Struct):
-    shares: list[ShareOut]
-
-
 class ShareRemoved(Struct):
     message: str
     name: str
 
 
-def _shown(now: ShareStatus) -> ShareOut:
-    share = now.share
-    return ShareOut(
-        share.name,
-        share.weight,
-        share.max_running,
-        share.gpu_seconds_per_day,
-        now.running,
-        now.waiting,
-        round(now.gpu_seconds_today, 3),
+def _shown(now: ShareStatus) -> ShareInfo:
+    return ShareInfo.of(
+        now.share,
+        running=now.running,
+        waiting=now.waiting,
+        gpu_seconds_today=round(now.gpu_seconds_today, 3),
     )
 
 
-@router.get("", summary="Shares, and how each stands", **described(ShareListOut))
+@router.get("", summary="Shares, and how each stands", **described(ShareList))
 async def list_shares(who: Reader) -> Response:
     return answer(
-        ShareListOut([_shown(now) for now in who.manager.queues.shares.all()])
+        ShareList(shares=[_shown(now) for now in who.manager.queues.shares.all()])
     )
 
 
@@ -73,7 +54,7 @@ async def list_shares(who: Reader) -> Response:
     "",
     summary="Set a share, or change it",
     **described(
-        ShareOut,
+        ShareInfo,
         body=ShareIn,
         example={"name": "team=vision", "weight": 2.0, "max_running": 10},
     ),

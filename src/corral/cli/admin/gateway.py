@@ -12,7 +12,7 @@ from corral.cli.terminal import output
 from corral.errors import NotFound
 
 if TYPE_CHECKING:
-    from corral.client.values import AppInfo, JobTypeInfo
+    from corral.wire.queues import AppInfo, JobTypeInfo
 
 app = typer.Typer(no_args_is_help=True, help="Forward requests and jobs to services.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What it is reached under.")]

@@ -12,7 +12,7 @@ from corral.cli.terminal import output
 from corral.core.tasks.job_type import CACHE_S, MOST_BATCHED
 
 if TYPE_CHECKING:
-    from corral.client.values import JobTypeInfo
+    from corral.wire.queues import JobTypeInfo
 
 app = typer.Typer(no_args_is_help=True, help="The kinds of work the cluster knows.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]

@@ -11,7 +11,7 @@ from corral.cli.options.connect import connect
 from corral.cli.terminal import output
 
 if TYPE_CHECKING:
-    from corral.client.calls.events import EventInfo, LiveEvent
+    from corral.wire.events import EventInfo, LiveEvent
 
 
 _SHOWN = (

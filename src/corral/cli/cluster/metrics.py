@@ -15,8 +15,8 @@ from corral.cli.terminal import output
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.calls.insight import ClusterMetrics, MetricSeries, NodeMetrics
-    from corral.client.values import CacheInfo
+    from corral.wire.insight import ClusterMetrics, MetricSeries, NodeMetrics
+    from corral.wire.queues import CacheInfo
 
 # From low to high, and last what stands for a gap.
 _BLOCKS, _PLAIN = "▁▂▃▄▅▆▇█·", "_-~:=+*#."

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from corral.client import Client, ClusterStatus
-    from corral.client.calls.events import AlertInfo, ClusterHealth
+    from corral.wire.events import AlertInfo, ClusterHealth
     from corral.wire.nodes import NodeInfo
     from corral.wire.workers import WorkerInfo
 

@@ -15,7 +15,7 @@ from corral.core.tasks.script import JOB_TYPE
 
 if TYPE_CHECKING:
     from corral.client import TaskOptions
-    from corral.client.calls.queues import ScheduleInfo
+    from corral.wire.queues import ScheduleInfo
 
 app = typer.Typer(no_args_is_help=True, help="Submit tasks by the clock.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]

@@ -3,47 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-
-import msgspec
 
 from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode
-from corral.wire.value import Value
-
-
-class KeyInfo(Value, frozen=True, kw_only=True):
-    """A key without its text; tasks submitted with it are `owner`'s.
-
-    `role` is read, submit, operate or admin; `status` valid, expired or revoked.
-    """
-
-    key_id: str
-    name: str
-    owner: str = ""
-    role: str = ""
-    status: str = ""
-    created_at: datetime | None = None
-    expires_at: datetime | None = None
-    revoked_at: datetime | None = None
-    last_used_at: datetime | None = None
-
-
-class NewKey(KeyInfo, frozen=True, kw_only=True):
-    """`key` is what to show the manager; nobody can ask for it again."""
-
-    key: str
-
-
-class _Keys(msgspec.Struct):
-    keys: list[KeyInfo]
+from corral.wire.access import (
+    DashboardLink,
+    KeyInfo,
+    KeyList,
+    NewKey,
+    SecretInfo,
+    SecretList,
+)
 
 
 def keys() -> Flow[list[KeyInfo]]:
     """Every key of a person, by name."""
     response = yield get("/keys")
-    return decode(response, _Keys).keys
+    return decode(response, KeyList).keys
 
 
 def create_key(
@@ -71,23 +48,10 @@ def revoke_key(name: str) -> Flow[KeyInfo]:
 # The calls about named secrets: set, list, remove. No call gives a value back.
 
 
-class SecretInfo(Value, frozen=True, kw_only=True):
-    """A secret without its value; `job_types` may have it, all when empty."""
-
-    name: str
-    job_types: list[str] = []
-    created_at: datetime | None = None
-    updated_at: datetime | None = None
-
-
-class _Secrets(msgspec.Struct):
-    secrets: list[SecretInfo]
-
-
 def secrets() -> Flow[list[SecretInfo]]:
     """Every secret, by name."""
     response = yield get("/secrets")
-    return decode(response, _Secrets).secrets
+    return decode(response, SecretList).secrets
 
 
 def set_secret(
@@ -111,13 +75,6 @@ def remove_secret(name: str) -> Flow[None]:
 
 
 # The calls about the dashboard: a link that signs in once, and what was used.
-
-
-class DashboardLink(Value, frozen=True, kw_only=True):
-    """`path`, after the manager's URL, signs in whoever opens it first."""
-
-    path: str
-    expires_in_s: float
 
 
 def dashboard_link() -> Flow[DashboardLink]:

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode, post
-from corral.client.values import (
-    AppInfo,
-    ClusterStatus,
-    HealthInfo,
-    JoinToken,
-)
-
-
-class _Apps(msgspec.Struct):
-    apps: list[AppInfo]
-
-
-class _Drain(msgspec.Struct):
-    running: int
+from corral.wire.access import JoinToken
+from corral.wire.insight import ClusterStatus, DrainInfo, HealthInfo
+from corral.wire.queues import AppInfo, AppList
 
 
 def health() -> Flow[HealthInfo]:
@@ -37,7 +24,7 @@ def cluster_status() -> Flow[ClusterStatus]:
 def apps() -> Flow[list[AppInfo]]:
     """The HTTP services the gateway forwards to."""
     response = yield get("/apps")
-    return decode(response, _Apps).apps
+    return decode(response, AppList).apps
 
 
 def register_app(
@@ -90,4 +77,4 @@ def drain(*, resume: bool = False) -> Flow[int]:
     """Hand out no more work, or again with `resume`; how many tasks still run."""
     query = {"resume": "true"} if resume else {}
     response = yield Request("POST", "/cluster/drain", query, is_repeatable=True)
-    return decode(response, _Drain).running
+    return decode(response, DrainInfo).running

@@ -2,103 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-import msgspec
-
 from corral.client.calls.tasks import POLL_S
 from corral.client.http.endpoint import Flow, Items, Request, Stream, get
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode
-from corral.wire.value import Value
+from corral.wire.events import (
+    AlertInfo,
+    AlertList,
+    ClusterHealth,
+    EventInfo,
+    EventList,
+    LiveEvent,
+    LivePage,
+)
 
 RESET = "reset"
-
-
-class EventInfo(Value, frozen=True, kw_only=True):
-    """Something that happened; the last three are of alerts alone."""
-
-    event_type: str
-    title: str = ""
-    severity: str = "info"
-    source_node_id: str | None = None
-    description: str = ""
-    data: Any = None
-    task_ids: list[str] = []
-    at: datetime | None = None
-    seq: int = 0
-    acknowledged_at: datetime | None = None
-    acknowledged_by: str | None = None
-    resolved_at: datetime | None = None
-
-
-class EventList(Value, frozen=True, kw_only=True):
-    """Some events; `next` is the `after` of the page that follows."""
-
-    events: list[EventInfo]
-    next: int | str | None = None
-
-
-class AlertInfo(Value, frozen=True, kw_only=True):
-    """Something that is wrong, or was once `resolved_at` is there."""
-
-    id: int
-    rule: str
-    subject: str
-    severity: str
-    title: str = ""
-    value: float | None = None
-    limit: float | None = None
-    node_id: str | None = None
-    raised_at: datetime | None = None
-    acknowledged_at: datetime | None = None
-    acknowledged_by: str | None = None
-    note: str | None = None
-    resolved_at: datetime | None = None
-
-    @property
-    def status(self) -> str:
-        """open, acknowledged or resolved."""
-        if self.resolved_at is not None:
-            return "resolved"
-        return "acknowledged" if self.acknowledged_at is not None else "open"
-
-
-class HealthReason(Value, frozen=True, kw_only=True):
-    """Why a cluster is not healthy."""
-
-    rule: str
-    severity: str
-    subject: str
-    title: str = ""
-    value: float | None = None
-    limit: float | None = None
-    node_id: str | None = None
-    alert_id: int | None = None
-    is_acknowledged: bool = False
-
-
-class HealthRule(Value, frozen=True, kw_only=True):
-    rule: str
-    looks_at: str = ""
-    severity: str = ""
-    worst: str = ""
-    limit: float | None = None
-    at_once: bool = False
-
-
-class ClusterHealth(Value, frozen=True, kw_only=True):
-    """`status` is healthy, degraded or critical."""
-
-    status: str
-    reasons: list[HealthReason] = []
-    checked_at: datetime | None = None
-    rules: list[HealthRule] = []
-
-
-class _Alerts(msgspec.Struct):
-    alerts: list[AlertInfo]
 
 
 def events(
@@ -166,7 +84,7 @@ def alerts(
     """
     state = "open" if is_open else "all"
     response = yield get("/alerts", state=state, severity=severity, limit=limit)
-    return decode(response, _Alerts).alerts
+    return decode(response, AlertList).alerts
 
 
 def acknowledge_alert(alert_id: int, *, note: str | None = None) -> Flow[AlertInfo]:
@@ -191,24 +109,6 @@ def cluster_health() -> Flow[ClusterHealth]:
 
 
 # The call that hears of events as they happen.
-
-
-class LiveEvent(Value, frozen=True, kw_only=True):
-    """Something that happened; docs/events.md says what `data` has for each `event`.
-
-    After an event `reset` some may be missing: what was learned from events is to be
-    loaded anew.
-    """
-
-    event: str
-    timestamp: datetime
-    seq: int
-    data: Any = None
-
-
-class _LivePage(msgspec.Struct):
-    events: list[LiveEvent]
-    next: int
 
 
 def live_events(
@@ -243,7 +143,7 @@ def live_events(
             detail=detail,
             wait=wait_s or None,
         )
-        page = decode(response, _LivePage)
+        page = decode(response, LivePage)
         if page.events:
             yield Items(page.events)
         after, wait_s = page.next, POLL_S

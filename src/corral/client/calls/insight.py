@@ -2,90 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
-
-import msgspec
 
 from corral.client.http.endpoint import Flow, get, segment
 from corral.client.http.errors import decode
-from corral.client.values import CacheInfo
-from corral.wire.value import Value
-
-
-class MetricTrend(Value, frozen=True, kw_only=True):
-    """Change per hour, and when it would be full at that rate; None when unclear."""
-
-    per_hour: float | None = None
-    full_at: datetime | None = None
-
-
-class MetricSeries(Value, frozen=True, kw_only=True):
-    """A value for each of the `times`; None where there was no reading."""
-
-    average: list[float | None] = []
-    maximum: list[float | None] = []
-    trend: MetricTrend = MetricTrend()
-
-
-class GpuMetrics(Value, frozen=True, kw_only=True):
-    id: str
-    index: int = 0
-    vendor: str = ""
-    name: str = ""
-    driver: str | None = None
-    memory_total_mb: float | None = None
-    series: dict[str, MetricSeries] = {}
-
-
-class NodeMetrics(Value, frozen=True, kw_only=True):
-    node_id: str
-    begin: datetime | None = msgspec.field(name="from", default=None)
-    to: datetime | None = None
-    step_s: int = 0
-    times: list[datetime] = []
-    series: dict[str, MetricSeries] = {}
-    gpus: list[GpuMetrics] = []
-
-
-class MetricRange(Value, frozen=True, kw_only=True):
-    average: float | None = None
-    peak: float | None = None
-    minimum: float | None = None
-
-
-class MemoryUsage(Value, frozen=True, kw_only=True):
-    """In MB; `efficiency` is the share of all there was, 0 to 1."""
-
-    average: float | None = None
-    peak: float | None = None
-    efficiency: float | None = None
-
-
-class ClusterFigures(Value, frozen=True, kw_only=True):
-    """Tasks that ended, times in seconds, `peak_throughput` in tasks a minute."""
-
-    total_tasks: int = 0
-    successful_tasks: int = 0
-    failed_tasks: int = 0
-    success_rate: float | None = None
-    average_response_time: float | None = None
-    peak_throughput: float = 0.0
-    gpu_utilization: MetricRange = MetricRange()
-    memory_usage: MemoryUsage = MemoryUsage()
-    gpu_memory_usage: MemoryUsage = MemoryUsage()
-    result_cache: CacheInfo = CacheInfo()
-
-
-class ClusterMetrics(Value, frozen=True, kw_only=True):
-    timeframe: str
-    begin: datetime | None = msgspec.field(name="from", default=None)
-    to: datetime | None = None
-    step_s: int = 0
-    metrics: ClusterFigures = ClusterFigures()
-    times: list[datetime] = []
-    nodes: list[int | None] = []
-    series: dict[str, MetricSeries] = {}
+from corral.wire.insight import ClusterMetrics, NodeMetrics, UsageReport
 
 
 def node_metrics(
@@ -114,27 +35,6 @@ def cluster_metrics(timeframe: str = "24h") -> Flow[ClusterMetrics]:
     """How the cluster fared in the last `1h`, `24h`, `7d` or `30d`."""
     response = yield get("/cluster/metrics", timeframe=timeframe)
     return decode(response, ClusterMetrics)
-
-
-class UsageGroup(Value, frozen=True, kw_only=True):
-    """`series` has the GPU-hours of each step; `runs` is how many ended."""
-
-    name: str
-    gpu_hours: float
-    hours: float
-    runs: int
-    series: list[float]
-
-
-class UsageReport(Value, frozen=True, kw_only=True):
-    """GPU-hours are the GPUs tasks had by the time they ran; most used first."""
-
-    by: str
-    step_s: int
-    times: list[datetime]
-    groups: list[UsageGroup]
-    gpu_hours: float
-    hours: float
 
 
 def usage(

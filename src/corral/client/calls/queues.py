@@ -3,54 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Literal
 from uuid import uuid4
-
-import msgspec
 
 from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode, post
-from corral.client.values import JobTypeInfo, Submitted
+from corral.client.values import Submitted
 from corral.core.tasks.job_type import ORCHESTRATOR
-from corral.wire.value import Value
-
-
-class ScheduleInfo(Value, frozen=True, kw_only=True):
-    """A schedule; `note` says why its last run was left out, if it was.
-
-    `upcoming` are its next times, when one schedule is asked for.
-    """
-
-    name: str
-    cron: str
-    timezone: str = "UTC"
-    explained: str = ""
-    status: str = "active"
-    missed: str = "once"
-    overlap: str = "allow"
-    next_at: datetime | None = None
-    last_at: datetime | None = None
-    last_task_id: str | None = None
-    note: str | None = None
-    created_at: datetime | None = None
-    task: dict[str, Any] = {}
-    upcoming: list[datetime] = []
-
-
-class _Schedules(msgspec.Struct):
-    schedules: list[ScheduleInfo]
-
-
-class _Secret(msgspec.Struct):
-    secret: str
+from corral.wire.access import WebhookSecret
+from corral.wire.queues import (
+    CacheCleared,
+    JobTypeInfo,
+    JobTypeList,
+    ScheduleInfo,
+    ScheduleList,
+    ShareInfo,
+    ShareList,
+)
 
 
 def schedules() -> Flow[list[ScheduleInfo]]:
     """Every schedule, by name."""
     response = yield get("/schedules")
-    return decode(response, _Schedules).schedules
+    return decode(response, ScheduleList).schedules
 
 
 def schedule(name: str) -> Flow[ScheduleInfo]:
@@ -121,11 +97,7 @@ def run_schedule(name: str) -> Flow[Submitted]:
 def webhook_secret() -> Flow[str]:
     """What signs the calls of webhooks; asks for an admin's key."""
     response = yield get("/cluster/webhook-secret")
-    return decode(response, _Secret).secret
-
-
-class _JobTypes(msgspec.Struct):
-    job_types: list[JobTypeInfo]
+    return decode(response, WebhookSecret).secret
 
 
 def target_job_type(name: str, target: str | None) -> Flow[None]:
@@ -136,7 +108,7 @@ def target_job_type(name: str, target: str | None) -> Flow[None]:
 
 def job_types() -> Flow[list[JobTypeInfo]]:
     response = yield get("/job-types")
-    return decode(response, _JobTypes).job_types
+    return decode(response, JobTypeList).job_types
 
 
 def register_job_type(
@@ -164,26 +136,6 @@ def register_job_type(
 
 # The calls about shares of the cluster, and about pauses, batches and kept results of
 # job types.
-
-
-class ShareInfo(Value, frozen=True, kw_only=True):
-    """A share and how it stands; `name` reads KEY=VALUE, like `team=vision`."""
-
-    name: str
-    weight: float | None = None
-    max_running: int | None = None
-    gpu_seconds_per_day: float | None = None
-    running: int = 0
-    waiting: int = 0
-    gpu_seconds_today: float = 0.0
-
-
-class _Shares(msgspec.Struct):
-    shares: list[ShareInfo]
-
-
-class _Cleared(msgspec.Struct):
-    forgotten: int
 
 
 def pause_job_type(name: str) -> Flow[None]:
@@ -217,13 +169,13 @@ def set_cache_ttl(name: str, seconds: float | None) -> Flow[None]:
 def clear_cache(name: str) -> Flow[int]:
     """Forget the results that are kept of a kind; how many there were."""
     response = yield Request("DELETE", f"/job-types/{segment(name)}/cache")
-    return decode(response, _Cleared).forgotten
+    return decode(response, CacheCleared).forgotten
 
 
 def shares() -> Flow[list[ShareInfo]]:
     """Every share, by name."""
     response = yield get("/shares")
-    return decode(response, _Shares).shares
+    return decode(response, ShareList).shares
 
 
 def set_share(

@@ -1,12 +1,12 @@
-"""/events, /alerts, /cluster/health: what happened, and what is wrong now."""
+"""/alerts, /cluster/health: what is wrong, now or before."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
+from msgspec import Struct
 
-from corral.api.alerts import shapes
 from corral.api.body import answer, plain, read
 from corral.api.caller import Caller, caller
 from corral.api.events.history import AtLeast, Limit
@@ -18,16 +18,27 @@ from corral.core.insight.health import Severity, Thresholds
 from corral.core.insight.health_rule import RULES
 from corral.errors import NotFound
 from corral.manager.alerts.alerts import ActiveFinding
+from corral.wire.events import (
+    AlertInfo,
+    AlertList,
+    ClusterHealth,
+    HealthReason,
+    HealthRule,
+)
 
 router = APIRouter(tags=["cluster"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
 _LARGEST, _LONGEST = 1 << 63, 19
 
 
+class AcknowledgeIn(Struct, forbid_unknown_fields=True):
+    note: str = ""
+
+
 @router.get(
     "/alerts",
     summary="What is or was wrong, newest first",
-    **described(shapes.AlertListOut, errors=(422,)),
+    **described(AlertList, errors=(422,)),
 )
 async def alerts(
     who: Reader,
@@ -37,21 +48,21 @@ async def alerts(
 ) -> Response:
     wanted = severity.and_worse if severity else tuple(Severity)
     rows = await who.manager.alerts.watch.find(wanted, limit, is_open=state == "open")
-    return answer(shapes.AlertListOut([_alert(row) for row in rows], len(rows)))
+    return answer(AlertList(alerts=[_alert(row) for row in rows], total=len(rows)))
 
 
 @router.post(
     "/alerts/{alert_id}/acknowledge",
     summary="Say that somebody looks after it",
     **described(
-        shapes.AlertOut,
-        body=shapes.AcknowledgeIn,
+        AlertInfo,
+        body=AcknowledgeIn,
         errors=(404, 409),
         example={"note": "the disk is being emptied"},
     ),
 )
 async def acknowledge(alert_id: str, request: Request, who: Operator) -> Response:
-    said = await read(request, shapes.AcknowledgeIn)
+    said = await read(request, AcknowledgeIn)
     note = plain(said.note, "note") or ""
     name = who.key.name or who.key.id
     seq = _seq(alert_id)
@@ -67,9 +78,9 @@ def _seq(text: str) -> int:
     return int(text)
 
 
-def _alert(row: Event) -> shapes.AlertOut:
+def _alert(row: Event) -> AlertInfo:
     data = row.data
-    return shapes.AlertOut(
+    return AlertInfo(
         id=row.seq,
         rule=data.get("rule", ""),
         subject=data.get("subject", ""),
@@ -89,45 +100,38 @@ def _alert(row: Event) -> shapes.AlertOut:
 @router.get(
     "/cluster/health",
     summary="How healthy the cluster is, and why",
-    **described(shapes.ClusterHealthOut),
+    **described(ClusterHealth),
 )
 async def health(who: Reader) -> Response:
     alerting = who.manager.alerts.watch
     found = alerting.health()
     return answer(
-        shapes.ClusterHealthOut(
-            found.status,
-            [_reason(reason) for reason in found.reasons],
-            found.checked_at,
-            _rules(alerting.limits),
+        ClusterHealth(
+            status=found.status,
+            reasons=[_reason(reason) for reason in found.reasons],
+            checked_at=found.checked_at,
+            rules=_rules(alerting.limits),
         )
     )
 
 
-def _reason(standing: ActiveFinding) -> shapes.ReasonOut:
-    found = standing.finding
-    return shapes.ReasonOut(
-        found.rule,
-        found.severity,
-        found.subject,
-        found.title,
-        found.value,
-        found.limit,
-        found.node_id,
-        standing.alert_id,
-        standing.is_acknowledged,
+def _reason(standing: ActiveFinding) -> HealthReason:
+    return HealthReason.of(
+        standing.finding,
+        alert_id=standing.alert_id,
+        is_acknowledged=standing.is_acknowledged,
     )
 
 
-def _rules(limits: Thresholds) -> list[shapes.RuleOut]:
+def _rules(limits: Thresholds) -> list[HealthRule]:
     return [
-        shapes.RuleOut(
-            rule.name,
-            rule.looks_at,
-            rule.severity,
-            rule.worst or rule.severity,
-            getattr(limits, rule.limit) if rule.limit else None,
-            rule.is_at_once,
+        HealthRule(
+            rule=rule.name,
+            looks_at=rule.looks_at,
+            severity=rule.severity,
+            worst=rule.worst or rule.severity,
+            limit=getattr(limits, rule.limit) if rule.limit else None,
+            at_once=rule.is_at_once,
         )
         for rule in RULES
     ]

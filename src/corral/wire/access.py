@@ -1,0 +1,66 @@
+"""Keys, secrets of jobs, join tokens and links as answers show them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from corral.wire.value import Value
+
+
+class JoinToken(Value, frozen=True, kw_only=True):
+    token: str
+    expires_at: datetime | None = None
+    uses: int | None = None
+
+
+class KeyInfo(Value, frozen=True, kw_only=True):
+    """A key without its text; tasks submitted with it are `owner`'s.
+
+    `role` is read, submit, operate or admin; `status` valid, expired or revoked.
+    """
+
+    key_id: str
+    name: str
+    owner: str = ""
+    role: str = ""
+    status: str = ""
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    last_used_at: datetime | None = None
+
+
+class KeyList(Value, frozen=True, kw_only=True):
+    keys: list[KeyInfo]
+
+
+class NewKey(KeyInfo, frozen=True, kw_only=True):
+    """`key` is what to show the manager; nobody can ask for it again."""
+
+    key: str
+
+
+class SecretInfo(Value, frozen=True, kw_only=True):
+    """A secret without its value; `job_types` may have it, all when empty."""
+
+    name: str
+    job_types: list[str] = []
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+class SecretList(Value, frozen=True, kw_only=True):
+    secrets: list[SecretInfo]
+
+
+class WebhookSecret(Value, frozen=True, kw_only=True):
+    """What signs the calls of webhooks."""
+
+    secret: str
+
+
+class DashboardLink(Value, frozen=True, kw_only=True):
+    """`path`, after the manager's URL, signs in whoever opens it first."""
+
+    path: str
+    expires_in_s: float
