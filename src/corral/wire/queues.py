@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from corral.core.tasks.job_type import ORCHESTRATOR
 from corral.wire.value import Value
 
 
@@ -26,7 +25,7 @@ class JobTypeInfo(Value, frozen=True, kw_only=True):
     """
 
     name: str
-    target: str = ORCHESTRATOR
+    target: str | None = None
     input_schema: Any = None
     output_schema: Any = None
     queue_order: str = "priority"

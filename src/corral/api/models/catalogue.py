@@ -19,6 +19,15 @@ from corral.core.models.catalogue import CatalogueModel, Measure, ModelFile
 from corral.core.models.model import HeldModel
 from corral.errors import Forbidden, InvalidField
 from corral.manager.models.catalogue import Catalogue
+from corral.wire.models import (
+    CatalogueInfo,
+    CataloguePage,
+    ModelFileInfo,
+    ModelMeasure,
+    ModelPlace,
+    ModelPull,
+    ModelPulls,
+)
 
 router = APIRouter(tags=["models"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -27,50 +36,38 @@ OwnNode = Annotated[Caller, Depends(caller(Scope.NODE))]
 _RANGE = re.compile(r"bytes=(\d{1,18})-")
 
 
-def _shown(who: Caller, model: CatalogueModel, *, with_files: bool) -> shapes.ModelOut:
+def _shown(who: Caller, model: CatalogueModel, *, with_files: bool) -> CatalogueInfo:
     catalogue: Catalogue = who.manager.models.catalogue
     done, total = catalogue.done.get(model.name, (None, None))
     holding = catalogue.holders(model.name)
     files = model.files if with_files else ()
-    return shapes.ModelOut(
-        model.name,
-        model.model_type,
-        model.source,
-        model.revision,
-        model.status,
-        model.error,
-        model.size_bytes,
-        model.needs_mb,
-        model.dtype,
-        model.trust_remote_code,
-        list(model.tags),
-        model.uses,
-        model.loads,
-        model.last_used_at,
-        model.created_at,
-        [link.id for link in holding],
-        [_measure(m) for m in model.measures],
-        [shapes.ModelFileOut(f.name, f.size, f.sha256) for f in files],
-        done,
-        total,
-        [_placed(link.id, link.shelf.held[model.name]) for link in holding],
+    return CatalogueInfo.of(
+        model,
+        type=model.model_type,
+        memory_mb=model.needs_mb,
+        usage_count=model.uses,
+        last_used=model.last_used_at,
+        workers=[link.id for link in holding],
+        measures=[_measure(m) for m in model.measures],
+        files=[ModelFileInfo.of(file) for file in files],
+        read_bytes=done,
+        total_bytes=total,
+        placed=[_placed(link.id, link.shelf.held[model.name]) for link in holding],
     )
 
 
-def _measure(seen: Measure) -> shapes.MeasureOut:
+def _measure(seen: Measure) -> ModelMeasure:
     peaks = {str(count): memory_mb for count, memory_mb in seen.peaks}
-    told = (seen.device, seen.precision, seen.memory_mb, seen.load_s, seen.loads)
-    return shapes.MeasureOut(*told, peaks)
+    return ModelMeasure.of(seen, load_time=seen.load_s, batch_memory_mb=peaks)
 
 
-def _placed(worker_id: str, held: HeldModel) -> shapes.PlacedOut:
-    told = (held.device, held.precision, held.size_mb, dict(held.layers))
-    return shapes.PlacedOut(worker_id, *told)
+def _placed(worker_id: str, held: HeldModel) -> ModelPlace:
+    return ModelPlace.of(
+        held, worker_id=worker_id, memory_mb=held.size_mb, layers=dict(held.layers)
+    )
 
 
-@router.get(
-    "/models", summary="The catalogue of models", **described(shapes.ModelListOut)
-)
+@router.get("/models", summary="The catalogue of models", **described(CataloguePage))
 async def list_models(
     who: Reader,
     model_type: Annotated[str | None, Query(alias="type")] = None,
@@ -88,14 +85,16 @@ async def list_models(
     ]
     page = found[offset : offset + limit]
     rows = [_shown(who, model, with_files=False) for model in page]
-    return answer(shapes.ModelListOut(rows, len(found), limit, offset))
+    return answer(
+        CataloguePage(models=rows, total=len(found), limit=limit, offset=offset)
+    )
 
 
 @router.post(
     "/models",
     summary="Add a model to the catalogue, or read its source anew",
     **described(
-        shapes.ModelOut,
+        CatalogueInfo,
         body=shapes.ModelIn,
         status=201,
         errors=(400, 404, 422),
@@ -126,7 +125,7 @@ async def add(request: Request, who: Operator) -> Response:
 @router.get(
     "/models/{name}",
     summary="A model of the catalogue, with its files",
-    **described(shapes.ModelOut, errors=(404,)),
+    **described(CatalogueInfo, errors=(404,)),
 )
 async def show(name: str, who: Reader) -> Response:
     model = who.manager.models.catalogue.find(name)
@@ -148,7 +147,7 @@ async def remove(name: str, who: Operator) -> Response:
     "/models/{name}/pull",
     summary="Have nodes fetch a model's files",
     **described(
-        shapes.PullOut,
+        ModelPulls,
         body=shapes.PullIn,
         errors=(400, 404, 409, 422),
         example={"node_ids": ["n-0123456789"]},
@@ -158,8 +157,7 @@ async def pull(request: Request, name: str, who: Operator) -> Response:
     told = await read(request, shapes.PullIn)
     found = await who.manager.models.catalogue.pull(name, told.node_ids)
     who.note("model.pull", name, node_ids=[p.node_id for p in found])
-    rows = [shapes.PulledTo(p.node_id, p.worker_id, p.task_id) for p in found]
-    return answer(shapes.PullOut(name, rows))
+    return answer(ModelPulls(model_name=name, pulls=[ModelPull.of(p) for p in found]))
 
 
 @router.get("/workers/{worker_id}/models/{name}", include_in_schema=False)

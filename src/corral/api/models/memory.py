@@ -16,6 +16,14 @@ from corral.core.tasks.priority import parse_priority
 from corral.manager.clock import new_id
 from corral.manager.cluster.state import WorkerLink
 from corral.manager.models.memory import ModelMemory
+from corral.wire.models import (
+    AssignedModels,
+    ModelAssignment,
+    ModelInfo,
+    UnloadedModel,
+    WorkerModels,
+    WorkerModelsList,
+)
 
 router = APIRouter(prefix="/models", tags=["models"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -25,37 +33,37 @@ Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
 @router.get(
     "/assignments",
     summary="Models that workers have, or are to have",
-    **described(shapes.AssignmentsOut),
+    **described(WorkerModelsList),
 )
 async def assignments(who: Reader) -> Response:
     models = who.manager.models.memory
     rows = [_worker(models, link) for link in who.manager.workers.all()]
-    return answer(shapes.AssignmentsOut([row for row in rows if row.models]))
+    return answer(WorkerModelsList(assignments=[row for row in rows if row.models]))
 
 
-def _worker(models: ModelMemory, link: WorkerLink) -> shapes.WorkerModels:
-    return shapes.WorkerModels(
-        link.id,
-        link.worker.spec.name,
-        link.worker.node_id,
-        link.shelf.room_mb,
-        link.shelf.own_mb,
-        [_model(models, link, name) for name in models.of_worker(link)],
+def _worker(models: ModelMemory, link: WorkerLink) -> WorkerModels:
+    return WorkerModels(
+        worker_id=link.id,
+        worker_name=link.worker.spec.name,
+        node_id=link.worker.node_id,
+        memory=link.shelf.room_mb,
+        memory_usage=link.shelf.own_mb,
+        models=[_model(models, link, name) for name in models.of_worker(link)],
     )
 
 
-def _model(models: ModelMemory, link: WorkerLink, name: str) -> shapes.AssignedModel:
+def _model(models: ModelMemory, link: WorkerLink, name: str) -> ModelInfo:
     held = link.shelf.held.get(name)
     load = models.expected_load(link, name)
-    return shapes.AssignedModel(
-        name,
-        models.status(link, name).status,
-        link.shelf.takes_mb(held) if held else None,
-        held.load_s if held else None,
-        held.last_used if held else None,
-        (link.id, name) in models.pins,
-        load.value if load else None,
-        load.count if load else 0,
+    return ModelInfo(
+        name=name,
+        status=models.status(link, name).status,
+        memory_usage=link.shelf.takes_mb(held) if held else None,
+        load_time=held.load_s if held else None,
+        last_used=held.last_used if held else None,
+        pinned=(link.id, name) in models.pins,
+        estimated_load_time=load.value if load else None,
+        loads=load.count if load else 0,
     )
 
 
@@ -63,7 +71,7 @@ def _model(models: ModelMemory, link: WorkerLink, name: str) -> shapes.AssignedM
     "/assign",
     summary="Load a model on workers, or have them keep it",
     **described(
-        shapes.AssignOut,
+        AssignedModels,
         body=shapes.AssignIn,
         errors=(400, 404, 409, 422),
         example={"model_name": "llama", "worker_ids": ["w-0123456789"], "pin": True},
@@ -80,15 +88,17 @@ async def assign(request: Request, who: Operator) -> Response:
         priority=parse_priority(wanted.priority),
     )
     who.note("model.assign", name, worker_ids=wanted.worker_ids, pin=wanted.pin)
-    rows = [shapes.AssignedTo(w.worker_id, w.status, w.estimated_s) for w in found]
-    return answer(shapes.AssignOut(new_id("a"), name, rows))
+    rows = [ModelAssignment.of(told, estimated_time=told.estimated_s) for told in found]
+    return answer(
+        AssignedModels(assignment_id=new_id("a"), model_name=name, assignments=rows)
+    )
 
 
 @router.post(
     "/unload",
     summary="Have workers drop a model, once nothing uses it",
     **described(
-        shapes.UnloadOut,
+        UnloadedModel,
         body=shapes.UnloadIn,
         errors=(400, 404, 409, 422),
         example={"model_name": "llama"},
@@ -102,4 +112,6 @@ async def unload(request: Request, who: Operator) -> Response:
     )
     who.note("model.unload", name, worker_ids=gone, force=wanted.force)
     message = f"{len(gone)} worker(s) drop {name}" if gone else f"nobody has {name}"
-    return answer(shapes.UnloadOut(message, name, gone))
+    return answer(
+        UnloadedModel(message=message, model_name=name, affected_workers=gone)
+    )

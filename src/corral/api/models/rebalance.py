@@ -14,6 +14,7 @@ from corral.core.access.key import Scope
 from corral.errors import InvalidField
 from corral.manager.models.rebalance_prefetch import Rebalance, rows
 from corral.scheduler.models.rebalance import Strategy
+from corral.wire.models import RebalanceInfo, RebalanceOperation
 
 router = APIRouter(tags=["cluster"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
@@ -23,7 +24,7 @@ Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
     "/cluster/rebalance",
     summary="Move models to workers where they are worth more",
     **described(
-        shapes.RebalanceOut,
+        RebalanceInfo,
         body=shapes.RebalanceIn,
         errors=(400, 409, 422),
         example={"strategy": "memory_optimized", "dry_run": True},
@@ -50,17 +51,17 @@ def _strategy(name: str) -> Strategy:
         ) from None
 
 
-def _out(found: Rebalance, strategy: Strategy) -> shapes.RebalanceOut:
+def _out(found: Rebalance, strategy: Strategy) -> RebalanceInfo:
     count = len(found.moves)
     message = f"{count} model(s) {'would go' if found.status == 'dry_run' else 'go'}"
     if not count:
         message = "no model would be worth more elsewhere than its move costs"
-    return shapes.RebalanceOut(
-        found.rebalance_id,
-        found.status,
-        message,
-        str(strategy),
-        found.estimated_s,
-        found.workers,
-        [shapes.RebalanceOperation(**row) for row in rows(found.moves)],
+    return RebalanceInfo(
+        rebalance_id=found.rebalance_id,
+        status=found.status,
+        message=message,
+        strategy=str(strategy),
+        estimated_duration=found.estimated_s,
+        affected_workers=found.workers,
+        operations=[RebalanceOperation(**row) for row in rows(found.moves)],
     )

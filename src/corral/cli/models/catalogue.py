@@ -17,7 +17,7 @@ from corral.errors import TaskFailed
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.calls.models import CatalogueInfo, ModelPull
+    from corral.wire.models import CatalogueInfo, ModelPull
 
 _POLL_S = 0.3
 _COLUMNS = ("MODEL", "TYPE", "STATUS", "SIZE", "MEMORY", "USES", "USED", "SOURCE")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,47 +19,21 @@ from corral.client.http.errors import decode
 from corral.client.http.payload import encode
 from corral.client.progress import Advance
 from corral.errors import Conflict, InvalidField, WorkerNotFound
-from corral.wire.value import Value
+from corral.wire.models import (
+    AssignedModels,
+    CatalogueInfo,
+    CataloguePage,
+    ModelAssignment,
+    ModelPull,
+    ModelPulls,
+    RebalanceInfo,
+    UnloadedModel,
+    WorkerModels,
+    WorkerModelsList,
+)
 
 _ID = re.compile(r"w-[0-9a-f]{10}")
 _PAGE = 1000
-
-
-class ModelInfo(Value, frozen=True, kw_only=True):
-    """A model on a worker: loaded, loading, queued or failed; MB and seconds.
-
-    A load there should take `estimated_load_time`, by `loads` that were seen.
-    """
-
-    name: str
-    status: str
-    memory_usage: float | None = None
-    load_time: float | None = None
-    last_used: datetime | None = None
-    pinned: bool = False
-    estimated_load_time: float | None = None
-    loads: int = 0
-
-
-class WorkerModels(Value, frozen=True, kw_only=True):
-    """What a worker has in memory or is to have; `memory` is its room for models."""
-
-    worker_id: str
-    worker_name: str = ""
-    node_id: str = ""
-    memory: float | None = None
-    memory_usage: float = 0.0
-    models: list[ModelInfo] = []
-
-
-class ModelAssignment(Value, frozen=True, kw_only=True):
-    worker_id: str
-    status: str
-    estimated_time: float | None = None
-
-
-class _HeldModels(msgspec.Struct):
-    assignments: list[WorkerModels]
 
 
 class _Named(msgspec.Struct):
@@ -71,18 +44,10 @@ class _Names(msgspec.Struct):
     data: list[_Named]
 
 
-class _Assigned(msgspec.Struct):
-    assignments: list[ModelAssignment]
-
-
-class _Unloaded(msgspec.Struct):
-    affected_workers: list[str]
-
-
 def models() -> Flow[list[WorkerModels]]:
     """Which worker has which models in memory, or is to have them."""
     response = yield get("/models/assignments")
-    return decode(response, _HeldModels).assignments
+    return decode(response, WorkerModelsList).assignments
 
 
 def model_names() -> Flow[list[str]]:
@@ -116,7 +81,7 @@ def assign_model(
     }
     request = Request("POST", "/models/assign", body=encode(body), is_repeatable=True)
     response = yield request
-    return decode(response, _Assigned).assignments
+    return decode(response, AssignedModels).assignments
 
 
 def unload_model(
@@ -134,7 +99,7 @@ def unload_model(
     }
     request = Request("POST", "/models/unload", body=encode(body), is_repeatable=True)
     response = yield request
-    return decode(response, _Unloaded).affected_workers
+    return decode(response, UnloadedModel).affected_workers
 
 
 def _ids(names: Sequence[str]) -> Flow[list[str]]:
@@ -156,83 +121,6 @@ def _ids(names: Sequence[str]) -> Flow[list[str]]:
 # The calls about the catalogue of models: add, look, have nodes fetch, forget.
 
 
-class ModelFileInfo(Value, frozen=True, kw_only=True):
-    name: str
-    size: int
-    sha256: str
-
-
-class ModelMeasure(Value, frozen=True, kw_only=True):
-    """What loads on such a device, in this precision, came to: MB and seconds.
-
-    `batch_memory_mb` is what batches took beside it, by their number of calls.
-    """
-
-    device: str
-    precision: str
-    memory_mb: float | None = None
-    load_time: float | None = None
-    loads: int = 0
-    batch_memory_mb: dict[str, float] = {}
-
-
-class ModelPlace(Value, frozen=True, kw_only=True):
-    """A model in a worker's memory; `layers` are counted by device."""
-
-    worker_id: str
-    device: str | None = None
-    precision: str | None = None
-    memory_mb: float | None = None
-    layers: dict[str, int] = {}
-
-
-class CatalogueInfo(Value, frozen=True, kw_only=True):
-    """A model of the catalogue: reading, ready, or failed with `error`.
-
-    `files` are told by `catalogue_model` alone; `workers` have it in memory, `placed`
-    says how.
-    """
-
-    name: str
-    type: str = "other"
-    source: str = ""
-    revision: str = ""
-    status: str = ""
-    error: str | None = None
-    size_bytes: int = 0
-    memory_mb: float | None = None
-    dtype: str | None = None
-    trust_remote_code: bool = False
-    tags: list[str] = []
-    usage_count: int = 0
-    loads: int = 0
-    last_used: datetime | None = None
-    created_at: datetime | None = None
-    workers: list[str] = []
-    measures: list[ModelMeasure] = []
-    files: list[ModelFileInfo] = []
-    read_bytes: int | None = None
-    total_bytes: int | None = None
-    placed: list[ModelPlace] = []
-
-
-class ModelPull(Value, frozen=True, kw_only=True):
-    """The task that brings a model to a node; its progress is the fetch's."""
-
-    node_id: str
-    worker_id: str
-    task_id: str
-
-
-class _CataloguePage(msgspec.Struct):
-    models: list[CatalogueInfo]
-    total: int
-
-
-class _Pulled(msgspec.Struct):
-    pulls: list[ModelPull]
-
-
 def catalogue(
     *, model_type: str | None = None, tag: str | None = None, search: str | None = None
 ) -> Flow[list[CatalogueInfo]]:
@@ -241,7 +129,7 @@ def catalogue(
     while True:
         query: dict[str, Any] = {"type": model_type, "tag": tag, "search": search}
         response = yield get("/models", limit=_PAGE, offset=len(found), **query)
-        page = decode(response, _CataloguePage)
+        page = decode(response, CataloguePage)
         found += page.models
         if not page.models or len(found) >= page.total:
             return found
@@ -373,33 +261,10 @@ def pull_model(name: str, nodes: Sequence[str] = ()) -> Flow[list[ModelPull]]:
     """
     body = encode({"node_ids": list(nodes)})
     response = yield Request("POST", f"/models/{segment(name)}/pull", body=body)
-    return decode(response, _Pulled).pulls
+    return decode(response, ModelPulls).pulls
 
 
 # The call that has models move to workers where they are worth more.
-
-
-class RebalanceOperation(Value, frozen=True, kw_only=True):
-    """A model that moves (`model_migration`) or is copied (`model_copy`); seconds."""
-
-    type: str
-    from_worker: str
-    to_worker: str
-    model: str
-    saves_s: float = 0.0
-    costs_s: float = 0.0
-
-
-class RebalanceInfo(Value, frozen=True, kw_only=True):
-    """What moves; `status` is initiated, dry_run or balanced (there is nothing)."""
-
-    rebalance_id: str
-    status: str
-    message: str = ""
-    strategy: str = ""
-    estimated_duration: float = 0.0
-    affected_workers: list[str] = []
-    operations: list[RebalanceOperation] = []
 
 
 def rebalance(
