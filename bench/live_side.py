@@ -19,9 +19,9 @@ from bench.corral_side import CorralSide, corral_side
 from bench.live_work import FLEET, JOB_TYPE, Figures, Work, figures
 from bench.meter import BenchError, measure
 from corral import Client
-from corral.client.values import TaskInfo
 from corral.sim.machine import parse_fleet
 from corral.sim.workload import Arrival
+from corral.wire.tasks import TaskInfo
 
 WORKER = "corral.worker.builtin:SleepWorker"
 START_S, END_S = 120.0, 300.0

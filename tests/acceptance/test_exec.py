@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from corral.client.calls.output import ExecEnd
+from corral.wire.output import ExecEnd
 from tests.acceptance.cluster import CORRAL, SLEEP, Cluster, took_s, typical_s, until
 from tests.containers import SHELL, engine, podman_files, settings
 

@@ -20,8 +20,8 @@ import psutil
 import pytest
 from openai.types.chat import ChatCompletionChunk
 
-from corral.client.calls.output import Piece
-from corral.client.values import TaskDetail
+from corral.wire.output import Piece
+from corral.wire.tasks import TaskDetail
 from tests.acceptance.cluster import ECHO, Cluster, until
 from tests.acceptance.openai_face import speaking, text_in
 from tests.acceptance.served import (

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from corral.client.values import TaskDetail
 from corral.errors import Conflict
 from corral.wire.nodes import NodeInfo
+from corral.wire.tasks import TaskDetail
 from tests.acceptance.cluster import CORRAL, SLEEP, Agent, Cluster, until
 
 HERE, THERE = "local", "second"

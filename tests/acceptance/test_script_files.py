@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from corral.client.values import TaskDetail
 from corral.errors import NotFound
+from corral.wire.tasks import TaskDetail
 from tests.acceptance.cluster import Cluster, until
 from tests.contract.test_objects import ACCESS, BUCKET, SECRET, S3Server
 

@@ -155,6 +155,9 @@ def _say_all_is_sent(schema: dict[str, Any]) -> None:
         schema["required"] = list(fields)
     for field in fields.values():
         field.pop("default", None)
+        if field.pop("nullable", True) is False:
+            (sent,) = (one for one in field.pop("anyOf") if one != {"type": "null"})
+            field |= sent
 
 
 def _drop_foreign(operation: dict[str, Any]) -> None:

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from corral.client.calls.tasks import TaskOptions, TaskQuery, result_of
     from corral.client.client import AsyncClient, Client
     from corral.client.http.retry import Patience
-    from corral.client.values import (
+    from corral.wire.access import JoinToken
+    from corral.wire.insight import ClusterStatus
+    from corral.wire.nodes import NodeInfo
+    from corral.wire.output import LogLine
+    from corral.wire.queues import JobTypeInfo
+    from corral.wire.tasks import (
         Batch,
         Bulk,
         Collected,
-        LogLine,
         Refusal,
         Submitted,
         TaskDetail,
         TaskInfo,
     )
-    from corral.wire.access import JoinToken
-    from corral.wire.insight import ClusterStatus
-    from corral.wire.nodes import NodeInfo
-    from corral.wire.queues import JobTypeInfo
     from corral.wire.workers import WorkerInfo
 
 __all__ = [
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 
-_VALUES = "corral.client.values"
+_TASKS = "corral.wire.tasks"
 _HOME_OF = {
     "NodeInfo": "corral.wire.nodes",
     "AsyncClient": "corral.client.client",
@@ -64,6 +64,7 @@ _HOME_OF = {
     "ClusterStatus": "corral.wire.insight",
     "JobTypeInfo": "corral.wire.queues",
     "JoinToken": "corral.wire.access",
+    "LogLine": "corral.wire.output",
     "result_of": "corral.client.calls.tasks",
 }
 
@@ -71,6 +72,6 @@ _HOME_OF = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'corral.client' has no attribute {name!r}")
-    value = getattr(import_module(_HOME_OF.get(name, _VALUES)), name)
+    value = getattr(import_module(_HOME_OF.get(name, _TASKS)), name)
     globals()[name] = value
     return value

@@ -5,7 +5,6 @@ from __future__ import annotations
 from corral.client.calls import access as access_calls
 from corral.client.calls import cluster as cluster_calls
 from corral.client.calls import events as event_calls
-from corral.client.calls import explain as explain_calls
 from corral.client.calls import insight as metric_calls
 from corral.client.calls import models as model_calls
 from corral.client.calls import nodes as node_calls
@@ -43,7 +42,7 @@ class Calls:
     submit = Endpoint(task_calls.submit)
     submit_and_wait = Endpoint(task_calls.submit_and_wait)
     get_task = Endpoint(task_calls.get_task)
-    explain = Endpoint(explain_calls.explain)
+    explain = Endpoint(task_calls.explain)
     job_status = Endpoint(task_calls.job_status)
     wait = Endpoint(task_calls.wait)
     result = Endpoint(task_calls.result)

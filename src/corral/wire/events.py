@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from corral.wire.value import Value
+from corral.wire.value import Known, Value
 
 
 class EventInfo(Value, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class ClusterHealth(Value, frozen=True, kw_only=True):
 
     status: str
     reasons: list[HealthReason] = []
-    checked_at: datetime | None = None
+    checked_at: Known[datetime] = None
     rules: list[HealthRule] = []
 
 

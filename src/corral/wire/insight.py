@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from corral.wire.queues import CacheInfo
-from corral.wire.value import Value
+from corral.wire.value import Known, Value
 
 
 class MetricTrend(Value, frozen=True, kw_only=True):
@@ -42,8 +42,8 @@ class NodeMetrics(Value, frozen=True, kw_only=True):
     """Each value stands for the step that begins at the time in the same place."""
 
     node_id: str
-    begin: datetime | None = msgspec.field(name="from", default=None)
-    to: datetime | None = None
+    begin: Known[datetime] = msgspec.field(name="from", default=None)
+    to: Known[datetime] = None
     step_s: int = 0
     times: list[datetime] = []
     series: dict[str, MetricSeries] = {}
@@ -94,8 +94,8 @@ class TaskSeries(Value, frozen=True, kw_only=True):
 
 class ClusterMetrics(Value, frozen=True, kw_only=True):
     timeframe: str
-    begin: datetime | None = msgspec.field(name="from", default=None)
-    to: datetime | None = None
+    begin: Known[datetime] = msgspec.field(name="from", default=None)
+    to: Known[datetime] = None
     step_s: int = 0
     metrics: ClusterFigures = ClusterFigures()
     times: list[datetime] = []
@@ -121,8 +121,8 @@ class UsageReport(Value, frozen=True, kw_only=True):
     """
 
     by: str
-    begin: datetime | None = msgspec.field(name="from", default=None)
-    to: datetime | None = None
+    begin: Known[datetime] = msgspec.field(name="from", default=None)
+    to: Known[datetime] = None
     step_s: int
     times: list[datetime]
     groups: list[UsageGroup]
@@ -133,7 +133,7 @@ class UsageReport(Value, frozen=True, kw_only=True):
 class HealthInfo(Value, frozen=True, kw_only=True):
     status: str
     version: str = ""
-    timestamp: datetime | None = None
+    timestamp: Known[datetime] = None
 
 
 class ClusterStatus(Value, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ class ClusterStatus(Value, frozen=True, kw_only=True):
     tasks: dict[str, int] = {}
     total_nodes: int = 0
     online_nodes: int = 0
-    gpu_utilization: float | None = None
+    gpu_utilization: Known[float] = None
     gpu_memory_total_mb: float = 0.0
     gpu_memory_offered_mb: float = 0.0
     total_memory_mb: float = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from corral.wire.value import Value
+from corral.wire.value import Known, Value
 
 
 class CacheInfo(Value, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class JobTypeInfo(Value, frozen=True, kw_only=True):
     """
 
     name: str
-    target: str | None = None
+    target: Known[str] = None
     input_schema: Any = None
     output_schema: Any = None
     queue_order: str = "priority"

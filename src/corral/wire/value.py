@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
+Known = Annotated[T | None, msgspec.Meta(extra_json_schema={"nullable": False})]
+"""What every manager of today sends; None where an older one did not."""
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):

@@ -266,3 +266,18 @@ async def test_the_guide_names_only_calls_that_exist(world: World) -> None:
     known = {route.path for route in walk(world.app.routes)}
     for path in re.findall(r"\$CORRAL(/[^\s\"?]*)", text):
         assert re.sub(r"0198…", "{task_id}", path) in known
+
+
+async def test_answers_are_described_as_whole_whatever_readers_may_miss(
+    world: World,
+) -> None:
+    """Defaults of an answer are for clients of older managers."""
+    schemas = (await world.read.ask("/openapi.json"))["components"]["schemas"]
+    for name in ("NodeOut", "HoldInfo", "ClusterStatus", "TaskOut"):
+        fields = schemas[name]["properties"]
+        assert set(schemas[name]["required"]) == set(fields)
+        assert not [field for field in fields.values() if "default" in field]
+    # None stands there only where an older manager said nothing.
+    assert schemas["Start"]["properties"]["at"]["type"] == "string"
+    # A traceback is sent where there is one.
+    assert set(schemas["ErrorOut"]["required"]) == {"kind", "message"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -22,6 +21,7 @@ from corral.core.tree import TreeFile
 from corral.errors import Forbidden, TaskNotFound
 from corral.manager.cluster.state import WorkerLink
 from corral.manager.output.artifacts import KeepRequest
+from corral.wire.output import ArtifactInfo, ArtifactList
 
 router = APIRouter(tags=["tasks"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -30,23 +30,6 @@ Attempt = Annotated[
     int | None, Query(ge=1, le=1 << 30, description="the last that left files if none")
 ]
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})?")
-
-
-class ArtifactOut(Struct):
-    name: str
-    size: int
-    digest: str
-
-
-class ArtifactsOut(Struct):
-    """`attempt` is null, and the list empty, when nothing was left."""
-
-    task_id: str
-    attempt: int | None
-    artifacts: list[ArtifactOut]
-    size: int = 0
-    left_out: str = ""
-    created_at: datetime | None = None
 
 
 class TreeIn(Struct, forbid_unknown_fields=True):
@@ -72,20 +55,20 @@ def _id(task_id: str) -> str:
 @router.get(
     "/tasks/{task_id}/artifacts",
     summary="The files a task left",
-    **described(ArtifactsOut, errors=(404, 422)),
+    **described(ArtifactList, errors=(404, 422)),
 )
 async def artifacts(task_id: str, who: Reader, attempt: Attempt = None) -> Response:
     found = await who.manager.output.artifacts.artifacts(_id(task_id), attempt)
     if found is None:
-        return answer(ArtifactsOut(task_id, None, []))
+        return answer(ArtifactList(task_id=task_id))
     row, tree = found
-    files = [ArtifactOut(f.name, f.size, f.digest) for f in tree.files]
-    told = ArtifactsOut(task_id, row.attempt, files, row.size, row.left_out, row.at)
+    files = [ArtifactInfo.of(file) for file in tree.files]
+    told = ArtifactList.of(row, task_id=task_id, artifacts=files, created_at=row.at)
     return answer(told)
 
 
 def _described() -> dict[str, Any]:
-    told = described(ArtifactOut, errors=(404, 422))
+    told = described(ArtifactInfo, errors=(404, 422))
     blob = {BINARY: {"schema": {"type": "string", "format": "binary"}}}
     told["openapi_extra"]["responses"]["200"]["content"] = blob
     told["response_class"] = Response

@@ -17,6 +17,7 @@ from corral.api.workers.routes import OwnNode, own_worker
 from corral.core.access.key import Scope
 from corral.errors import InvalidField
 from corral.manager.output.exec import ExecUpdate
+from corral.wire.output import ExecInfo, ExecOutput, ExecPage
 
 router = APIRouter(tags=["tasks"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
@@ -28,32 +29,6 @@ class ExecIn(Struct, forbid_unknown_fields=True):
     """The program and its arguments; no shell reads them."""
 
     command: list[str]
-
-
-class ExecOut(Struct):
-    exec_id: str
-    task_id: str
-    attempt: int
-
-
-class ExecChunk(Struct):
-    """`stream` is stdout or stderr; `data` is what was printed, in base64."""
-
-    stream: str
-    data: bytes
-
-
-class ExecPage(Struct):
-    """`next` is the `after` of the page that follows. Done: nothing comes any more.
-
-    Without an exit code `error` says why there is none.
-    """
-
-    chunks: list[ExecChunk]
-    next: int
-    done: bool
-    exit_code: int | None = None
-    error: str | None = None
 
 
 class ExecStopped(Struct):
@@ -78,7 +53,7 @@ class ExecUpdateOut(Struct):
     "/tasks/{task_id}/exec",
     summary="Run a command beside a running script",
     **described(
-        ExecOut,
+        ExecInfo,
         body=ExecIn,
         status=201,
         errors=(404, 409),
@@ -91,7 +66,7 @@ async def start(task_id: str, request: Request, who: Operator) -> Response:
     # Before it runs: also what never comes back is in the trail.
     who.note("task.exec", task_id, command=shown)
     run = await who.manager.output.execs.start(task_id, command)
-    return answer(ExecOut(run.id, run.task_id, run.attempt), 201)
+    return answer(ExecInfo.of(run, exec_id=run.id), 201)
 
 
 def _checked(command: list[str]) -> list[str]:
@@ -121,11 +96,11 @@ async def output(
     run, chunks = await who.manager.output.execs.read(task_id, exec_id, after, wait)
     return answer(
         ExecPage(
-            [ExecChunk(stream, data) for stream, data in chunks],
-            run.taken + len(chunks),
-            run.is_ended or run.is_stopped,
-            run.exit_code,
-            run.error,
+            chunks=[ExecOutput(stream=stream, data=data) for stream, data in chunks],
+            next=run.taken + len(chunks),
+            done=run.is_ended or run.is_stopped,
+            exit_code=run.exit_code,
+            error=run.error,
         )
     )
 

@@ -9,16 +9,14 @@ from typing import Annotated, Any
 import msgspec
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
-from msgspec import Struct
 
 from corral.api.body import answer
 from corral.api.openapi import described
-from corral.api.tasks import shapes
-from corral.api.tasks.render import status_of
+from corral.api.tasks.render import progress_out, status_of
 from corral.api.tasks.routes import Reader, Wait, id_of
-from corral.api.tasks.shapes import ProgressOut
 from corral.errors import InvalidField
 from corral.manager.output.logs import LogPage, NumberedLine, Place, TaskLogs
+from corral.wire.output import LogLine, LogOutput
 
 router = APIRouter(prefix="/tasks", tags=["tasks"])
 HEARTBEAT_S = 15.0
@@ -33,24 +31,19 @@ Known = Annotated[
 ]
 
 
-class LogLine(Struct):
-    attempt: int
-    at: float
-    stream: str
-    text: str
+class LogLineOut(LogLine, frozen=True, kw_only=True):
+    """`at` is seconds since the epoch here."""
+
+    at: float  # type: ignore[assignment]
 
 
-class LogsOut(Struct):
-    lines: list[LogLine]
-    cursor: str
-    done: bool
-    status: str
-    progress: ProgressOut | None = None
+class LogsOut(LogOutput, frozen=True, kw_only=True):
+    lines: list[LogLineOut]  # type: ignore[assignment]
 
 
 def _as_events() -> dict[str, Any]:
     """As other routes are described, but with events where those have JSON."""
-    said = described(LogLine, errors=(404, 422))
+    said = described(LogLineOut, errors=(404, 422))
     done = said["openapi_extra"]["responses"]["200"]
     done["content"] = {"text/event-stream": done["content"].pop("application/json")}
     said["response_class"] = Response
@@ -76,11 +69,11 @@ async def logs(
     page = await following.wait(task_id, place, attempt, wait, progress)
     return answer(
         LogsOut(
-            [LogLine(x.attempt, x.at, x.stream, x.text) for x in page.lines],
-            _cursor(page.end),
-            page.is_last,
-            status_of(page.task.state),
-            _progress(page),
+            lines=[_line(line) for line in page.lines],
+            cursor=_cursor(page.end),
+            done=page.is_last,
+            status=status_of(page.task.state),
+            progress=progress_out(page.progress),
         )
     )
 
@@ -117,7 +110,9 @@ async def _events(
         said = b"".join(map(_event, page.lines))
         if page.progress is not None and page.progress[0] != known:
             known = page.progress[0]
-            said += b"event: progress\ndata: %b\n\n" % _encode(_progress(page))
+            said += b"event: progress\ndata: %b\n\n" % _encode(
+                progress_out(page.progress)
+            )
         if page.is_last:
             end = {"status": status_of(page.task.state)}
             yield said + b"event: end\ndata: %b\n\n" % _encode(end)
@@ -129,8 +124,14 @@ async def _events(
         page = await following.wait(task_id, page.end, attempt, HEARTBEAT_S, known)
 
 
+def _line(line: NumberedLine) -> LogLineOut:
+    return LogLineOut(
+        attempt=line.attempt, at=line.at, stream=line.stream, text=line.text
+    )
+
+
 def _event(line: NumberedLine) -> bytes:
-    told = LogLine(line.attempt, line.at, line.stream, line.text)
+    told = _line(line)
     place = b"%d:%d" % (line.attempt, line.number)
     return b"id: %b\ndata: %b\n\n" % (place, _encode(told))
 
@@ -145,10 +146,6 @@ async def _start(
     if after is not None:
         return _place(after)
     return START if tail is None else await following.tail(task_id, tail, attempt)
-
-
-def _progress(page: LogPage) -> shapes.ProgressOut | None:
-    return shapes.ProgressOut(*page.progress) if page.progress else None
 
 
 def _cursor(place: Place) -> str:

@@ -25,6 +25,7 @@ from corral.errors import InvalidField
 from corral.manager.cluster.streams import Place
 from corral.manager.output.stream import OutputPage, OutputReader
 from corral.manager.tasks import Tasks
+from corral.wire.output import Piece, StreamPage
 
 router = APIRouter(prefix="/tasks", tags=["tasks"])
 HEARTBEAT_S = 15.0
@@ -36,14 +37,6 @@ Cancels = Annotated[
 ]
 EVENTS = {"X-Accel-Buffering": "no"}
 """Headers that keep proxies from holding events back."""
-
-
-class PieceOut(Struct):
-    """One piece; `value` is any JSON value."""
-
-    attempt: int
-    number: int
-    value: Raw
 
 
 class RestartedOut(Struct):
@@ -59,12 +52,16 @@ class SkippedOut(Struct):
     count: int
 
 
-class OutputOut(Struct):
+class PieceOut(Piece, frozen=True, kw_only=True):
+    """One piece; `value` is any JSON value."""
+
+    value: Raw
+
+
+class OutputOut(StreamPage, frozen=True, kw_only=True):
     """`task` comes with the end, once everything before it has been told."""
 
-    pieces: list[PieceOut]
-    cursor: str
-    done: bool
+    pieces: list[PieceOut]  # type: ignore[assignment]
     restarted: RestartedOut | None = None
     skipped: int = 0
     task: TaskBrief | None = None
@@ -151,13 +148,17 @@ def _told(page: OutputPage) -> bytes:
 
 def _page(page: OutputPage) -> OutputOut:
     pieces = [
-        PieceOut(page.attempt, number, msgspec.Raw(value))
+        PieceOut(attempt=page.attempt, number=number, value=msgspec.Raw(value))
         for number, value in enumerate(page.values, page.first)
     ]
-    ended = render.brief(page.ended) if page.ended else None
-    cursor = f"{page.end[0]}:{page.end[1]}"
-    told = (pieces, cursor, page.ended is not None)
-    return OutputOut(*told, _void(page), page.skipped, ended)
+    return OutputOut(
+        pieces=pieces,
+        cursor=f"{page.end[0]}:{page.end[1]}",
+        done=page.ended is not None,
+        restarted=_void(page),
+        skipped=page.skipped,
+        task=render.brief(page.ended) if page.ended else None,
+    )
 
 
 def _void(page: OutputPage) -> RestartedOut | None:

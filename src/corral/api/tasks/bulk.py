@@ -12,7 +12,6 @@ from dataclasses import fields, replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from msgspec import Struct
 
 from corral.api.body import answer
 from corral.api.caller import Caller
@@ -20,6 +19,7 @@ from corral.api.openapi import described
 from corral.api.tasks.routes import Submitter, Where, Word
 from corral.core.tasks.task import State, Task, TaskFilter
 from corral.errors import CorralError, InvalidField
+from corral.wire.tasks import BulkError, BulkPage
 
 router = APIRouter(prefix="/tasks", tags=["tasks"])
 MOST = 1000
@@ -31,28 +31,10 @@ _FAILED = (State.FAILED, State.ERROR, State.TIMED_OUT)
 Limit = Annotated[int, Query(ge=1, le=MOST)]
 
 
-class TaskRefusal(Struct):
-    task_id: str
-    code: str
-    message: str
-
-
-class BulkOut(Struct):
-    """How many it was done to; `errors` names the first of those it was not done to.
-
-    `next_cursor` is None when there are no more.
-    """
-
-    done: int
-    refused: int
-    errors: list[TaskRefusal]
-    next_cursor: str | None
-
-
 @router.post(
     "/cancel",
     summary="Cancel tasks that wait or run, of those GET /tasks would list",
-    **described(BulkOut, errors=(422,)),
+    **described(BulkPage, errors=(422,)),
 )
 async def cancel(
     who: Submitter, where: Where, limit: Limit = MOST, cursor: Word = None
@@ -67,7 +49,7 @@ async def cancel(
     "/requeue",
     summary="Run ended tasks again, of those GET /tasks would list; without a "
     "status, those that failed",
-    **described(BulkOut, errors=(422,)),
+    **described(BulkPage, errors=(422,)),
 )
 async def requeue(
     who: Submitter, where: Where, limit: Limit = MOST, cursor: Word = None
@@ -98,9 +80,9 @@ async def _each(
     limit: int,
     cursor: str | None,
     act: Callable[[str], Awaitable[object]],
-) -> BulkOut:
+) -> BulkPage:
     if where is None:
-        return BulkOut(0, 0, [], None)
+        return BulkPage(done=0)
     page = await who.manager.tasks.reads.page(where, limit, 0, cursor)
     room = asyncio.Semaphore(_AT_ONCE)
 
@@ -114,9 +96,14 @@ async def _each(
 
     told = await asyncio.gather(*map(one, page.tasks))
     refused = [
-        TaskRefusal(task.id, error.code, error.message)
+        BulkError.of(error, task_id=task.id)
         for task, error in zip(page.tasks, told, strict=True)
         if error is not None
     ]
     done = len(page.tasks) - len(refused)
-    return BulkOut(done, len(refused), refused[:_NAMED], page.next_cursor)
+    return BulkPage(
+        done=done,
+        refused=len(refused),
+        errors=refused[:_NAMED],
+        next_cursor=page.next_cursor,
+    )

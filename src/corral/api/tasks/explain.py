@@ -1,29 +1,35 @@
 """/tasks/{id}/explain: why a task waits, what would start it, why it ran there.
 
-Shapes (docs/design/wire.md) and how they are filled; the scheduler finds the reasons.
+How the answer is filled; the scheduler finds the reasons.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from msgspec import Struct
 
 from corral.api.body import answer
 from corral.api.openapi import described
 from corral.api.tasks.render import attempt, estimate, start_out, status_of
 from corral.api.tasks.routes import Reader, id_of
-from corral.api.tasks.shapes import AttemptOut, EstimateOut, StartOut, WaitingOut
+from corral.api.tasks.shapes import AttemptOut
 from corral.manager.tasks.explain import Explained
 from corral.scheduler.explain.values import (
     PastPlacement,
     Remedy,
     Terms,
     WorkerCandidate,
+)
+from corral.wire.tasks import (
+    Candidate,
+    CandidateCost,
+    Change,
+    Explanation,
+    PlacementInfo,
+    WaitReason,
 )
 
 router = APIRouter(prefix="/tasks", tags=["tasks"])
@@ -32,62 +38,8 @@ Most = Annotated[
 ]
 
 
-class TermsOut(Struct):
-    """Seconds; `score` is what decides between tasks: weight done a second."""
-
-    wait_s: float
-    load_s: float
-    drop_s: float
-    run_s: float
-    total_s: float
-    score: float
-
-
-class ChangeOut(Struct):
-    change: str
-    message: str
-    command: str | None
-    in_s: float | None
-    details: Mapping[str, Any]
-
-
-class CandidateOut(Struct):
-    worker_id: str
-    node_id: str | None
-    verdict: str
-    message: str
-    details: Mapping[str, Any]
-    cost: TermsOut | None
-
-
-class PlacementOut(Struct):
-    at: datetime
-    worker_id: str
-    node_id: str
-    message: str
-    cost: TermsOut
-    load: str | None
-    unload: Sequence[str]
-    together: int
-    passed_over: Sequence[str]
-
-
-class ExplainOut(Struct):
-    task_id: str
-    status: str
-    headline: str
-    reason: WaitingOut | None
-    ahead: int | None
-    line: int | None
-    estimated_start: StartOut | None
-    estimated_duration: float | None
-    estimate: EstimateOut | None
-    changes: list[ChangeOut]
-    candidates: list[CandidateOut]
-    candidates_total: int
-    verdicts: dict[str, int]
-    placement: PlacementOut | None
-    attempts: list[AttemptOut]
+class ExplainOut(Explanation, frozen=True, kw_only=True):
+    attempts: list[AttemptOut]  # type: ignore[assignment]
 
 
 @router.get(
@@ -108,11 +60,7 @@ def explained(found: Explained, most: int) -> ExplainOut:
         task_id=task.id,
         status=status_of(task.state),
         headline=found.headline,
-        reason=(
-            WaitingOut(reason.reason, reason.message, reason.details)
-            if reason
-            else None
-        ),
+        reason=WaitReason.of(reason) if reason else None,
         ahead=told.ahead if reason else None,
         line=told.line if reason else None,
         estimated_start=start_out(told.start, found.now),
@@ -127,43 +75,30 @@ def explained(found: Explained, most: int) -> ExplainOut:
     )
 
 
-def _change(change: Remedy) -> ChangeOut:
-    return ChangeOut(
-        change.kind, change.message, change.command, change.in_s, change.details
+def _change(change: Remedy) -> Change:
+    return Change.of(change, change=change.kind, details=dict(change.details))
+
+
+def _candidate(candidate: WorkerCandidate) -> Candidate:
+    return Candidate.of(
+        candidate,
+        node_id=candidate.node_id or None,
+        details=dict(candidate.details),
+        cost=_terms(candidate.terms) if candidate.terms else None,
     )
 
 
-def _candidate(candidate: WorkerCandidate) -> CandidateOut:
-    return CandidateOut(
-        candidate.worker_id,
-        candidate.node_id or None,
-        candidate.verdict,
-        candidate.message,
-        candidate.details,
-        _terms(candidate.terms) if candidate.terms else None,
+def _terms(terms: Terms) -> CandidateCost:
+    return CandidateCost(
+        wait_s=round(terms.wait_s, 3),
+        load_s=round(terms.load_s, 3),
+        drop_s=round(terms.drop_s, 3),
+        run_s=round(terms.run_s, 3),
+        total_s=round(terms.total_s, 3),
+        score=terms.score,
     )
 
 
-def _terms(terms: Terms) -> TermsOut:
-    return TermsOut(
-        round(terms.wait_s, 3),
-        round(terms.load_s, 3),
-        round(terms.drop_s, 3),
-        round(terms.run_s, 3),
-        round(terms.total_s, 3),
-        terms.score,
-    )
-
-
-def _placement(placed: PastPlacement) -> PlacementOut:
-    return PlacementOut(
-        datetime.fromtimestamp(placed.at, UTC),
-        placed.worker_id,
-        placed.node_id,
-        placed.message,
-        _terms(placed.terms),
-        placed.load,
-        placed.unload,
-        placed.together,
-        placed.passed_over,
-    )
+def _placement(placed: PastPlacement) -> PlacementInfo:
+    at = datetime.fromtimestamp(placed.at, UTC)
+    return PlacementInfo.of(placed, at=at, cost=_terms(placed.terms))

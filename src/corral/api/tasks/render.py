@@ -10,13 +10,9 @@ from msgspec import Raw
 from corral.api.tasks.shapes import (
     AttemptOut,
     ErrorOut,
-    EstimateOut,
-    ProgressOut,
-    StartOut,
     TaskAccepted,
     TaskBrief,
     TaskOut,
-    WaitingOut,
 )
 from corral.core.access.share import PREEMPTIBLE, group_of
 from corral.core.insight.learned import Figure
@@ -29,6 +25,7 @@ from corral.core.tasks.webhook import public, urls_of
 from corral.manager.app import Manager
 from corral.manager.tasks.submit import Accepted
 from corral.scheduler.explain.values import ExpectedStart
+from corral.wire.tasks import Estimate, Progress, Start, WaitReason
 
 
 def status_of(state: State) -> str:
@@ -37,7 +34,7 @@ def status_of(state: State) -> str:
 
 
 def _error(error: TaskError | None) -> ErrorOut | None:
-    return ErrorOut(error.kind, error.message, error.traceback) if error else None
+    return ErrorOut.of(error) if error else None
 
 
 def _raw(text: str | None) -> Raw | None:
@@ -55,28 +52,29 @@ def accepted(manager: Manager, answer: Accepted) -> TaskAccepted:
     now = manager.now().timestamp()
     start = explain.start(task, now)
     return TaskAccepted(
-        task.id,
-        status_of(task.state),
-        max(0.0, start.at - now)
+        task_id=task.id,
+        status=status_of(task.state),
+        estimated_wait_time=max(0.0, start.at - now)
         if start is not None
         else 0.0
         if task.is_terminal
         else explain.wait_s(task.spec.job_type),
-        task.worker_id,
-        task.created_at,
-        explain.run_s(task),
-        start_out(start, now),
-        cached_from(task),
+        assigned_worker=task.worker_id,
+        created_at=task.created_at,
+        estimated_duration=explain.run_s(task),
+        estimated_start=start_out(start, now),
+        cached_from=cached_from(task),
     )
 
 
-def start_out(start: ExpectedStart | None, now: float) -> StartOut | None:
+def start_out(start: ExpectedStart | None, now: float) -> Start | None:
     if start is None:
         return None
     at, low, high = (
         datetime.fromtimestamp(t, UTC) for t in (start.at, start.low, start.high)
     )
-    return StartOut(at, low, high, round(max(0.0, start.at - now), 3))
+    in_s = round(max(0.0, start.at - now), 3)
+    return Start(at=at, low=low, high=high, in_s=in_s)
 
 
 def brief(task: Task, *, with_result: bool = True) -> TaskBrief:
@@ -137,12 +135,8 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
         gang_size=gang.size if gang is not None else None,
         node_id=task.node_id,
         assigned_worker=task.worker_id,
-        progress=ProgressOut(*progress) if progress else None,
-        waiting=(
-            WaitingOut(reason.reason, reason.message, reason.details)
-            if reason
-            else None
-        ),
+        progress=progress_out(progress),
+        waiting=WaitReason.of(reason) if reason else None,
         owner=spec.owner,
         estimated_duration=None if task.is_terminal else explain.run_s(task),
         estimate=None if task.is_terminal else estimate(*explain.figures(task)),
@@ -154,25 +148,24 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
 
 
 def attempt(row: Attempt) -> AttemptOut:
-    return AttemptOut(
-        attempt=row.attempt,
-        run=row.run,
-        outcome=row.outcome,
-        worker_id=row.worker_id,
-        node_id=row.node_id,
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        error=_error(row.error),
-    )
+    return AttemptOut.of(row)
 
 
-def estimate(run: Figure | None, memory: Figure | None) -> EstimateOut | None:
+def progress_out(told: tuple[float, str] | None) -> Progress | None:
+    return Progress(fraction=told[0], message=told[1]) if told else None
+
+
+def estimate(run: Figure | None, memory: Figure | None) -> Estimate | None:
     """None before any task like it has run."""
     if run is None:
         return None
     value, low, high = (round(s, 3) for s in (run.value, run.low, run.high))
-    told = EstimateOut(value, low, high, run.count)
-    if memory is not None:
-        told.memory_mb, told.memory_high_mb = round(memory.value), round(memory.high)
-        told.memory_runs = memory.count
-    return told
+    return Estimate(
+        duration=value,
+        low=low,
+        high=high,
+        runs=run.count,
+        memory_mb=round(memory.value) if memory else None,
+        memory_high_mb=round(memory.high) if memory else None,
+        memory_runs=memory.count if memory else 0,
+    )

@@ -17,6 +17,7 @@ from corral.core.tasks.options import REQUEST
 from corral.core.tasks.task import State, TaskFilter, TaskSpec
 from corral.core.tasks.webhook import OWN
 from corral.errors import CorralError, InvalidField, TaskNotFound
+from corral.wire.tasks import Batch, Refusal
 
 router = APIRouter(prefix="/tasks", tags=["tasks"])
 Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]
@@ -69,7 +70,7 @@ async def submit(request: Request, who: Submitter, wait: Wait = 0.0) -> Response
     "/batch",
     summary="Submit many tasks in one request",
     **described(
-        shapes.BatchOut,
+        Batch,
         body=shapes.BatchIn,
         status=201,
         errors=(400, 413, 422),
@@ -81,17 +82,17 @@ async def submit_many(request: Request, who: Submitter) -> Response:
     rows = await who.manager.outbound.webhooks.judge(rows)
     specs = [row for row in rows if isinstance(row, TaskSpec)]
     results = iter(await who.manager.tasks.submit(specs))
-    out = shapes.BatchOut([], [], 0, 0)
+    task_ids, errors = list[str | None](), list[Refusal]()
     for index, row in enumerate(rows):
         result = next(results) if isinstance(row, TaskSpec) else row
         if isinstance(result, CorralError):
-            out.task_ids.append(None)
-            out.errors.append(shapes.Refusal(index, result.code, result.message))
+            task_ids.append(None)
+            errors.append(Refusal.of(result, index=index))
         else:
-            out.task_ids.append(result.task.id)
-    out.refused = len(out.errors)
-    out.accepted = len(rows) - out.refused
-    who.note("task.submit_many", f"{out.accepted} tasks", refused=out.refused)
+            task_ids.append(result.task.id)
+    refused, accepted = len(errors), len(rows) - len(errors)
+    who.note("task.submit_many", f"{accepted} tasks", refused=refused)
+    out = Batch(task_ids=task_ids, errors=errors, accepted=accepted, refused=refused)
     return answer(out, 201)
 
 
@@ -117,9 +118,9 @@ async def collect(request: Request, who: Reader) -> Response:
     ended = [t for t in wanted.task_ids if t not in live]
     return answer(
         shapes.CollectOut(
-            [render.brief(found.ended[t]) for t in ended if t in found.ended],
-            list(found.pending),
-            [t for t in ended if t not in found.ended],
+            tasks=[render.brief(found.ended[t]) for t in ended if t in found.ended],
+            pending=list(found.pending),
+            unknown=[t for t in ended if t not in found.ended],
         )
     )
 
@@ -166,11 +167,11 @@ async def list_tasks(
     page = await who.manager.tasks.reads.page(where, limit, offset, cursor)
     return answer(
         shapes.TaskListOut(
-            [render.brief(t, with_result=results) for t in page.tasks],
-            page.total,
-            limit,
-            offset,
-            page.next_cursor,
+            tasks=[render.brief(t, with_result=results) for t in page.tasks],
+            total=page.total,
+            limit=limit,
+            offset=offset,
+            next_cursor=page.next_cursor,
         )
     )
 

@@ -1,6 +1,7 @@
 """The JSON shapes of tasks (docs/design/wire.md), as msgspec structs.
 
-What is submitted, and what is told of a task; `api/tasks/render.py` fills the latter.
+What is submitted; and of what is told of a task, in `wire/tasks.py`, those where the
+API knows more: JSON that it passes on as it is, and what it leaves out.
 """
 
 from __future__ import annotations
@@ -9,6 +10,16 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
+
+from corral.wire.tasks import (
+    AttemptInfo,
+    Collected,
+    Submitted,
+    TaskDetail,
+    TaskErrorInfo,
+    TaskInfo,
+    TaskPage,
+)
 
 
 class TaskIn(Struct, forbid_unknown_fields=True):
@@ -50,148 +61,45 @@ class CollectIn(Struct, forbid_unknown_fields=True):
     wait: float = 0.0
 
 
-class ErrorOut(Struct, omit_defaults=True):
-    kind: str
+class ErrorOut(TaskErrorInfo, frozen=True, kw_only=True, omit_defaults=True):
+    """A traceback is sent where there is one."""
+
     message: str
-    traceback: str | None = None
 
 
-class EstimateOut(Struct):
-    """What such tasks take, seconds and MB; four of five lie from low to high.
+class TaskAccepted(Submitted, frozen=True, kw_only=True, omit_defaults=True):
+    """What is not known yet, beside these, is left out."""
 
-    `runs` and `memory_runs` are how many of them that is learned from.
-    """
-
-    duration: float
-    low: float
-    high: float
-    runs: int
-    memory_mb: float | None = None
-    memory_high_mb: float | None = None
-    memory_runs: int = 0
-
-
-class StartOut(Struct):
-    """When a task should start; four of five such tasks do from `low` to `high`."""
-
-    at: datetime
-    low: datetime
-    high: datetime
-    in_s: float
-
-
-class TaskAccepted(Struct, omit_defaults=True):
-    task_id: str
-    status: str
     estimated_wait_time: float | None
     assigned_worker: str | None
     created_at: datetime
-    estimated_duration: float | None = None
-    estimated_start: StartOut | None = None
-    cached_from: str | None = None
 
 
-class Refusal(Struct):
-    index: int
-    code: str
-    message: str
-
-
-class BatchOut(Struct):
-    task_ids: list[str | None]
-    errors: list[Refusal]
-    accepted: int
-    refused: int
-
-
-class TaskBrief(Struct):
-    task_id: str
-    task_type: str
-    status: str
-    priority: int
-    attempt: int
-    worker_id: str | None
+class TaskBrief(TaskInfo, frozen=True, kw_only=True):
     created_at: datetime
-    started_at: datetime | None
-    completed_at: datetime | None
-    duration: float | None
     result: Raw | None
     error: ErrorOut | None
-    labels: dict[str, str]
-    model_name: str | None
 
 
-class AttemptOut(Struct):
-    attempt: int
-    run: int
-    outcome: str
-    worker_id: str | None
-    node_id: str | None
-    started_at: datetime | None
+class AttemptOut(AttemptInfo, frozen=True, kw_only=True):
     finished_at: datetime
     error: ErrorOut | None
 
 
-class WaitingOut(Struct):
-    reason: str
-    message: str
-    details: dict[str, Any]
-
-
-class ProgressOut(Struct):
-    fraction: float
-    message: str
-
-
-class TaskOut(TaskBrief, kw_only=True):
-    state: str
+class TaskOut(TaskDetail, frozen=True, kw_only=True):
+    created_at: datetime
+    result: Raw | None
+    error: ErrorOut | None
     parameters: Raw | None
-    assigned_at: datetime | None
-    timeout: float | None
-    retries: int
-    tries: int
-    losses: int
-    run: int
-    run_after: datetime | None
-    deadline: datetime | None
-    idempotency_key: str | None
-    depends_on: list[str]
-    notify: list[str]
-    node_labels: dict[str, str]
-    tolerates: list[str]
-    group: str | None
-    group_limit: int | None
-    preemptible: bool
-    resources: dict[str, Any]
-    gang: str | None
-    gang_rank: int | None
-    gang_size: int | None
-    node_id: str | None
-    assigned_worker: str | None
-    progress: ProgressOut | None
-    waiting: WaitingOut | None
-    owner: str
-    estimated_duration: float | None
-    estimate: EstimateOut | None
-    estimated_start: StartOut | None
-    dead_letter: str | None
-    cached_from: str | None
-    request_id: str | None
-    attempts: list[AttemptOut]
+    attempts: list[AttemptOut]  # type: ignore[assignment]
 
 
-class CollectOut(Struct):
-    tasks: list[TaskBrief]
-    pending: list[str]
-    unknown: list[str]
+class CollectOut(Collected, frozen=True, kw_only=True):
+    tasks: list[TaskBrief]  # type: ignore[assignment]
 
 
-class TaskListOut(Struct):
-    tasks: list[TaskBrief]
-    total: int
-    limit: int
-    offset: int
-    next_cursor: str | None
+class TaskListOut(TaskPage, frozen=True, kw_only=True):
+    tasks: list[TaskBrief]  # type: ignore[assignment]
 
 
 class TaskEnded(Struct):

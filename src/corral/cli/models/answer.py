@@ -20,7 +20,7 @@ from corral.errors import CorralError, NotFound, SchedulingError, TaskFailed
 
 if TYPE_CHECKING:
     from corral.client import Client, TaskDetail
-    from corral.client.calls.output import Piece
+    from corral.wire.output import Piece
 
 
 _FIRST_S = 0.3

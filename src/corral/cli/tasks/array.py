@@ -19,7 +19,7 @@ from corral.errors import InvalidField, Unavailable
 if TYPE_CHECKING:
     from corral.client import Client, TaskInfo
     from corral.client.array import ArrayRow
-    from corral.client.values import Batch
+    from corral.wire.tasks import Batch
 
 _SHOWN = 20
 Array = Annotated[

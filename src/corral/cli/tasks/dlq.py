@@ -13,7 +13,7 @@ from corral.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from corral.client.client import Client
-    from corral.client.values import TaskInfo
+    from corral.wire.tasks import TaskInfo
 
 app = typer.Typer(no_args_is_help=True, help="Look through tasks that failed for good.")
 _WALK_LIMIT = 1000

@@ -16,7 +16,7 @@ from corral.errors import CorralError
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.calls.output import ExecEnd
+    from corral.wire.output import ExecEnd
 
 
 def run_beside(
@@ -44,7 +44,7 @@ def run_beside(
 
 
 def _follow(client: Client, task_id: str, command: list[str]) -> ExecEnd:
-    from corral.client.calls.output import ExecEnd
+    from corral.wire.output import ExecEnd
 
     run = client.start_exec(task_id, command)
     try:

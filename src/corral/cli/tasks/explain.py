@@ -14,8 +14,7 @@ from corral.cli.terminal import output
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from corral.client.calls.explain import Candidate, CandidateCost, Explanation
-    from corral.client.values import Estimate, Start
+    from corral.wire.tasks import Candidate, CandidateCost, Estimate, Explanation, Start
 
 _FEW = 8
 

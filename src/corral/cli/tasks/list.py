@@ -17,7 +17,7 @@ from corral.cli.terminal import output
 
 if TYPE_CHECKING:
     from corral.client import TaskDetail, TaskQuery
-    from corral.client.values import TaskErrorInfo
+    from corral.wire.tasks import TaskErrorInfo
 
 
 def task(

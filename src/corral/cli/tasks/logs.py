@@ -15,7 +15,7 @@ from corral.cli.terminal.output import size_of
 
 if TYPE_CHECKING:
     from corral.client import LogLine
-    from corral.client.values import Progress
+    from corral.wire.tasks import Progress
 
 artifacts_app = typer.Typer(no_args_is_help=True, help="Files that tasks left.")
 Attempt = Annotated[

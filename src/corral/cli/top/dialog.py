@@ -19,7 +19,7 @@ from corral.errors import CorralError
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.calls.explain import Explanation
+    from corral.wire.tasks import Explanation
 
 _TAIL = 500
 

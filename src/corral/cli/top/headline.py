@@ -11,7 +11,7 @@ from corral.cli.top.picture import ClusterView, FigureHistory
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from corral.client.values import TaskDetail
+    from corral.wire.tasks import TaskDetail
 
 _TREND = 16
 _BAR = 20

@@ -14,8 +14,8 @@ from corral.errors import NotFound
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.values import TaskDetail, TaskInfo
     from corral.wire.nodes import NodeInfo
+    from corral.wire.tasks import TaskDetail, TaskInfo
 
 _LISTED = 200
 _ENDED = 50

@@ -13,8 +13,8 @@ from corral.cli.terminal import output
 from corral.cli.top.picture import ClusterView, FigureHistory, is_gone
 
 if TYPE_CHECKING:
-    from corral.client.values import TaskInfo
     from corral.wire.nodes import NodeInfo
+    from corral.wire.tasks import TaskInfo
     from corral.wire.workers import WorkerInfo
 
 Line = Sequence[float | None]

@@ -23,7 +23,7 @@ from corral.errors import CorralError
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.client.values import TaskInfo
+    from corral.wire.tasks import TaskInfo
 
 
 WIDE_COLUMNS = 150

@@ -6,44 +6,34 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
-
-import msgspec
 
 from corral.client.calls.tasks import POLL_S, TaskRef, id_of
 from corral.client.http.endpoint import Flow, Items, Request, Stream, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode
 from corral.client.progress import Advance
-from corral.client.values import LogLine, Progress
 from corral.core.tree import CHUNK_BYTES, fault_of
 from corral.errors import Conflict, NotFound, Unavailable
-from corral.wire.value import Value
+from corral.wire.output import (
+    ArtifactInfo,
+    ArtifactList,
+    ExecEnd,
+    ExecInfo,
+    ExecOutput,
+    ExecPage,
+    LogLine,
+    LogOutput,
+    Piece,
+    StreamPage,
+)
+from corral.wire.tasks import Progress
 
 _UNKNOWN = -1.0
 EXEC_POLL_S = 20.0
 _BEGIN_S = 15.0
-
-
-class Piece(Value, frozen=True, kw_only=True):
-    """A piece of output, any JSON value.
-
-    Pieces are counted from 1 on. When an attempt that begins again follows another,
-    its first piece has a number that was there before: what came from there on is void.
-    """
-
-    attempt: int
-    number: int
-    value: Any
-
-
-class _StreamPage(msgspec.Struct):
-    pieces: list[Piece]
-    cursor: str
-    done: bool
 
 
 def stream(task: TaskRef) -> Stream[Piece]:
@@ -55,7 +45,7 @@ def stream(task: TaskRef) -> Stream[Piece]:
     path, cursor = f"/tasks/{segment(id_of(task))}/output", None
     while True:
         response = yield get(path, wait_s=POLL_S, wait=POLL_S, after=cursor)
-        page = decode(response, _StreamPage)
+        page = decode(response, StreamPage)
         if page.pieces:
             yield Items(page.pieces)
         if page.done:
@@ -64,13 +54,6 @@ def stream(task: TaskRef) -> Stream[Piece]:
 
 
 # The calls about what a task says while it runs: its log, and how far it is.
-
-
-class _LogPage(msgspec.Struct):
-    lines: list[LogLine]
-    cursor: str | None = None
-    done: bool = False
-    progress: Progress | None = None
 
 
 def logs(
@@ -105,7 +88,7 @@ def _pages(
             path, wait_s=wait_s, wait=wait_s or None, progress=known, **where
         )
         # Times may come as seconds since the epoch here.
-        page = decode(response, _LogPage, strict=False)
+        page = decode(response, LogOutput, strict=False)
         if page.lines:
             yield Items(page.lines)
         if known is not None and page.progress and page.progress.fraction is not None:
@@ -118,36 +101,6 @@ def _pages(
 
 
 # The calls that run a command beside a running script and read what it prints.
-
-
-class ExecInfo(Value, frozen=True, kw_only=True):
-    """A command that runs beside one attempt of a task."""
-
-    exec_id: str
-    task_id: str
-    attempt: int
-
-
-class ExecOutput(Value, frozen=True, kw_only=True):
-    """Something it printed; `stream` is stdout or stderr."""
-
-    stream: str
-    data: bytes
-
-
-class ExecEnd(Value, frozen=True, kw_only=True):
-    """How it ended; without an exit code `error` says why there is none."""
-
-    exit_code: int | None = None
-    error: str | None = None
-
-
-class _ExecPage(msgspec.Struct):
-    chunks: list[ExecOutput]
-    next: int
-    done: bool
-    exit_code: int | None = None
-    error: str | None = None
 
 
 def start_exec(task: TaskRef, command: Sequence[str]) -> Flow[ExecInfo]:
@@ -173,7 +126,7 @@ def exec_output(run: ExecInfo) -> Stream[ExecOutput | ExecEnd]:
     while True:
         page = decode(
             (yield get(_path(run), wait_s=EXEC_POLL_S, after=after, wait=EXEC_POLL_S)),
-            _ExecPage,
+            ExecPage,
         )
         if page.chunks:
             yield Items(page.chunks)
@@ -193,25 +146,6 @@ def _path(run: ExecInfo) -> str:
 
 
 # The calls about files that tasks left: list them, fetch them checked.
-
-
-class ArtifactInfo(Value, frozen=True, kw_only=True):
-    """`digest` is the SHA-256 of the file."""
-
-    name: str
-    size: int
-    digest: str
-
-
-class ArtifactList(Value, frozen=True, kw_only=True):
-    """What one attempt left; `left_out` says in one line what could not be kept."""
-
-    task_id: str
-    attempt: int | None = None
-    artifacts: list[ArtifactInfo] = []
-    size: int = 0
-    left_out: str = ""
-    created_at: datetime | None = None
 
 
 def artifacts(task: TaskRef, *, attempt: int | None = None) -> Flow[ArtifactList]:

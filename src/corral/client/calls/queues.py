@@ -9,7 +9,6 @@ from uuid import uuid4
 from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode, post
-from corral.client.values import Submitted
 from corral.core.tasks.job_type import ORCHESTRATOR
 from corral.wire.access import WebhookSecret
 from corral.wire.queues import (
@@ -21,6 +20,7 @@ from corral.wire.queues import (
     ShareInfo,
     ShareList,
 )
+from corral.wire.tasks import Submitted
 
 
 def schedules() -> Flow[list[ScheduleInfo]]:

@@ -1,4 +1,4 @@
-"""The calls about tasks, one or many: submit, look, wait, cancel, run again."""
+"""The calls about tasks, one or many: submit, look, wait, cancel, run again, why."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 from uuid import uuid4
 
-import msgspec
-
 from corral.client.http.endpoint import Flow, Items, Request, Stream, get, segment
 from corral.client.http.errors import class_of, decode
 from corral.client.http.payload import encode
 from corral.client.job_values import JobStatus
-from corral.client.values import (
+from corral.errors import BadRequest, CorralError, TaskFailed, TaskNotFound, TooLarge
+from corral.wire.tasks import (
     Batch,
     Bulk,
     BulkError,
+    BulkPage,
     Collected,
+    Explanation,
     Refusal,
     Submitted,
     TaskDetail,
     TaskInfo,
+    TaskPage,
 )
-from corral.errors import BadRequest, CorralError, TaskFailed, TaskNotFound, TooLarge
 
 POLL_S = 25.0
 
@@ -290,7 +291,12 @@ def submit_batch(
         if on_progress is not None:
             on_progress(sent, len(given))
     refused.sort(key=lambda refusal: refusal.index)
-    return Batch(task_ids=ids, errors=refused)
+    return Batch(
+        task_ids=ids,
+        errors=refused,
+        accepted=len(ids) - len(refused),
+        refused=len(refused),
+    )
 
 
 def submit_many(
@@ -407,18 +413,6 @@ def wait_many(
     return [ended[task_id] for task_id in ids]
 
 
-class _TaskPage(msgspec.Struct):
-    tasks: list[TaskInfo]
-    next_cursor: str | None = None
-
-
-class _BulkPage(msgspec.Struct):
-    done: int
-    refused: int
-    errors: list[BulkError]
-    next_cursor: str | None = None
-
-
 class TaskQuery(TypedDict, total=False):
     """Which tasks are meant: those that are like all of what is said.
 
@@ -450,7 +444,7 @@ def list_tasks(
         response = yield get(
             "/tasks", limit=min(left or 200, 200), cursor=cursor, **_words(query)
         )
-        page = decode(response, _TaskPage)
+        page = decode(response, TaskPage)
         yield Items(page.tasks[:left])
         cursor = page.next_cursor
         if left is not None:
@@ -476,7 +470,7 @@ def _all(path: str, query: TaskQuery, *, is_repeatable: bool) -> Flow[Bulk]:
     while True:
         given = get(path, cursor=cursor, **_words(query)).query
         response = yield Request("POST", path, given, is_repeatable=is_repeatable)
-        page = decode(response, _BulkPage)
+        page = decode(response, BulkPage)
         done, refused = done + page.done, refused + page.refused
         errors += page.errors
         cursor = page.next_cursor
@@ -488,3 +482,12 @@ def _words(query: TaskQuery) -> dict[str, Any]:
     """As the wire has them."""
     dead = query.get("dead")
     return {**query, "dead": None if dead is None else str(dead).lower()}
+
+
+def explain(task: TaskRef, *, limit: int | None = None) -> Flow[Explanation]:
+    """Why a task waits and what would start it, or why it ran where it did.
+
+    `limit` is how many candidate workers are told; 0 tells all.
+    """
+    response = yield get(f"/tasks/{segment(id_of(task))}/explain", limit=limit)
+    return decode(response, Explanation)

@@ -19,7 +19,6 @@ from corral.client.http.endpoint import Flow, Items, Stream
 from corral.client.http.errors import class_of
 from corral.client.http.payload import encode
 from corral.client.progress import Advance
-from corral.client.values import Batch, TaskInfo
 from corral.errors import (
     CorralError,
     Forbidden,
@@ -28,6 +27,7 @@ from corral.errors import (
     TaskNotFound,
     UnknownTaskType,
 )
+from corral.wire.tasks import Batch, TaskInfo
 
 CHUNK = 2_000
 GATHER_S = 0.05

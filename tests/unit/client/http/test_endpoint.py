@@ -17,7 +17,7 @@ from corral.client import (
     WorkerInfo,
 )
 from corral.client.client import Calls
-from corral.client.values import Progress
+from corral.wire.tasks import Progress
 from tests.unit.client.stand_in import StandIn, submitted, task_out
 
 

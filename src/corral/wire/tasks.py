@@ -1,8 +1,4 @@
-"""What the manager answers, as frozen typed values.
-
-Fields are those of docs/design/wire.md. Unknown fields are ignored and most absent
-ones have a default, so that a client works with a manager a little older or newer.
-"""
+"""Tasks as answers show them: accepted, in brief, whole, and why they wait."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from corral.core.tasks.task import TERMINAL, State
-from corral.wire.value import Value
+from corral.wire.value import Known, Value
 
 _TERMINAL = frozenset(str(state) for state in TERMINAL)
 
@@ -18,9 +14,9 @@ _TERMINAL = frozenset(str(state) for state in TERMINAL)
 class Start(Value, frozen=True, kw_only=True):
     """When a task should start; four of five such tasks do from `low` to `high`."""
 
-    at: datetime | None = None
-    low: datetime | None = None
-    high: datetime | None = None
+    at: Known[datetime] = None
+    low: Known[datetime] = None
+    high: Known[datetime] = None
     in_s: float = 0.0
 
 
@@ -65,6 +61,8 @@ class Batch(Value, frozen=True, kw_only=True):
 
     task_ids: list[str | None]
     errors: list[Refusal] = []
+    accepted: int = 0
+    refused: int = 0
 
 
 class BulkError(Value, frozen=True, kw_only=True):
@@ -81,6 +79,12 @@ class Bulk(Value, frozen=True, kw_only=True):
     done: int
     refused: int = 0
     errors: list[BulkError] = []
+
+
+class BulkPage(Bulk, frozen=True, kw_only=True):
+    """One page of them; `next_cursor` is None when there are no more."""
+
+    next_cursor: str | None = None
 
 
 class TaskErrorInfo(Value, frozen=True, kw_only=True):
@@ -105,6 +109,7 @@ class TaskInfo(Value, frozen=True, kw_only=True):
     result: Any = None
     error: TaskErrorInfo | None = None
     labels: dict[str, str] = {}
+    model_name: str | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -116,8 +121,8 @@ class TaskInfo(Value, frozen=True, kw_only=True):
 
 
 class Progress(Value, frozen=True, kw_only=True):
-    fraction: float | None = None
-    message: str | None = None
+    fraction: Known[float] = None
+    message: Known[str] = None
 
 
 class WaitReason(Value, frozen=True, kw_only=True):
@@ -125,7 +130,7 @@ class WaitReason(Value, frozen=True, kw_only=True):
 
     reason: str
     message: str = ""
-    details: Any = None
+    details: Known[dict[str, Any]] = None
 
     @property
     def text(self) -> str:
@@ -148,7 +153,6 @@ class TaskDetail(TaskInfo, frozen=True, kw_only=True):
 
     state: str = ""
     parameters: Any = None
-    model_name: str | None = None
     assigned_at: datetime | None = None
     timeout: float | None = None
     retries: int = 0
@@ -183,6 +187,16 @@ class TaskDetail(TaskInfo, frozen=True, kw_only=True):
     attempts: list[AttemptInfo] = []
 
 
+class TaskPage(Value, frozen=True, kw_only=True):
+    """Some tasks, newest first; `next_cursor` is None when there are no more."""
+
+    tasks: list[TaskInfo]
+    total: int = 0
+    limit: int = 0
+    offset: int = 0
+    next_cursor: str | None = None
+
+
 class Collected(Value, frozen=True, kw_only=True):
     """Which of some tasks have ended, which have not, which nobody knows."""
 
@@ -191,8 +205,69 @@ class Collected(Value, frozen=True, kw_only=True):
     unknown: list[str] = []
 
 
-class LogLine(Value, frozen=True, kw_only=True):
-    text: str
-    attempt: int = 1
-    at: datetime | None = None
-    stream: str = "stdout"
+class CandidateCost(Value, frozen=True, kw_only=True):
+    """Seconds on one worker: until it is free, to load a model, what dropping others
+    for it costs later, and to run; `score` is the weight done a second.
+    """
+
+    wait_s: float = 0.0
+    load_s: float = 0.0
+    drop_s: float = 0.0
+    run_s: float = 0.0
+    total_s: float = 0.0
+    score: float = 0.0
+
+
+class Candidate(Value, frozen=True, kw_only=True):
+    """A worker; `verdict` is what keeps the task from it, `free` when nothing does."""
+
+    worker_id: str
+    verdict: str
+    node_id: str | None = None
+    message: str = ""
+    details: Known[dict[str, Any]] = None
+    cost: CandidateCost | None = None
+
+
+class Change(Value, frozen=True, kw_only=True):
+    """What would start the task; `in_s` when that comes by itself, about."""
+
+    change: str
+    message: str = ""
+    command: str | None = None
+    in_s: float | None = None
+    details: Known[dict[str, Any]] = None
+
+
+class PlacementInfo(Value, frozen=True, kw_only=True):
+    """Where an attempt was sent, and what decided that."""
+
+    worker_id: str
+    at: Known[datetime] = None
+    node_id: Known[str] = None
+    message: str = ""
+    cost: Known[CandidateCost] = None
+    load: str | None = None
+    unload: list[str] = []
+    together: int = 1
+    passed_over: list[str] = []
+
+
+class Explanation(Value, frozen=True, kw_only=True):
+    """Why a task waits and what would start it, or why it ran where it did."""
+
+    task_id: str
+    status: str
+    headline: str = ""
+    reason: WaitReason | None = None
+    ahead: int | None = None
+    line: int | None = None
+    estimated_start: Start | None = None
+    estimated_duration: float | None = None
+    estimate: Estimate | None = None
+    changes: list[Change] = []
+    candidates: list[Candidate] = []
+    candidates_total: int = 0
+    verdicts: dict[str, int] = {}
+    placement: PlacementInfo | None = None
+    attempts: list[AttemptInfo] = []
