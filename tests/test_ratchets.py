@@ -141,7 +141,7 @@ def _folders(house: Package) -> Counter[str]:
     return Counter(module.folder for module in house.modules)
 
 
-@ratchet(13)
+@ratchet(1)
 def class_names_that_mean_two_things(house: Package) -> Iterator[str]:
     """Public classes at the top of more than one file."""
     found = defaultdict(list)
@@ -230,7 +230,7 @@ def _is_chain_of_self(node: ast.expr) -> bool:
     return is_name(node, "self")
 
 
-@ratchet(55)
+@ratchet(51)
 def field_lists_that_stand_twice(house: Package) -> Iterator[str]:
     """Pairs of classes with five fields or more that have the same names, in any
     order, or five names of which stand side by side in both, in the same order.

@@ -32,7 +32,7 @@ _JOB = {"schema_name": "echo", "payload": {"message": "hi"}}
 @router.post(
     "/submit_job",
     summary="Submit a job",
-    **described(shapes.JobStatus, body=shapes.JobIn, errors=(409,), example=_JOB),
+    **described(shapes.JobStatusOut, body=shapes.JobIn, errors=(409,), example=_JOB),
 )
 async def submit_job(request: Request, who: Submitter) -> Response:
     job = await read(request, shapes.JobIn)
@@ -91,7 +91,7 @@ def _with_payload(body: dict[str, Any], payload: Any) -> bytes:
     "/get_job_status",
     summary="A job as it is now",
     **described(
-        shapes.JobStatus, body=shapes.JobId, errors=(404,), example={"job_id": "..."}
+        shapes.JobStatusOut, body=shapes.JobId, errors=(404,), example={"job_id": "..."}
     ),
 )
 async def get_job_status(request: Request, who: Reader) -> Response:
@@ -109,15 +109,18 @@ async def get_job_status(request: Request, who: Reader) -> Response:
 )
 async def get_dlq_jobs(who: Reader) -> Response:
     page = await who.manager.tasks.reads.page(TaskFilter(dead_letter=True), MAX_DLQ)
-    jobs = [shapes.DlqJob(t.id, render.failure(t), render.job(t)) for t in page.tasks]
-    return answer(shapes.DlqOut(jobs))
+    jobs = [
+        shapes.DlqJobOut(job_id=t.id, output=render.failure(t), job=render.job(t))
+        for t in page.tasks
+    ]
+    return answer(shapes.DlqOut(jobs=jobs))
 
 
 @router.post(
     "/requeue_from_dlq",
     summary="Run a dead job again under the same id",
     **described(
-        shapes.JobStatus,
+        shapes.JobStatusOut,
         body=shapes.JobId,
         errors=(404, 409),
         example={"job_id": "..."},

@@ -19,6 +19,7 @@ from corral.core.access.key import Scope
 from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.task import Task
 from corral.errors import Forbidden, TaskNotFound
+from corral.wire.job_api import Shutdown
 
 router = APIRouter(tags=["job API"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
@@ -47,7 +48,7 @@ async def run_on_worker(request: Request, who: Runner) -> Response:
         task = await _known(who, said)
     task = await ended(who, task)
     told = render.job_status(task)
-    return answer(shapes.RunOut(task.id, told.status, told.output))
+    return answer(shapes.RunOut(job_id=task.id, status=told.status, output=told.output))
 
 
 async def _known(who: Caller, said: shapes.RunIn) -> Task:
@@ -114,10 +115,10 @@ async def shutdown_all_workers(request: Request, who: Operator) -> Response:
 @router.post(
     "/shutdown_node",
     summary="Stop a node's agent and its workers",
-    **described(shapes.Shutdown, body=shapes.NodeIn, errors=(404,), example=_NODE),
+    **described(Shutdown, body=shapes.NodeIn, errors=(404,), example=_NODE),
 )
 async def shutdown_node(request: Request, who: Operator) -> Response:
     said = await read(request, shapes.NodeIn)
     node_id = await who.manager.workers.stops.node(said.node_url)
     who.note("node.stop", node_id)
-    return answer(shapes.Shutdown(True))
+    return answer(Shutdown(shutdown=True))

@@ -12,6 +12,7 @@ from corral.core.tasks.job_status import JOB_STATUS, NONEXISTENT, WORKER_STATUS
 from corral.core.tasks.task import State, Task
 from corral.manager.cluster.state import WorkerLink
 from corral.manager.workers.types import LaunchProgress
+from corral.wire.job_api import LaunchStatus
 
 NAME, ENTRYPOINT = "job.name", "job.entrypoint"
 
@@ -33,8 +34,8 @@ def job(task: Task) -> shapes.JobOut:
     )
 
 
-def job_status(task: Task, target: str = "") -> shapes.JobStatus:
-    return shapes.JobStatus(
+def job_status(task: Task, target: str = "") -> shapes.JobStatusOut:
+    return shapes.JobStatusOut(
         job_id=task.id,
         worker_id=target or task.worker_id or "",
         status=JOB_STATUS[task.state],
@@ -62,36 +63,43 @@ def failure(task: Task) -> dict[str, Any]:
     }
 
 
-def no_target(job_in: shapes.JobIn, job_id: str) -> shapes.JobStatus:
+def no_target(job_in: shapes.JobIn, job_id: str) -> shapes.JobStatusOut:
     message = f"No job schema targeting found for job type {job_in.schema_name}"
-    return shapes.JobStatus(job_id, "", "error", {"error": message}, None)
+    return shapes.JobStatusOut(
+        job_id=job_id, status="error", output={"error": message}, job=None
+    )
 
 
 def worker(link: WorkerLink | None, worker_id: str = "", url: str = "") -> Any:
     if link is None:
-        return shapes.WorkerStatus(worker_id, "", url, None, NONEXISTENT, None)
+        return shapes.WorkerStatusOut(
+            worker_id=worker_id,
+            worker_url=url,
+            status=NONEXISTENT,
+            last_heartbeat=None,
+        )
     row = link.worker
     held = next((task_id for _, task_id in link.held()), None)
     status = WORKER_STATUS[row.state]
     if held is not None and status == "idle":
         status = "running"
-    return shapes.WorkerStatus(
-        row.id,
-        row.spec.worker_type or row.spec.worker_class,
-        row.spec.url or "",
-        held if status == "running" else None,
-        status,
-        row.last_heartbeat,
+    return shapes.WorkerStatusOut(
+        worker_id=row.id,
+        worker_type=row.spec.worker_type or row.spec.worker_class,
+        worker_url=row.spec.url or "",
+        job_id=held if status == "running" else None,
+        status=status,
+        last_heartbeat=row.last_heartbeat,
     )
 
 
-def launch(found: LaunchProgress) -> shapes.LaunchStatus:
+def launch(found: LaunchProgress) -> LaunchStatus:
     row = found.worker.worker if found.worker else None
-    return shapes.LaunchStatus(
-        found.id,
-        found.status,
-        row.id if row else None,
-        row.spec.name.removeprefix(LAUNCHED) if row else None,
-        row.spec.url if row else None,
-        found.error,
+    return LaunchStatus(
+        launch_id=found.id,
+        status=found.status,
+        worker_id=row.id if row else None,
+        worker_name=row.spec.name.removeprefix(LAUNCHED) if row else None,
+        worker_url=row.spec.url if row else None,
+        error=found.error,
     )

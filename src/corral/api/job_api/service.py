@@ -8,10 +8,19 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from corral.api.body import answer
 from corral.api.caller import Caller, caller
-from corral.api.job_api import shapes
 from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.errors import Conflict
+from corral.wire.job_api import (
+    ClassName,
+    Endpoints,
+    Heartbeat,
+    HeartbeatAnswer,
+    PidFile,
+    ServerId,
+    ServiceStatus,
+    Shutdown,
+)
 
 router = APIRouter(tags=["job API"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -19,48 +28,51 @@ Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
 CLASS = "ClusterManager"
 
 
-@router.post("/endpoints", summary="Names of all calls", **described(shapes.Endpoints))
+@router.post("/endpoints", summary="Names of all calls", **described(Endpoints))
 async def endpoints(request: Request, who: Reader) -> Response:
     paths = request.app.openapi()["paths"]
     names = sorted(p.strip("/") for p, ways in paths.items() if "post" in ways)
-    return answer(shapes.Endpoints([n for n in names if "/" not in n]))
+    return answer(Endpoints(endpoints=[n for n in names if "/" not in n]))
 
 
-@router.post("/status", summary="Is it available?", **described(shapes.ServiceStatus))
+@router.post("/status", summary="Is it available?", **described(ServiceStatus))
 async def status(who: Reader) -> Response:
-    return answer(shapes.ServiceStatus("Available"))
+    return answer(ServiceStatus(status="Available"))
 
 
-@router.post("/heartbeat", summary="A sign of life", **described(shapes.HeartbeatOut))
+@router.post("/heartbeat", summary="A sign of life", **described(HeartbeatAnswer))
 async def heartbeat(who: Reader) -> Response:
     nodes, workers = who.manager.nodes.all(), who.manager.workers.all()
     details = {"nodes": len(nodes), "workers": len(workers)}
     server_id = who.manager.server_id()
-    beat = shapes.Heartbeat("Available", server_id, "all is well", details)
-    return answer(shapes.HeartbeatOut(beat))
+    beat = Heartbeat(
+        status="Available",
+        server_id=server_id,
+        message="all is well",
+        details=details,
+    )
+    return answer(HeartbeatAnswer(heartbeat=beat))
 
 
-@router.post("/server_id", summary="Which server this is", **described(shapes.ServerId))
+@router.post("/server_id", summary="Which server this is", **described(ServerId))
 async def server_id(who: Reader) -> Response:
-    return answer(shapes.ServerId(who.manager.server_id()))
+    return answer(ServerId(server_id=who.manager.server_id()))
 
 
-@router.post("/class_name", summary="What kind it is", **described(shapes.ClassName))
+@router.post("/class_name", summary="What kind it is", **described(ClassName))
 async def class_name(who: Reader) -> Response:
-    return answer(shapes.ClassName(CLASS))
+    return answer(ClassName(class_name=CLASS))
 
 
-@router.post(
-    "/pid_file", summary="Always null: there is none", **described(shapes.PidFile)
-)
+@router.post("/pid_file", summary="Always null: there is none", **described(PidFile))
 async def pid_file(who: Reader) -> Response:
-    return answer(shapes.PidFile(None))
+    return answer(PidFile())
 
 
 @router.post(
     "/shutdown",
     summary="Stop this Corral; tasks stay",
-    **described(shapes.Shutdown, errors=(409,)),
+    **described(Shutdown, errors=(409,)),
 )
 async def shutdown(request: Request, who: Admin) -> Response:
     stop = getattr(request.app.state, "stop", None)
@@ -68,4 +80,4 @@ async def shutdown(request: Request, who: Admin) -> Response:
         raise Conflict("this server cannot be stopped from here")
     who.note("cluster.shutdown", "cluster")
     stop()
-    return answer(shapes.Shutdown(True))
+    return answer(Shutdown(shutdown=True))

@@ -7,6 +7,8 @@ from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from corral.wire.job_api import DlqJob, DlqJobs, JobStatus, RunStatus, WorkerStatus
+
 
 class JobIn(Struct):
     schema_name: str
@@ -31,31 +33,26 @@ class JobOut(Struct):
     priority: int
 
 
-class JobStatus(Struct):
-    job_id: str
-    worker_id: str
-    status: str
+class JobStatusOut(JobStatus, frozen=True, kw_only=True):
     output: Raw | dict[str, Any]
-    job: JobOut | None
+    job: JobOut | None  # type: ignore[assignment]
 
 
-class DlqJob(Struct):
-    job_id: str
+class DlqJobOut(DlqJob, frozen=True, kw_only=True):
     output: dict[str, Any]
-    job: JobOut
+    job: JobOut  # type: ignore[assignment]
 
 
-class DlqOut(Struct):
-    jobs: list[DlqJob]
+class DlqOut(DlqJobs, frozen=True, kw_only=True):
+    jobs: list[DlqJobOut]  # type: ignore[assignment]
 
 
-class WorkerStatus(Struct):
-    worker_id: str
-    worker_type: str
-    worker_url: str
-    job_id: str | None
-    status: str
-    last_heartbeat: datetime | None
+class RunOut(RunStatus, frozen=True, kw_only=True):
+    output: Raw | dict[str, Any]
+
+
+class WorkerStatusOut(WorkerStatus, frozen=True, kw_only=True):
+    last_heartbeat: datetime | None  # type: ignore[assignment]
 
 
 class JobId(Struct):
@@ -120,22 +117,9 @@ class LaunchIn(Struct):
     gpus: int | str = ""
 
 
-class LaunchId(Struct):
+class LaunchAsked(Struct):
     launch_id: str
     node_url: str | None = None
-
-
-class LaunchOut(Struct):
-    launch_id: str
-
-
-class LaunchStatus(Struct):
-    launch_id: str
-    status: str
-    worker_id: str | None
-    worker_name: str | None
-    worker_url: str | None
-    error: str | None
 
 
 class Started(Struct):
@@ -158,12 +142,6 @@ class RunIn(Struct):
     job_id: str | None = None
 
 
-class RunOut(Struct):
-    job_id: str
-    status: str
-    output: Raw | dict[str, Any]
-
-
 class NamedWorker(Struct):
     worker_name: str
     node_url: str | None = None
@@ -181,52 +159,3 @@ class WorkerByPort(Struct):
 
 class NodeIn(Struct):
     node_url: str
-
-
-class NodeAccess(Struct):
-    """Secrets a node no longer needs: it reaches everything through the manager."""
-
-    endpoint: str = ""
-    access_key: str = ""
-    secret_key: str = ""
-    bucket: str = ""
-    minio_port: int = 0
-    rabbitmq_host: str = ""
-    rabbitmq_port: int = 0
-    rabbitmq_username: str = ""
-    rabbitmq_password: str = ""
-
-
-class Endpoints(Struct):
-    endpoints: list[str]
-
-
-class ServiceStatus(Struct):
-    status: str
-
-
-class Heartbeat(Struct):
-    status: str
-    server_id: str
-    message: str
-    details: dict[str, Any]
-
-
-class HeartbeatOut(Struct):
-    heartbeat: Heartbeat
-
-
-class ServerId(Struct):
-    server_id: str
-
-
-class ClassName(Struct):
-    class_name: str
-
-
-class PidFile(Struct):
-    pid_file: str | None
-
-
-class Shutdown(Struct):
-    shutdown: bool

@@ -22,6 +22,7 @@ from corral.core.tasks.environment import (
 )
 from corral.core.tasks.job_type import check_name
 from corral.errors import InvalidField
+from corral.wire.job_api import LaunchId, LaunchStatus, NodeAccess
 from corral.wire.workers import WorkerTypeList
 
 router = APIRouter(tags=["job API"])
@@ -152,7 +153,7 @@ async def register_job_to_worker(request: Request, who: Operator) -> Response:
     "/launch_worker",
     summary="Launch a worker of a registered type on a node",
     **described(
-        shapes.LaunchOut,
+        LaunchId,
         body=shapes.LaunchIn,
         errors=(404, 409),
         example={"node_url": "http://localhost:8003", "worker_type": "mine"},
@@ -173,21 +174,21 @@ async def launch_worker(request: Request, who: Operator) -> Response:
         wanted_gpus(said.gpus),
     )
     who.note("worker.launch", said.node_url, worker_type=said.worker_type)
-    return answer(shapes.LaunchOut(launch_id))
+    return answer(LaunchId(launch_id=launch_id))
 
 
 @router.post(
     "/launch_worker_status",
     summary="How far a launch is",
     **described(
-        shapes.LaunchStatus,
-        body=shapes.LaunchId,
+        LaunchStatus,
+        body=shapes.LaunchAsked,
         errors=(404,),
         example={"launch_id": "w-1"},
     ),
 )
 async def launch_worker_status(request: Request, who: Reader) -> Response:
-    said = await read(request, shapes.LaunchId)
+    said = await read(request, shapes.LaunchAsked)
     return answer(render.launch(who.manager.workers.types.launch_of(said.launch_id)))
 
 
@@ -204,7 +205,7 @@ def _by_url(who: Caller, url: str) -> Response:
     "/get_worker_status",
     summary="A worker; status nonexistent when there is none",
     **described(
-        shapes.WorkerStatus, body=shapes.WorkerId, example={"worker_id": "w-1"}
+        shapes.WorkerStatusOut, body=shapes.WorkerId, example={"worker_id": "w-1"}
     ),
 )
 async def get_worker_status(request: Request, who: Reader) -> Response:
@@ -215,7 +216,7 @@ async def get_worker_status(request: Request, who: Reader) -> Response:
     "/query_worker_status",
     summary="The same: what heartbeats say is always live",
     **described(
-        shapes.WorkerStatus, body=shapes.WorkerId, example={"worker_id": "w-1"}
+        shapes.WorkerStatusOut, body=shapes.WorkerId, example={"worker_id": "w-1"}
     ),
 )
 async def query_worker_status(request: Request, who: Reader) -> Response:
@@ -226,7 +227,7 @@ async def query_worker_status(request: Request, who: Reader) -> Response:
     "/get_worker_status_by_url",
     summary="A worker by its URL",
     **described(
-        shapes.WorkerStatus,
+        shapes.WorkerStatusOut,
         body=shapes.WorkerUrl,
         example={"worker_url": "http://h:8004"},
     ),
@@ -239,7 +240,7 @@ async def get_worker_status_by_url(request: Request, who: Reader) -> Response:
     "/query_worker_status_by_url",
     summary="The same: what heartbeats say is always live",
     **described(
-        shapes.WorkerStatus,
+        shapes.WorkerStatusOut,
         body=shapes.WorkerUrl,
         example={"worker_url": "http://h:8004"},
     ),
@@ -252,11 +253,11 @@ async def query_worker_status_by_url(request: Request, who: Reader) -> Response:
     "/register_node",
     summary="Kept for older nodes: they need nothing from it any more",
     **described(
-        shapes.NodeAccess,
+        NodeAccess,
         body=shapes.NodeIn,
         example={"node_url": "http://localhost:8003"},
     ),
 )
 async def register_node(request: Request, who: Operator) -> Response:
     await read(request, shapes.NodeIn)
-    return answer(shapes.NodeAccess())
+    return answer(NodeAccess())

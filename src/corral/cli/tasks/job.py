@@ -14,7 +14,7 @@ from corral.cli.tasks.wait_cancel_requeue import await_all
 from corral.cli.terminal import errors, output
 
 if TYPE_CHECKING:
-    from corral.client.job_values import JobStatus
+    from corral.wire.job_api import JobStatus
 
 app = typer.Typer(no_args_is_help=True, help="Submit jobs, look at them, wait.")
 JobArgument = Annotated[str, typer.Argument(metavar="ID", help="The job.")]

@@ -14,8 +14,8 @@ from uuid import uuid4
 from corral.client.http.endpoint import Flow, Items, Request, Stream, get, segment
 from corral.client.http.errors import class_of, decode
 from corral.client.http.payload import encode
-from corral.client.job_values import JobStatus
 from corral.errors import BadRequest, CorralError, TaskFailed, TaskNotFound, TooLarge
+from corral.wire.job_api import JobStatus
 from corral.wire.tasks import (
     Batch,
     Bulk,

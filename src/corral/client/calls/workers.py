@@ -8,8 +8,8 @@ from typing import Any
 from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode, post
-from corral.client.job_values import LaunchId, LaunchStatus
 from corral.errors import Conflict
+from corral.wire.job_api import LaunchId, LaunchStatus
 from corral.wire.workers import (
     Scaling,
     WorkerInfo,

@@ -15,12 +15,12 @@ from typing import Any, ClassVar, Self
 import msgspec
 from pydantic import BaseModel
 
-from corral.client import job_values as values
 from corral.client.client import Client
 from corral.client.http.endpoint import Flow, Request
 from corral.client.http.errors import decode
 from corral.client.job_api.launch import LaunchedProcess
 from corral.errors import CorralError, InvalidField, Unreachable
+from corral.wire import job_api as values
 
 _TIMEOUT_S = 30.0
 """How long the client itself waits for an answer."""

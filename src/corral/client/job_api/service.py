@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from corral.client import job_values as values
 from corral.client.client import Client
 from corral.client.http.retry import Patience
 from corral.client.job_api import launch
@@ -16,6 +15,7 @@ from corral.client.job_api.connection import SERVICE, Connection, Verb, reach
 from corral.client.job_api.launch import LaunchedProcess
 from corral.client.mcp import McpClient
 from corral.errors import Unreachable
+from corral.wire import job_api as values
 
 _JOB = ("job_id",)
 _NODE = ("node_url",)

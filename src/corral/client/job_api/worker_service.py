@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from corral.client import job_values as values
 from corral.client.job_api import launch
 from corral.client.job_api.connection import SERVICE, Connection, Verb, reach
 from corral.errors import InvalidField
+from corral.wire import job_api as values
 
 _ON_WORKER: Mapping[str, Verb] = {
     **SERVICE,

@@ -1,4 +1,4 @@
-"""What the services of the job API answer, as plain values with attributes."""
+"""What the services of the job API answer: jobs, workers, launches, themselves."""
 
 from __future__ import annotations
 
@@ -81,6 +81,7 @@ class PidFile(Value, frozen=True, kw_only=True):
 class RunStatus(Value, frozen=True, kw_only=True):
     """How a job ended on the worker it was given to."""
 
+    job_id: str = ""
     status: str
     output: Any = None
 
@@ -105,3 +106,7 @@ class NodeAccess(Value, frozen=True, kw_only=True):
     rabbitmq_port: int = 0
     rabbitmq_username: str = ""
     rabbitmq_password: str = ""
+
+
+class Shutdown(Value, frozen=True, kw_only=True):
+    shutdown: bool
