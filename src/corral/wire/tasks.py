@@ -187,7 +187,7 @@ class TaskDetail(TaskInfo, frozen=True, kw_only=True):
     attempts: list[AttemptInfo] = []
 
 
-class TaskPage(Value, frozen=True, kw_only=True):
+class TaskList(Value, frozen=True, kw_only=True):
     """Some tasks, newest first; `next_cursor` is None when there are no more."""
 
     tasks: list[TaskInfo]

@@ -18,7 +18,7 @@ from corral.wire.tasks import (
     TaskDetail,
     TaskErrorInfo,
     TaskInfo,
-    TaskPage,
+    TaskList,
 )
 
 
@@ -98,7 +98,7 @@ class CollectOut(Collected, frozen=True, kw_only=True):
     tasks: list[TaskBrief]  # type: ignore[assignment]
 
 
-class TaskListOut(TaskPage, frozen=True, kw_only=True):
+class TaskListOut(TaskList, frozen=True, kw_only=True):
     tasks: list[TaskBrief]  # type: ignore[assignment]
 
 

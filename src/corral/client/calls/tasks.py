@@ -27,7 +27,7 @@ from corral.wire.tasks import (
     Submitted,
     TaskDetail,
     TaskInfo,
-    TaskPage,
+    TaskList,
 )
 
 POLL_S = 25.0
@@ -444,7 +444,7 @@ def list_tasks(
         response = yield get(
             "/tasks", limit=min(left or 200, 200), cursor=cursor, **_words(query)
         )
-        page = decode(response, TaskPage)
+        page = decode(response, TaskList)
         yield Items(page.tasks[:left])
         cursor = page.next_cursor
         if left is not None:
