@@ -230,7 +230,7 @@ def _is_chain_of_self(node: ast.expr) -> bool:
     return is_name(node, "self")
 
 
-@ratchet(51)
+@ratchet(50)
 def field_lists_that_stand_twice(house: Package) -> Iterator[str]:
     """Pairs of classes with five fields or more that have the same names, in any
     order, or five names of which stand side by side in both, in the same order.

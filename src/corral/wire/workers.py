@@ -104,3 +104,14 @@ class Scaling(Value, frozen=True, kw_only=True):
     idle_s: float
     cooldown_s: float
     types: list[TypeScaling] = []
+
+
+class Registration(Value, frozen=True, kw_only=True):
+    """What a worker is told that registers itself."""
+
+    incarnation: str
+    secret: str
+    queue: str
+    concurrency: int = 1
+    job_types: list[str] = []
+    token: str = ""

@@ -30,7 +30,7 @@ from corral.manager.clock import new_id
 from corral.manager.cluster.state import WorkerLink
 from corral.manager.cluster.streams import AttemptPieces
 from corral.manager.tasks.report import Report
-from corral.wire.workers import WorkerRestart
+from corral.wire.workers import Registration, WorkerRestart
 
 router = APIRouter(prefix="/workers", tags=["workers"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -167,13 +167,10 @@ async def register(worker_id: str, request: Request, who: OwnNode) -> Response:
     given = await registry.admit(worker_id, said.epoch, said.pid)
     who.note("worker.register", worker_id, pid=said.pid)
     return answer(
-        shapes.WorkerRegisterOut(
-            given.incarnation,
-            given.secret,
-            given.queue,
-            given.worker.spec.concurrency,
-            list(given.worker.spec.job_types),
-            given.token,
+        Registration.of(
+            given,
+            concurrency=given.worker.spec.concurrency,
+            job_types=list(given.worker.spec.job_types),
         )
     )
 

@@ -34,15 +34,6 @@ class WorkerRegisterIn(Struct):
     epoch: int
 
 
-class WorkerRegisterOut(Struct):
-    incarnation: str
-    secret: str
-    queue: str
-    concurrency: int
-    job_types: list[str]
-    token: str
-
-
 class ErrorIn(Struct):
     kind: str
     message: str

@@ -23,6 +23,7 @@ import msgspec
 
 from corral.errors import AlreadyRunning, CorralError
 from corral.log_line import LineFormatter, Redaction
+from corral.wire.workers import Registration
 from corral.worker.assignment import AgentMessage, Assignment
 from corral.worker.depot.fetch_model import (
     ManagerAccess,
@@ -41,7 +42,7 @@ from corral.worker.supervisor.held_models import RunnerModels
 from corral.worker.supervisor.leftovers import Leftovers
 from corral.worker.supervisor.model_delivery import Delivery
 from corral.worker.supervisor.order_desk import BatchFiles, OrderDesk
-from corral.worker.supervisor.reports import Registration, Reporter
+from corral.worker.supervisor.reports import Reporter
 from corral.worker.supervisor.runner_spec import Recipe, WorkerSource
 from corral.worker.supervisor.status_line import StatusLine
 

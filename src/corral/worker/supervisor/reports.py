@@ -19,6 +19,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from corral.errors import WorkerError
+from corral.wire.workers import Registration
 from corral.worker.backpressure import Backpressure
 from corral.worker.manager_link import Away, Fenced, ManagerLink, ReportRefused
 from corral.worker.protocol import (
@@ -168,17 +169,6 @@ FIRST_WAIT_S = 0.1
 LONGEST_WAIT_S = 5.0
 
 Drops = list[tuple[str, int]]
-
-
-class Registration(msgspec.Struct):
-    """The manager's answer to a registration."""
-
-    incarnation: str
-    secret: str
-    queue: str
-    concurrency: int = 1
-    job_types: list[str] = msgspec.field(default_factory=list)
-    token: str = ""
 
 
 class ReportAnswer(msgspec.Struct):
