@@ -92,7 +92,7 @@ def _workers(client: Client) -> list[Any]:
 
 def _loads(client: Client) -> int:
     found = client.workers()
-    return sum(w.performance_metrics.get("model_loads", 0) for w in found)
+    return round(sum(w.performance_metrics.get("model_loads", 0.0) for w in found))
 
 
 def _run(side: CorralSide, work: Work) -> Live:

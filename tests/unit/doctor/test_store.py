@@ -59,7 +59,7 @@ def test_a_good_database_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("change", "verdict", "words"),
     [
-        ({"schema": "0001"}, CheckStatus.WARN, "its schema is 0001"),
+        ({"schema": "0001"}, CheckStatus.PROBLEM, "much older Corral"),
         ({"schema": "9999"}, CheckStatus.PROBLEM, "newer Corral"),
         ({"refusal": "read-only"}, CheckStatus.PROBLEM, "written: read-only"),
         ({"used": 50}, CheckStatus.WARN, "only 7 of 57"),

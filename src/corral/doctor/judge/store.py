@@ -103,8 +103,10 @@ def _database_faults(told: DatabaseCheckup) -> Iterator[CheckResult]:
         found = f"PostgreSQL {told.version} is too old"
         yield problem(DATABASE, found, f"use version {OLDEST_POSTGRES} or newer")
     if not told.is_known:
-        found = f"its schema {told.schema} was made by a newer Corral than this"
-        fix = f"install that Corral; this one knows up to {told.head}"
+        is_newer = str(told.schema) > told.head
+        age = "newer" if is_newer else "much older"
+        found = f"its schema {told.schema} was made by a {age} Corral than this"
+        fix = f"install that Corral; this one knows {told.head}"
         yield problem(DATABASE, found, fix)
     elif told.schema not in (None, told.head):
         found = f"its schema is {told.schema}, this Corral needs {told.head}"
