@@ -109,7 +109,7 @@ define QUICK
 endef
 
 .PHONY: check
-check: setup-dev ## lint beside house, unit and contract tests (2 min)
+check: setup-dev ## lint beside house, unit and contract tests (90 s)
 	@$(QUICK); exit $$status
 
 # Debian's packages are fetched meanwhile, which only the slow tests need.

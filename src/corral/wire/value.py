@@ -24,10 +24,13 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, value: object, **others: Any) -> Self:
-        """From a value with fields of the same names, and the `others`."""
+        """From a value with fields of the same names, and the `others`.
+
+        One that neither has is a mistake: a default would be sent as if it were so.
+        """
         same = {
             name: getattr(value, name)
             for name in cls.__struct_fields__
-            if name not in others and hasattr(value, name)
+            if name not in others
         }
         return msgspec.convert(same | others, cls, from_attributes=True)
