@@ -32,9 +32,9 @@ def runs(cluster: Cluster) -> Counter[tuple[str, str]]:
     """How many tasks there are of each schedule and planned time."""
     found = cluster.client.list_tasks(task_type="echo")
     return Counter(
-        (task.labels["schedule"], task.labels["schedule.at"])
+        (task.schedule, task.scheduled_at or "")
         for task in found
-        if "schedule" in task.labels
+        if task.schedule is not None
     )
 
 

@@ -8,15 +8,14 @@ from dataclasses import replace
 import pytest
 
 from corral.core.tasks.job_type import JobType
+from corral.core.tasks.options import SpecOptions
 from corral.core.tasks.result_cache import (
-    CACHED,
     ROW_BYTES,
     KeptResult,
     KeptTotal,
     answered,
 )
 from corral.core.tasks.task import State
-from corral.core.tasks.webhook import label_of
 from corral.store.base import Store
 from tests.contract.conftest import NOW, later, make_task
 
@@ -93,7 +92,8 @@ async def test_a_task_is_stored_with_the_result_it_was_answered_with(
     assert task is not None
     assert (task.state, task.result) == (State.COMPLETED, ONE.result)
     assert (task.finished_at, task.worker_id) == (later(1), None)
-    assert task.spec.labels == {"a": "b", CACHED: "t1"}
+    assert task.spec.labels == {"a": "b"}
+    assert task.spec.options.cached_from == "t1"
     assert [t.id for t in await store.live_tasks()] == ["plain"]
     again = await store.insert_tasks(term, [known])
     assert again.existing["known"].state is State.COMPLETED
@@ -101,9 +101,9 @@ async def test_a_task_is_stored_with_the_result_it_was_answered_with(
 
 async def test_its_end_is_told_after_its_beginning_and_counted(store: Store) -> None:
     term = await store.take_lead("m", NOW)
-    told = label_of(["http://hook.example/x"])
+    told = SpecOptions(notify=("http://hook.example/x",))
     known = [
-        answered(make_task(name, labels=told), ONE, later(1)) for name in ("a", "b")
+        answered(make_task(name, options=told), ONE, later(1)) for name in ("a", "b")
     ]
     await store.insert_tasks(term, [*known, make_task("c")])
     first, second = sorted(await store.events(limit=10), key=lambda e: e.seq or 0)

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from corral.core.tasks.needs import Need
+from corral.core.tasks.options import ResultKey, SpecOptions
 from corral.core.tasks.schedule import MissedPolicy, OverlapPolicy, Schedule
 from corral.core.tasks.task import Overlap, TaskSpec
-from corral.core.tasks.webhook import NOTIFY, Notice
+from corral.core.tasks.webhook import Notice
 from corral.errors import NotLeader
 from corral.store.base import Store
 from tests.contract.conftest import NOW, Insert, later, make_task, settlement
@@ -25,9 +27,15 @@ NIGHTLY = Schedule(
         model="llama",
         timeout_s=1.5,
         retries=2,
-        labels={"team": "blue", NOTIFY: "http://a/"},
+        labels={"team": "blue"},
         overlap=Overlap.NEVER,
         owner="k1",
+        options=SpecOptions(
+            notify=("http://a/",),
+            node_labels={"disk": "ssd"},
+            resources=Need(gpus=1, share=500, kinds=frozenset({"A", "B"})),
+            question=ResultKey("k", "v", "m"),
+        ),
     ),
     timezone="Europe/Berlin",
     missed=MissedPolicy.ALL,
@@ -80,7 +88,9 @@ async def test_a_deposed_leader_moves_no_schedule(store: Store, term: int) -> No
 
 
 def noted(task_id: str, *urls: str, **more: Any) -> Any:
-    return make_task(task_id, labels={NOTIFY: " ".join(urls), "a": "b"}, **more)
+    return make_task(
+        task_id, labels={"a": "b"}, options=SpecOptions(notify=urls), **more
+    )
 
 
 async def test_a_task_is_stored_together_with_whom_to_tell(

@@ -10,7 +10,8 @@ import pytest
 from corral.core.insight.metric import MetricSpan, TaskStep
 from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
-from corral.core.tasks.needs import needs_label, read_needs
+from corral.core.tasks.needs import read_needs
+from corral.core.tasks.options import SpecOptions
 from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.task import State
 from corral.store.base import Store
@@ -47,11 +48,11 @@ async def test_gpu_hours_are_told_by_owner_type_and_label(
 ) -> None:
     await store.save_worker(worker("w1", gpus="2"))
     await store.save_worker(worker("w2", gpus="gpu:0"))
-    half = needs_label(read_needs({"gpus": 0.5}))
+    half = SpecOptions(resources=read_needs({"gpus": 0.5}))
     red = {"team": "red", 'a"ü': "ö,\\"}
     done, part, failed, runs, none = await insert(
         assigned(make_task(owner="ann", labels=red)),
-        assigned(make_task(owner="ann", job_type="train", labels=red | half)),
+        assigned(make_task(owner="ann", job_type="train", labels=red, options=half)),
         assigned(make_task(owner="bob"), "w2"),
         assigned(make_task(owner="bob"), "w2"),
         assigned(make_task(owner="eve"), "nobody"),

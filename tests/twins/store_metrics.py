@@ -271,7 +271,9 @@ class MemoryUsageRows(MemoryTables):
             if begin >= span.end or end <= span.begin:
                 continue
             name = _name(task, by, label)
-            cards = cards_of(task.spec.labels, self._cards_of_worker(worker_id))
+            cards = cards_of(
+                task.spec.options.resources, self._cards_of_worker(worker_id)
+            )
             at = int(max(begin, span.begin)) // span.step_s * span.step_s
             while at <= min(end, span.end):
                 after = at + span.step_s

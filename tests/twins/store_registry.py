@@ -21,7 +21,7 @@ from corral.core.tasks.job_type import JobType
 from corral.core.tasks.result_cache import KeptResult, KeptTotal
 from corral.core.tasks.schedule import Schedule
 from corral.core.tasks.task import Task
-from corral.core.tasks.webhook import Notice, urls_of
+from corral.core.tasks.webhook import Notice
 from corral.store.postgres.registry import subject_of
 from corral.store.postgres.schedules import schedule_of, schedule_row
 from corral.store.text import clean_or_none
@@ -162,7 +162,7 @@ class MemorySchedules(MemoryTables):
 
     def _note(self, task: Task) -> None:
         """Whoever is to be told of this run's end is owed that from now on."""
-        for url in urls_of(task.spec.labels):
+        for url in task.spec.options.notify:
             self._notices[task.id, url] = Notice(task.id, url, task.run)
 
 

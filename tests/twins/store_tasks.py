@@ -346,6 +346,8 @@ def _matches(task: Task, where: TaskFilter) -> bool:
         and where.worker_id in (None, task.worker_id)
         and where.owner in (None, spec.owner)
         and where.labels.items() <= spec.labels.items()
+        and where.request_id in (None, spec.options.request_id)
+        and where.schedule in (None, spec.options.schedule)
         and where.dead_letter in (None, task.dead_letter is not None)
         and where.model in (None, spec.model)
         and (not where.text or _has(task, where.text.lower()))

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from corral.client.calls.tasks import TaskOptions, TaskQuery, result_of
+    from corral.client.calls.tasks import TaskQuery, result_of
     from corral.client.client import AsyncClient, Client
     from corral.client.http.retry import Patience
     from corral.wire.access import JoinToken
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Submitted,
         TaskDetail,
         TaskInfo,
+        TaskOptions,
     )
     from corral.wire.workers import WorkerInfo
 
@@ -58,7 +59,7 @@ _HOME_OF = {
     "AsyncClient": "corral.client.client",
     "Client": "corral.client.client",
     "Patience": "corral.client.http.retry",
-    "TaskOptions": "corral.client.calls.tasks",
+    "TaskOptions": _TASKS,
     "TaskQuery": "corral.client.calls.tasks",
     "WorkerInfo": "corral.wire.workers",
     "ClusterStatus": "corral.wire.insight",

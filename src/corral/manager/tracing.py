@@ -36,7 +36,6 @@ from corral.core.insight.trace_spans import (
     traceparent_of,
 )
 from corral.core.tasks.job_type import OWN_TYPES
-from corral.core.tasks.options import PARENT
 from corral.core.tasks.retry import RetryPolicy, Settlement
 from corral.core.tasks.task import State, Task
 from corral.log_line import Redaction
@@ -142,7 +141,7 @@ class Tracing:
     def traceparent(self, task: Task) -> str:
         """What the worker of this attempt is told."""
         if not self._is_on:
-            return task.spec.labels.get(PARENT, "")
+            return task.spec.options.traceparent
         return traceparent_of(task, self._config.ratio)
 
     def _is_wanted(self, task: Task) -> bool:

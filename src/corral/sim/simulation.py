@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from corral.core.models.model import MODEL_TASK
+from corral.core.tasks.job_type import MODEL_TASK
 from corral.scheduler.events import (
     AttemptEnded,
     DependencyMet,

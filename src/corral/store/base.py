@@ -446,7 +446,7 @@ class Store(
     async def notices(self, task_ids: Sequence[str] | None = None) -> Sequence[Notice]:
         """Who is still to be told of the end of these tasks, or of any.
 
-        Storing or requeueing a task with the label NOTIFY makes its notices with it.
+        Storing or requeueing a task that has webhooks makes its notices with it.
         """
 
     async def save_notice(self, notice: Notice) -> None:

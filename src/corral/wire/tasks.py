@@ -1,14 +1,96 @@
-"""Tasks as answers show them: accepted, in brief, whole, and why they wait."""
+"""Tasks as they are asked for and as answers show them.
+
+Accepted, in brief, whole, and why they wait.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal, TypedDict
+
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from corral.core.tasks.task import TERMINAL, State
 from corral.wire.value import Known, Value
 
 _TERMINAL = frozenset(str(state) for state in TERMINAL)
+
+
+class TaskIn(Struct, forbid_unknown_fields=True):
+    """What POST /tasks takes; `payload` and `job_type` are other words for the same."""
+
+    task_type: str | None = None
+    job_type: str | None = None
+    parameters: Raw | UnsetType = UNSET
+    payload: Raw | UnsetType = UNSET
+    task_id: str | None = None
+    model_name: str | None = None
+    priority: int | str = 0
+    timeout: float | None = None
+    retries: int = 0
+    run_after: str | float | None = None
+    deadline: str | float | None = None
+    idempotency_key: str | None = None
+    labels: dict[str, str] = {}
+    depends_on: list[str] = []
+    overlap: str = "allowed"
+    notify: str | list[str] = []
+    node_labels: dict[str, str] = {}
+    tolerates: list[str] = []
+    group: str | None = None
+    group_limit: int | None = None
+    preemptible: bool = False
+    resources: dict[str, Any] = {}
+    gang: str | None = None
+    gang_rank: int | None = None
+    gang_size: int | None = None
+    no_cache: bool = False
+    profile: str | None = None
+    only_on: str | None = None
+    name: str | None = None
+
+
+class TaskOptions(TypedDict, total=False):
+    """What a submit may say beside type and parameters; the manager has defaults.
+
+    `run_after` and `deadline` are a time or seconds from now, `timeout` is seconds.
+    `notify` names URLs that are told when the task has ended. `node_labels` are those
+    its node must have, `tolerates` taints (or their keys) it does not mind. Of a
+    `group` at most `group_limit` are with workers at once. A `preemptible` task may be
+    stopped for a critical one, and begins again. `resources` are what it takes of its
+    node: `gpus` (2, or 0.5 of one), `gpu_memory_mb`, `gpu_kind`, `gpu_vendor`, `cpus`,
+    `memory_mb`. The `gang_size` members of a `gang`, each with a `gang_rank` from 0,
+    start together on as many nodes, or not at all. With `no_cache` it runs even where
+    its result is kept from before. With `profile` it runs under a profiler, whose
+    report is among its artifacts.
+    """
+
+    task_id: str
+    model_name: str
+    priority: int | Literal["low", "normal", "high", "critical"]
+    timeout: float
+    retries: int
+    run_after: float | datetime | str
+    deadline: float | datetime | str
+    idempotency_key: str
+    labels: Mapping[str, str]
+    depends_on: Sequence[str]
+    overlap: Literal["allowed", "never"]
+    notify: str | Sequence[str]
+    node_labels: Mapping[str, str]
+    tolerates: Sequence[str]
+    group: str
+    group_limit: int
+    preemptible: bool
+    resources: Mapping[str, Any]
+    gang: str
+    gang_rank: int
+    gang_size: int
+    no_cache: bool
+    profile: Literal["python", "torch", "memory"]
+    only_on: str
+    name: str
 
 
 class Start(Value, frozen=True, kw_only=True):
@@ -110,6 +192,9 @@ class TaskInfo(Value, frozen=True, kw_only=True):
     error: TaskErrorInfo | None = None
     labels: dict[str, str] = {}
     model_name: str | None = None
+    name: str | None = None
+    schedule: str | None = None
+    scheduled_at: str | None = None
 
     @property
     def is_terminal(self) -> bool:
@@ -173,6 +258,9 @@ class TaskDetail(TaskInfo, frozen=True, kw_only=True):
     gang: str | None = None
     gang_rank: int | None = None
     gang_size: int | None = None
+    no_cache: bool = False
+    profile: str | None = None
+    only_on: str | None = None
     node_id: str | None = None
     assigned_worker: str | None = None
     progress: Progress | None = None

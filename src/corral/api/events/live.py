@@ -28,7 +28,6 @@ from corral.api.openapi import described
 from corral.api.tasks.routes import Reader, Wait
 from corral.core.access import key as keys
 from corral.core.access.key import Key
-from corral.core.tasks.webhook import OWN
 from corral.errors import (
     AuthError,
     CorralError,
@@ -282,7 +281,7 @@ def _name(host: str) -> str:
 
 def _label(text: str) -> tuple[str, str]:
     key, colon, value = text.partition(":")
-    if not colon or key in OWN or not _WORD.fullmatch(text):
+    if not colon or not _WORD.fullmatch(text):
         raise InvalidField("label must read key:value", field="label")
     return key, value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -14,8 +15,7 @@ from corral.api.job_api import render, shapes
 from corral.api.openapi import described
 from corral.api.tasks.routes import intake_of
 from corral.core.access.key import Scope
-from corral.core.tasks.job_status import ONLY_ON
-from corral.core.tasks.job_type import ORCHESTRATOR
+from corral.core.tasks.job_type import ORCHESTRATOR, check_text
 from corral.core.tasks.task import Task, TaskFilter
 from corral.errors import Conflict, CorralError, InvalidField, TaskNotFound
 from corral.manager.clock import new_task_id
@@ -54,20 +54,22 @@ async def submit(
     `only_on` is the one worker that may run it; a job that is not for that worker is
     left alone.
     """
-    labels = {render.NAME: job.name, render.ENTRYPOINT: job.entrypoint}
-    shown = {k: v for k, v in labels.items() if v and v != job.schema_name}
     body: dict[str, Any] = {
         "task_type": job.schema_name,
         "task_id": job.id or new_task_id(),
         "priority": 0 if job.priority is None else job.priority,
-        "labels": {**shown, ONLY_ON: only_on} if only_on else shown,
+        "only_on": only_on,
+        "name": job.name if job.name != job.schema_name else None,
     }
     spec = intake_of(who, request).one(_with_payload(body, job.payload))
+    if job.entrypoint:
+        entrypoint = check_text(job.entrypoint, "entrypoint")
+        spec = replace(spec, options=replace(spec.options, entrypoint=entrypoint))
     result = (await who.manager.tasks.submit([spec]))[0]
     if isinstance(result, CorralError):
         raise result
     task = result.task
-    if only_on is not None and task.spec.labels.get(ONLY_ON) != only_on:
+    if only_on is not None and task.spec.options.only_on != only_on:
         raise Conflict(f"job {task.id} is known, and not for worker {only_on}")
     if not result.is_new and task.is_terminal:
         task = await who.manager.tasks.requeue(task.id)

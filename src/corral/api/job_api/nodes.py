@@ -16,7 +16,6 @@ from corral.api.job_api import render, shapes
 from corral.api.job_api.jobs import ended, submit
 from corral.api.openapi import described
 from corral.core.access.key import Scope
-from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.task import Task
 from corral.errors import Forbidden, TaskNotFound
 from corral.wire.job_api import Shutdown
@@ -53,7 +52,7 @@ async def run_on_worker(request: Request, who: Runner) -> Response:
 
 async def _known(who: Caller, said: shapes.RunIn) -> Task:
     task = await who.manager.tasks.reads.find(said.job_id or "")
-    if task is None or task.spec.labels.get(ONLY_ON) != said.worker_id:
+    if task is None or task.spec.options.only_on != said.worker_id:
         raise TaskNotFound(f"no job {said.job_id!r} for this worker")
     return task
 

@@ -14,14 +14,12 @@ from corral.manager.cluster.state import WorkerLink
 from corral.manager.workers.types import LaunchProgress
 from corral.wire.job_api import LaunchStatus
 
-NAME, ENTRYPOINT = "job.name", "job.entrypoint"
-
 
 def job(task: Task) -> shapes.JobOut:
     spec = task.spec
     return shapes.JobOut(
         id=spec.id,
-        name=spec.labels.get(NAME, spec.job_type),
+        name=spec.options.name or spec.job_type,
         schema_name=spec.job_type,
         payload=Raw(spec.payload.encode()) if spec.payload else None,
         status=JOB_STATUS[task.state],
@@ -29,7 +27,7 @@ def job(task: Task) -> shapes.JobOut:
         started_at=task.started_at,
         completed_at=task.finished_at,
         error=task.error.message if task.error else None,
-        entrypoint=spec.labels.get(ENTRYPOINT),
+        entrypoint=spec.options.entrypoint,
         priority=spec.priority,
     )
 

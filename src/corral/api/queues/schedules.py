@@ -14,24 +14,19 @@ from corral.api.body import answer, decode, read
 from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.api.queues import shapes
-from corral.api.tasks.render import status_of
+from corral.api.tasks.render import asked, status_of
 from corral.api.tasks.routes import intake_of
-from corral.api.tasks.shapes import TaskIn
 from corral.core.access.key import Scope
-from corral.core.access.share import PREEMPTIBLE, group_of
-from corral.core.nodes.labels import ANYWHERE, constraint_of
 from corral.core.tasks.job_type import check_name
-from corral.core.tasks.needs import NOTHING, need_of, plain
+from corral.core.tasks.options import NO_OPTIONS
 from corral.core.tasks.schedule import (
-    AT_LABEL,
-    LABEL,
     MissedPolicy,
     OverlapPolicy,
     Schedule,
 )
-from corral.core.tasks.webhook import public, urls_of
 from corral.errors import InvalidField
 from corral.manager.cron import Cron
+from corral.wire.tasks import TaskIn
 
 router = APIRouter(prefix="/schedules", tags=["schedules"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -74,9 +69,7 @@ async def add(request: Request, who: Operator) -> Response:
             raise InvalidField(f"a scheduled task has no {field}", field=field)
     deadline_s = _deadline(task.deadline)
     # What it will submit comes with no request.
-    spec = replace(intake_of(who, request), own={}).one(bytes(said.task))
-    if LABEL in spec.labels or AT_LABEL in spec.labels:
-        raise InvalidField(f"the label {LABEL!r} is set by schedules", field="labels")
+    spec = replace(intake_of(who, request), own=NO_OPTIONS).one(bytes(said.task))
     await who.manager.outbound.webhooks.check(spec)
     schedule = Schedule(
         name=check_name(said.name, "name") if said.name is not None else "",
@@ -113,8 +106,6 @@ def _word(text: str, kind: type[W], field: str) -> W:
 
 def _shown(row: Schedule) -> shapes.ScheduleOut:
     spec = row.task
-    constraint = constraint_of(spec.labels) or ANYWHERE
-    group, group_limit = group_of(spec.labels)
     return shapes.ScheduleOut(
         name=row.name,
         cron=row.cron,
@@ -128,7 +119,7 @@ def _shown(row: Schedule) -> shapes.ScheduleOut:
         last_task_id=row.last_task_id,
         note=row.note,
         created_at=row.created_at,
-        task=shapes.ScheduledTask(
+        task=TaskIn(
             task_type=spec.job_type,
             parameters=Raw(spec.payload.encode("utf-8", "surrogatepass")),
             priority=spec.priority,
@@ -136,15 +127,9 @@ def _shown(row: Schedule) -> shapes.ScheduleOut:
             timeout=spec.timeout_s,
             retries=spec.retries,
             deadline=row.deadline_s,
-            labels=dict(public(spec.labels)),
+            labels=dict(spec.labels),
             overlap=str(spec.overlap),
-            notify=urls_of(spec.labels),
-            node_labels=dict(constraint.labels),
-            tolerates=sorted(constraint.tolerates),
-            group=group,
-            group_limit=group_limit or None,
-            preemptible=PREEMPTIBLE in spec.labels,
-            resources=plain(need_of(spec.labels) or NOTHING),
+            **asked(spec.options),
         ),
     )
 

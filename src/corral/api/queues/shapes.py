@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from corral.wire.queues import ScheduleBrief, ScheduleInfo
+from corral.wire.tasks import TaskIn
 
 
 class JobTypeIn(Struct, forbid_unknown_fields=True):
@@ -50,31 +49,12 @@ class ScheduleIn(Struct, forbid_unknown_fields=True):
     overlap: str = "allow"
 
 
-class ScheduledTask(Struct):
-    task_type: str
-    parameters: Raw
-    priority: int
-    model_name: str | None
-    timeout: float | None
-    retries: int
-    deadline: float | None
-    labels: dict[str, str]
-    overlap: str
-    notify: list[str]
-    node_labels: dict[str, str]
-    tolerates: list[str]
-    group: str | None
-    group_limit: int | None
-    preemptible: bool
-    resources: dict[str, Any]
-
-
 class ScheduleOut(ScheduleBrief, frozen=True, kw_only=True):
-    task: ScheduledTask
+    task: TaskIn
 
 
 class ScheduleShown(ScheduleInfo, frozen=True, kw_only=True):
-    task: ScheduledTask
+    task: TaskIn
 
 
 class ScheduleListOut(Struct):

@@ -9,28 +9,29 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 
 import msgspec
 
 from corral.api.body import wrong_field
-from corral.api.tasks.shapes import BatchIn, TaskIn
-from corral.core.access.share import labels_of
-from corral.core.models.model import MODEL_TASK
-from corral.core.nodes.labels import labels_for
-from corral.core.tasks.job_type import check_name, check_not_own
-from corral.core.tasks.needs import needs_label, read_needs
-from corral.core.tasks.options import gang_label, profile_label
+from corral.api.tasks.shapes import BatchIn
+from corral.core.tasks.job_type import MODEL_TASK, check_name, check_not_own, check_text
+from corral.core.tasks.needs import read_needs
+from corral.core.tasks.options import (
+    NO_OPTIONS,
+    SpecOptions,
+    check_label_names,
+    checked,
+)
 from corral.core.tasks.priority import parse_priority
-from corral.core.tasks.result_cache import no_cache_label
 from corral.core.tasks.script import JOB_TYPE as SCRIPT
 from corral.core.tasks.script import read_script
 from corral.core.tasks.task import Overlap, TaskSpec
-from corral.core.tasks.webhook import OWN, label_of
 from corral.errors import CorralError, InvalidField, InvalidJson, TooLarge
 from corral.manager.clock import new_task_id
+from corral.wire.tasks import TaskIn
 
 # Far beyond what any reader takes; keeps a hostile body from being walked to its end.
 MAX_DEPTH = 200_000
@@ -43,6 +44,13 @@ MAX_DEPENDENCIES = 1000
 MAX_LABELS = 64
 MAX_RETRIES = 1000
 MAX_TIMEOUT_S = 30 * 86_400.0
+ASKED = tuple(
+    option.name
+    for option in fields(SpecOptions)
+    if option.name in TaskIn.__struct_fields__
+)
+"""The options that people ask for."""
+_USUAL = tuple((name, getattr(TaskIn(), name)) for name in ASKED)
 _decoder = msgspec.json.Decoder(TaskIn)
 _batch_decoder = msgspec.json.Decoder(BatchIn)
 
@@ -55,8 +63,8 @@ class Intake:
     owner: str
     task_limit: int
     default_timeout_s: float | None
-    own: Mapping[str, str] = field(default_factory=dict)
-    """Labels of Corral's own that all tasks of the request have."""
+    own: SpecOptions = NO_OPTIONS
+    """The options that all tasks of the request have."""
 
     def one(self, body: bytes, idempotency_key: str | None = None) -> TaskSpec:
         """The spec of one task.
@@ -117,10 +125,11 @@ class Intake:
             run_after=self._moment(task.run_after, "run_after"),
             deadline=self._moment(task.deadline, "deadline"),
             idempotency_key=task.idempotency_key,
-            labels=_all_labels(task, self.own),
+            labels=task.labels,
             depends_on=tuple(dict.fromkeys(task.depends_on)),
             overlap=_overlap(task.overlap),
             owner=self.owner,
+            options=_options(task, self.own, job_type),
         )
 
     def _payload(self, task: TaskIn) -> str:
@@ -232,47 +241,28 @@ def _overlap(value: str) -> Overlap:
         ) from None
 
 
-def _all_labels(task: TaskIn, own: Mapping[str, str]) -> Mapping[str, str]:
-    """The caller's labels, and those of Corral's own that hold what else was said."""
-    if not (task.notify or task.node_labels or task.tolerates or _is_bounded(task)):
+def _options(task: TaskIn, own: SpecOptions, job_type: str) -> SpecOptions:
+    """What else was said of the task, beside what its request says of all."""
+    told = {
+        name: value for name, usual in _USUAL if (value := getattr(task, name)) != usual
+    }
+    if not told:
         # As it is: the store writes what all tasks of a request share once.
-        return {**task.labels, **own} if task.labels else own
-    if task.gang is not None and task.model_name is not None:
-        raise InvalidField(
-            "a member of a gang loads its models itself: leave out model_name",
-            field="model_name",
-        )
-    urls = [task.notify] if isinstance(task.notify, str) else task.notify
-    own = {**own, **label_of(urls), **labels_for(task.node_labels, task.tolerates)}
-    limits = labels_of(task.group, task.group_limit, task.preemptible)
-    needs = needs_label(read_needs(task.resources))
-    gang = gang_label(task.gang, task.gang_rank, task.gang_size)
-    # A kept result would leave nothing to profile.
-    fresh = no_cache_label(task.no_cache or task.profile is not None)
-    profile = profile_label(task.profile, task.task_type or task.job_type or "")
-    return {**task.labels, **own, **limits, **needs, **gang, **fresh, **profile}
-
-
-def _is_bounded(task: TaskIn) -> bool:
-    is_in_group = task.group is not None or task.group_limit is not None
-    is_in_gang = (task.gang, task.gang_rank, task.gang_size) != (None, None, None)
-    is_plain = not (task.preemptible or task.resources or task.no_cache)
-    is_plain = is_plain and task.profile is None
-    return is_in_group or is_in_gang or not is_plain
+        return own
+    for name in ("notify", "tolerates"):
+        several = told.get(name, ())
+        told[name] = (several,) if isinstance(several, str) else tuple(several)
+    told["resources"] = read_needs(task.resources)
+    return checked(replace(own, **told), job_type, task.model_name)
 
 
 def _check_labels(labels: dict[str, str]) -> None:
-    if taken := OWN & labels.keys():
-        raise InvalidField(f"the label {min(taken)!r} is Corral's own", field="labels")
+    check_label_names(labels)
     if len(labels) > MAX_LABELS:
         raise InvalidField(f"at most {MAX_LABELS} labels are allowed", field="labels")
     for key, value in labels.items():
         check_name(key, "labels")
-        if len(value) > 256 or not value.isprintable():
-            raise InvalidField(
-                f"label {key!r} must be at most 256 printable characters",
-                field="labels",
-            )
+        check_text(value, "labels", f"label {key!r}")
 
 
 def _check_dependencies(ids: list[str]) -> None:

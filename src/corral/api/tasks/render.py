@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from msgspec import Raw
+from msgspec.structs import asdict
 
+from corral.api.tasks.intake import ASKED
 from corral.api.tasks.shapes import (
     AttemptOut,
     ErrorOut,
@@ -14,18 +17,21 @@ from corral.api.tasks.shapes import (
     TaskBrief,
     TaskOut,
 )
-from corral.core.access.share import PREEMPTIBLE, group_of
 from corral.core.insight.learned import Figure
-from corral.core.nodes.labels import ANYWHERE, constraint_of
-from corral.core.tasks.needs import NOTHING, need_of, plain
-from corral.core.tasks.options import gang_of, trace_of
+from corral.core.tasks.needs import NOTHING, plain
+from corral.core.tasks.options import SpecOptions
 from corral.core.tasks.result_cache import cached_from
 from corral.core.tasks.task import Attempt, State, Task, TaskError
-from corral.core.tasks.webhook import public, urls_of
 from corral.manager.app import Manager
 from corral.manager.tasks.submit import Accepted
 from corral.scheduler.explain.values import ExpectedStart
 from corral.wire.tasks import Estimate, Progress, Start, WaitReason
+
+
+def asked(options: SpecOptions) -> dict[str, Any]:
+    """The options that people ask for, as answers say them."""
+    told = {name: getattr(options, name) for name in ASKED}
+    return told | {"resources": plain(options.resources or NOTHING)}
 
 
 def status_of(state: State) -> str:
@@ -92,8 +98,11 @@ def brief(task: Task, *, with_result: bool = True) -> TaskBrief:
         duration=_duration(task),
         result=_raw(task.result) if with_result else None,
         error=_error(task.error),
-        labels=dict(public(spec.labels)),
+        labels=dict(spec.labels),
         model_name=spec.model,
+        name=spec.options.name,
+        schedule=spec.options.schedule,
+        scheduled_at=spec.options.scheduled_at,
     )
 
 
@@ -102,14 +111,12 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
     explain = manager.explain
     reason = explain.why(task)
     progress = manager.tasks.reads.progress(task.id)
-    constraint = constraint_of(spec.labels) or ANYWHERE
-    group, group_limit = group_of(spec.labels)
+    options = spec.options
     now = manager.now().timestamp()
     start = None if task.is_terminal else explain.start(task, now)
     short = brief(task)
-    gang = gang_of(spec.labels)
     return TaskOut(
-        **{name: getattr(short, name) for name in short.__struct_fields__},
+        **asdict(short) | asked(options),
         state=str(task.state),
         parameters=_raw(spec.payload),
         assigned_at=task.assigned_at,
@@ -122,17 +129,7 @@ def full(manager: Manager, task: Task, attempts: Sequence[Attempt]) -> TaskOut:
         deadline=spec.deadline,
         idempotency_key=spec.idempotency_key,
         depends_on=list(spec.depends_on),
-        notify=urls_of(spec.labels),
-        request_id=trace_of(spec.labels).request_id or None,
-        node_labels=dict(constraint.labels),
-        tolerates=sorted(constraint.tolerates),
-        group=group,
-        group_limit=group_limit or None,
-        preemptible=PREEMPTIBLE in spec.labels,
-        resources=plain(need_of(spec.labels) or NOTHING),
-        gang=gang.name if gang is not None else None,
-        gang_rank=gang.rank if gang is not None else None,
-        gang_size=gang.size if gang is not None else None,
+        request_id=options.request_id or None,
         node_id=task.node_id,
         assigned_worker=task.worker_id,
         progress=progress_out(progress),

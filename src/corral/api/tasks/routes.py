@@ -13,11 +13,10 @@ from corral.api.tasks import render, shapes
 from corral.api.tasks.intake import Intake
 from corral.core.access.key import Scope
 from corral.core.tasks.job_type import NAME
-from corral.core.tasks.options import REQUEST
+from corral.core.tasks.options import NO_OPTIONS
 from corral.core.tasks.task import State, TaskFilter, TaskSpec
-from corral.core.tasks.webhook import OWN
 from corral.errors import CorralError, InvalidField, TaskNotFound
-from corral.wire.tasks import Batch, Refusal
+from corral.wire.tasks import Batch, Refusal, TaskIn
 
 router = APIRouter(prefix="/tasks", tags=["tasks"])
 Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]
@@ -36,7 +35,7 @@ def intake_of(who: Caller, request: Request) -> Intake:
         owner=who.key.owner,
         task_limit=request.app.state.task_body_limit,
         default_timeout_s=manager.config.default_timeout_s,
-        own=request.scope["corral_trace"].labels,
+        own=request.scope["corral_trace"].noted(NO_OPTIONS),
     )
 
 
@@ -46,7 +45,7 @@ def intake_of(who: Caller, request: Request) -> Intake:
     **described(
         shapes.TaskAccepted,
         or_else=shapes.TaskOut,
-        body=shapes.TaskIn,
+        body=TaskIn,
         status=201,
         errors=(400, 413, 422),
         example=_EXAMPLE,
@@ -132,18 +131,20 @@ async def where(
     label: Annotated[list[str] | None, Query(description="key:value")] = None,
     dead: bool | None = None,
     request_id: Word = None,
+    schedule: Word = None,
     model_name: Word = None,
     search: Word = None,
 ) -> TaskFilter:
     """Which tasks a query means: of those that are listed, or acted upon together."""
-    asked = {REQUEST: request_id} if request_id is not None else {}
     return TaskFilter(
         states=_states(status),
         job_type=task_type,
         worker_id=worker_id,
-        labels=dict(_label(text) for text in label or ()) | asked,
+        labels=dict(_label(text) for text in label or ()),
         dead_letter=dead,
         model=model_name,
+        request_id=request_id,
+        schedule=schedule,
         text=search,
     )
 
@@ -191,8 +192,6 @@ def _label(text: str) -> tuple[str, str]:
     key, colon, value = text.partition(":")
     if not colon or "\x00" in text:
         raise InvalidField("label must read key:value", field="label")
-    if key in OWN:
-        raise InvalidField(f"the label {key!r} is Corral's own", field="label")
     return key, value
 
 

@@ -12,7 +12,6 @@ import typer
 
 from corral.cli.options.connect import connect
 from corral.cli.terminal import errors, output, progress
-from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.job_type import CANARY
 from corral.errors import CorralError
 
@@ -122,7 +121,8 @@ def _canary(worker_id: str, nonce: str, timeout_s: float) -> dict[str, Any]:
     return {
         "task_type": CANARY,
         "parameters": {"nonce": nonce},
-        "labels": {ONLY_ON: worker_id, CANARY: nonce},
+        "only_on": worker_id,
+        "labels": {CANARY: nonce},
         "timeout": timeout_s,
         # Whoever validates wants to know now; it takes a moment only.
         "priority": "critical",

@@ -133,6 +133,10 @@ Preemptible = Annotated[
 ]
 
 
+OnlyOn = Annotated[
+    str | None,
+    typer.Option(metavar="WORKER", help="The one worker that may run it."),
+]
 Profile = Annotated[
     bool,
     typer.Option("--profile", help="Run under a profiler; see 'corral profile'."),
@@ -312,6 +316,7 @@ def task_group(
     group_limit: GroupLimit = None,
     preemptible: Preemptible = False,
     no_cache: NoCache = False,
+    only_on: OnlyOn = None,
     profile: Profile = False,
     gpus: Gpus = None,
     gpu_memory: GpuMemory = None,
@@ -338,6 +343,7 @@ def task_group(
         group_limit=group_limit,
         preemptible=preemptible or None,
         no_cache=no_cache or None,
+        only_on=only_on,
         profile="python" if profile else None,
         resources=resources(gpus, gpu_memory, gpu_kind, gpu_vendor, cpus, memory),
     )

@@ -43,6 +43,9 @@ _Request = Annotated[
     str | None,
     typer.Option(metavar="ID", help="Only those that came with this request."),
 ]
+_Schedule = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Only runs of this schedule.")
+]
 
 
 def which(
@@ -54,6 +57,7 @@ def which(
     search: _Search = None,
     dead: _Dead = False,
     request: _Request = None,
+    schedule: _Schedule = None,
 ) -> TaskQuery:
     """What was said of them, and no more."""
     said: TaskQuery = {
@@ -65,6 +69,7 @@ def which(
         "search": search,
         "dead": True if dead else None,
         "request_id": request,
+        "schedule": schedule,
     }
     return {key: value for key, value in said.items() if value is not None}  # type: ignore[return-value]
 

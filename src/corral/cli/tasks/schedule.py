@@ -123,11 +123,7 @@ def show_(ctx: typer.Context, name: Name, as_json: output.JsonFlag = False) -> N
     """Show one schedule and its latest tasks."""
     with connect(ctx) as client:
         found = client.schedule(name)
-        runs = (
-            []
-            if as_json
-            else list(client.list_tasks(label=f"schedule:{name}", limit=5))
-        )
+        runs = [] if as_json else list(client.list_tasks(schedule=name, limit=5))
     if as_json:
         output.echo_json(found.to_dict())
         return
@@ -139,7 +135,7 @@ def show_(ctx: typer.Context, name: Name, as_json: output.JsonFlag = False) -> N
             [
                 (
                     task.task_id,
-                    task.labels.get("schedule.at"),
+                    task.scheduled_at,
                     task.status,
                     output.ago(task.created_at),
                     output.took(task.duration),
@@ -147,7 +143,7 @@ def show_(ctx: typer.Context, name: Name, as_json: output.JsonFlag = False) -> N
                 for task in runs
             ],
         )
-        output.hint(f"'corral tasks --label schedule={name}' lists all of them.")
+        output.hint(f"'corral tasks --schedule {name}' lists all of them.")
 
 
 def _facts(row: ScheduleInfo) -> list[tuple[str, Any]]:

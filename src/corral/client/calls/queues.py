@@ -46,7 +46,7 @@ def add_schedule(
     """Submit a task at the times of a cron line, like `0 3 * * *`.
 
     `task` is as in a batch: `{"task_type": ..., "parameters": ..., ...}`. Its runs
-    have the label `schedule` with the schedule's name.
+    are found by `list_tasks(schedule=...)`.
 
     Raises:
         Conflict: there is a schedule of that name.

@@ -7,8 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any, Literal, TypeAlias, TypedDict, Unpack
+from typing import Any, TypeAlias, TypedDict, Unpack
 from uuid import uuid4
 
 from corral.client.http.endpoint import Flow, Items, Request, Stream, get, segment
@@ -28,6 +27,7 @@ from corral.wire.tasks import (
     TaskDetail,
     TaskInfo,
     TaskList,
+    TaskOptions,
 )
 
 POLL_S = 25.0
@@ -43,46 +43,6 @@ TaskLike: TypeAlias = Mapping[str, Any] | tuple[str, Any]
 """A task of a batch: `{"task_type": ..., "parameters": ..., ...}` or (type, params)."""
 OnProgress: TypeAlias = Callable[[int, int], object]
 """Called with how many are done, of how many."""
-
-
-class TaskOptions(TypedDict, total=False):
-    """What a submit may say beside type and parameters; the manager has defaults.
-
-    `run_after` and `deadline` are a time or seconds from now, `timeout` is seconds.
-    `notify` names URLs that are told when the task has ended. `node_labels` are those
-    its node must have, `tolerates` taints (or their keys) it does not mind. Of a
-    `group` at most `group_limit` are with workers at once. A `preemptible` task may be
-    stopped for a critical one, and begins again. `resources` are what it takes of its
-    node: `gpus` (2, or 0.5 of one), `gpu_memory_mb`, `gpu_kind`, `gpu_vendor`, `cpus`,
-    `memory_mb`. The `gang_size` members of a `gang`, each with a `gang_rank` from 0,
-    start together on as many nodes, or not at all. With `no_cache` it runs even where
-    its result is kept from before. With `profile` it runs under a profiler, whose
-    report is among its artifacts.
-    """
-
-    task_id: str
-    model_name: str
-    priority: int | Literal["low", "normal", "high", "critical"]
-    timeout: float
-    retries: int
-    run_after: float | datetime | str
-    deadline: float | datetime | str
-    idempotency_key: str
-    labels: Mapping[str, str]
-    depends_on: Sequence[str]
-    overlap: Literal["allowed", "never"]
-    notify: str | Sequence[str]
-    node_labels: Mapping[str, str]
-    tolerates: Sequence[str]
-    group: str
-    group_limit: int
-    preemptible: bool
-    resources: Mapping[str, Any]
-    gang: str
-    gang_rank: int
-    gang_size: int
-    no_cache: bool
-    profile: Literal["python", "torch", "memory"]
 
 
 def id_of(task: TaskRef) -> str:
@@ -418,7 +378,7 @@ class TaskQuery(TypedDict, total=False):
 
     `status` may be several, with commas. A `label` reads `key:value`; `search` is
     looked for in ids, types and errors. `dead` asks for dead letters only, or for all
-    but them, `request_id` for those that came with one request.
+    but them, `request_id` for those of one request, `schedule` for its runs.
     """
 
     status: str | None
@@ -429,6 +389,7 @@ class TaskQuery(TypedDict, total=False):
     search: str | None
     dead: bool | None
     request_id: str | None
+    schedule: str | None
 
 
 def list_tasks(

@@ -13,12 +13,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sized
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from corral.client.calls.tasks import TaskOptions
 from corral.client.functions import source as sources
 from corral.client.functions.handle import Handle, LazyClient
 from corral.client.progress import bar
 from corral.core.tasks.job_type import check_name
 from corral.errors import InvalidField
+from corral.wire.tasks import TaskOptions
 
 if TYPE_CHECKING:
     from corral.client.client import Client

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 from corral.client.calls import queues
 from corral.client.calls import tasks as task_calls
-from corral.client.calls.tasks import TaskOptions
 from corral.client.functions.source import FunctionSource, send_source
 from corral.client.http.endpoint import Flow, Items, Stream
 from corral.client.http.errors import class_of
@@ -27,7 +26,7 @@ from corral.errors import (
     TaskNotFound,
     UnknownTaskType,
 )
-from corral.wire.tasks import Batch, TaskInfo
+from corral.wire.tasks import Batch, TaskInfo, TaskOptions
 
 CHUNK = 2_000
 GATHER_S = 0.05

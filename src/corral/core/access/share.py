@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from corral.core.nodes.labels import check_label
-from corral.core.tasks.job_type import check_name
 from corral.errors import InvalidField
 
 OWNER = "owner"
@@ -15,12 +13,6 @@ OWNER = "owner"
 EACH = "*"
 """As a value: every value that has no share of its own, each for itself."""
 DAY_S = 86_400
-GROUP = "corral.group"
-"""The label that names a task's group, within its owner's tasks."""
-GROUP_LIMIT = "corral.group_limit"
-"""The label that says how many of a task's group may be with workers at once."""
-PREEMPTIBLE = "corral.preemptible"
-"""The label of a task that may be stopped for a critical one."""
 _MOST_WEIGHT = 1e6
 _MOST_RUNNING = 1_000_000
 
@@ -49,33 +41,6 @@ class Share:
     @property
     def is_each(self) -> bool:
         return self.value == EACH
-
-
-def labels_of(
-    group: str | None, group_limit: int | None, preemptible: bool
-) -> dict[str, str]:
-    """The labels that hold a task's group and whether it may be preempted.
-
-    Raises:
-        InvalidField: a group without a limit, or a limit that is none.
-    """
-    made = {}
-    if group is not None or group_limit is not None:
-        check_name(group or "", "group")
-        if group_limit is None or not 1 <= group_limit <= _MOST_RUNNING:
-            raise InvalidField(
-                f"group_limit must be 1 to {_MOST_RUNNING}", field="group_limit"
-            )
-        made = {GROUP: group or "", GROUP_LIMIT: str(group_limit)}
-    if preemptible:
-        made[PREEMPTIBLE] = "1"
-    return made
-
-
-def group_of(labels: Mapping[str, str]) -> tuple[str | None, int]:
-    """A task's group, and how many of it may be with workers at once."""
-    group = labels.get(GROUP) if labels else None
-    return (None, 0) if group is None else (group, int(labels[GROUP_LIMIT]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
-from corral.core.tasks.options import PARENT, REQUEST
 from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.result_cache import cached_from
 from corral.core.tasks.retry import Settlement
@@ -117,7 +116,7 @@ def gone_back(row: Settlement) -> SpanEvent:
 # ids --------------------------------------------------------------------------
 def trace_id_of(task: Task) -> str:
     """The caller's, else the task's own id: whoever has that finds the trace."""
-    parent = task.spec.labels.get(PARENT)
+    parent = task.spec.options.traceparent
     if parent:
         return parent[3:35]
     plain = task.id.replace("-", "")
@@ -128,7 +127,7 @@ def trace_id_of(task: Task) -> str:
 
 def is_sampled(task: Task, ratio: float = 1.0) -> bool:
     """As the caller decided; of tasks that came without a trace, `ratio` of all."""
-    parent = task.spec.labels.get(PARENT)
+    parent = task.spec.options.traceparent
     if parent:
         return bool(int(parent[-2:], 16) & 1)
     if ratio >= 1.0:
@@ -141,7 +140,7 @@ def traceparent_of(task: Task, ratio: float = 1.0) -> str:
     """What an attempt's own spans are to hang under: its `run`."""
     if not is_sampled(task, ratio):
         # Nothing is made here for them to hang under.
-        given = task.spec.labels.get(PARENT)
+        given = task.spec.options.traceparent
         return given or f"00-{trace_id_of(task)}-{_root_id(task)}-00"
     return f"00-{trace_id_of(task)}-{_id(task, 'run')}-01"
 
@@ -168,7 +167,7 @@ def spans_of(done: EndedAttempt) -> list[Span]:
 
 
 def _root(done: EndedAttempt) -> Span:
-    task, parent = done.task, done.task.spec.labels.get(PARENT, "")
+    task, parent = done.task, done.task.spec.options.traceparent
     facts: dict[str, str | int] = {
         "corral.task_id": task.id,
         "corral.task_type": task.spec.job_type,
@@ -176,7 +175,7 @@ def _root(done: EndedAttempt) -> Span:
         "corral.attempt": task.attempt,
         "corral.run": task.run,
         **_known("corral.model", task.spec.model),
-        **_known("corral.request_id", task.spec.labels.get(REQUEST)),
+        **_known("corral.request_id", task.spec.options.request_id),
         **_known("corral.cached_from", cached_from(task)),
         **_known("error.type", done.kind),
     }

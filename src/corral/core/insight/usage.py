@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from corral.core.tasks.needs import WHOLE, need_of
+from corral.core.tasks.needs import WHOLE, Need
 
 
 class UsageBy(StrEnum):
@@ -37,9 +36,8 @@ class UsageStep:
     ended: int
 
 
-def cards_of(labels: Mapping[str, str], worker_gpus: str) -> float:
+def cards_of(need: Need | None, worker_gpus: str) -> float:
     """How many GPUs a run has: what its task asks for, or all of its worker."""
-    need = need_of(labels)
     if need is not None:
         return need.milli / WHOLE
     if worker_gpus.isdigit():

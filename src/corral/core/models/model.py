@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from corral.core.tasks.job_type import MODEL_TASK
 from corral.core.tasks.order import OrderItem
 
-MODEL_TASK = "corral.model"
-"""The type of tasks that bring a model into a worker's memory, or out of it."""
 _UNLOAD = "unload"
 _FETCH = "fetch"
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from corral.errors import InvalidField
 
-NODE_LABELS = "corral.node_labels"
-TOLERATES = "corral.tolerates"
 MOST_LABELS = 32
 _KEYS = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
 _VALUES = re.compile(r"[A-Za-z0-9._/-]{0,63}")
@@ -51,13 +48,9 @@ def key_of(taint: str) -> str:
     return taint.partition("=")[0]
 
 
-def labels_for(
-    node_labels: Mapping[str, str], tolerates: Sequence[str]
-) -> dict[str, str]:
-    """The labels that hold a task's constraint; none for a task without.
-
-    Raises:
-        InvalidField: a name or value that no node could have.
+def check_wish(node_labels: Mapping[str, str], tolerates: Sequence[str]) -> None:
+    """Raises:
+    InvalidField: a name or value that no node could have.
     """
     if len(node_labels) > MOST_LABELS or len(tolerates) > MOST_LABELS:
         raise InvalidField(f"at most {MOST_LABELS} are allowed", field="node_labels")
@@ -65,28 +58,6 @@ def labels_for(
         check_label(key, value, "node_labels")
     for taint in tolerates:
         check_taint(taint, "tolerates")
-    made = {}
-    if node_labels:
-        made[NODE_LABELS] = _pairs(sorted(node_labels.items()))
-    if tolerates:
-        made[TOLERATES] = ",".join(sorted(set(tolerates)))
-    return made
-
-
-def constraint_of(labels: Mapping[str, str]) -> Constraint | None:
-    """What a task's labels say; None for one that may go to any untainted node."""
-    if not labels:
-        return None
-    wanted, tolerated = labels.get(NODE_LABELS), labels.get(TOLERATES)
-    if wanted is None and tolerated is None:
-        return None
-    return _read(wanted or "", tolerated or "")
-
-
-@lru_cache(maxsize=1024)
-def _read(wanted: str, tolerated: str) -> Constraint:
-    words = frozenset(tolerated.split(",")) if tolerated else frozenset[str]()
-    return Constraint(tuple(read_pairs(wanted).items()), words)
 
 
 def _pairs(labels: Iterable[tuple[str, str]]) -> str:

@@ -9,8 +9,6 @@ from corral.core.nodes.worker import WorkerRecord, WorkerState
 from corral.core.tasks.task import State
 
 NONEXISTENT = "nonexistent"
-ONLY_ON = "job.worker"
-"""The label of a task that one worker alone may run: it holds that worker's id."""
 
 JOB_STATUS: Mapping[State, str] = MappingProxyType(
     {

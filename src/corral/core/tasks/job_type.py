@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from corral.core.models.model import MODEL_TASK
 from corral.errors import InvalidField
 
 # The canary is a task that goes all the way to one worker and is answered there.
 CANARY = "corral.canary"
 """Its job type, which no worker has to serve, and the label that names its flight."""
+MODEL_TASK = "corral.model"
+"""The job type of what is asked of a worker's models."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 ORCHESTRATOR = "@orchestrator"
 OWN_TYPES = frozenset({CANARY, MODEL_TASK})
@@ -29,6 +30,15 @@ def check_name(value: str, field: str) -> str:
             f"{field} must be 1-128 of letters, digits, '.', '_', ':' or '-', "
             "starting with a letter or digit",
             field=field,
+        )
+    return value
+
+
+def check_text(value: str, field: str, what: str = "") -> str:
+    """What people write for people: one line, not long."""
+    if len(value) > 256 or not value.isprintable():
+        raise InvalidField(
+            f"{what or field} must be at most 256 printable characters", field=field
         )
     return value
 

@@ -1,8 +1,7 @@
 """What a task takes of its node: processors, memory, GPUs or a part of one.
 
 Whole numbers throughout, so that what is given back is exactly what was taken: CPU and
-GPU in thousandths, memory in megabytes. A task carries its need as a label of Corral's
-own, so its row has no column for it.
+GPU in thousandths, memory in megabytes.
 """
 
 from __future__ import annotations
@@ -10,12 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 from corral.errors import InvalidField
 
-NEEDS = "corral.needs"
 WHOLE = 1000
 """A GPU, or a processor, in thousandths."""
 LEAST = 1
@@ -112,32 +109,6 @@ def read_needs(told: Mapping[str, Any] | None) -> Need:
         gpu_mb=gpu_mb,
         kinds=kinds,
         vendor=vendor,
-    )
-
-
-def needs_label(need: Need) -> dict[str, str]:
-    """The label that holds a task's need; none for a task without."""
-    return {NEEDS: need.text} if need != NOTHING else {}
-
-
-def need_of(labels: Mapping[str, str]) -> Need | None:
-    """What a task's labels say that it takes; None for one that never said."""
-    text = labels.get(NEEDS) if labels else None
-    return None if text is None else _read(text)
-
-
-@lru_cache(maxsize=1024)
-def _read(text: str) -> Need:
-    parts = dict(part.split("=", 1) for part in text.split(";") if part)
-    kinds = parts.get("kind")
-    return Need(
-        cpu_milli=int(parts.get("cpus", 0)),
-        memory_mb=int(parts.get("memory", 0)),
-        share=int(parts.get("share", 0)),
-        gpus=int(parts.get("gpus", 0)),
-        gpu_mb=int(parts.get("gpu_memory", 0)),
-        kinds=frozenset(kinds.split("|")) if kinds else frozenset(),
-        vendor=parts.get("vendor", ""),
     )
 
 

@@ -14,19 +14,11 @@ from hashlib import sha256
 from typing import Any
 
 from corral.core.models.catalogue import READY, CatalogueModel
-from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.job_type import JobType
-from corral.core.tasks.options import GANG
+from corral.core.tasks.options import ResultKey
 from corral.core.tasks.task import State, Task, TaskSpec
 
-CACHE = "corral.cache"
-"""The label of a task whose result is to be kept; it holds the question."""
-CACHED = "corral.cached"
-"""The label of a task that was answered with a kept result; it names whose that was."""
-SAME = "corral.same_as"
-"""The label of a task that asked what another was at; it names that one."""
-NO_CACHE = "corral.no_cache"
-"""The label of a task that is to run even where its answer is known."""
+_SAME = "same_as"
 ROW_BYTES = 256
 """About what an entry takes beside its result."""
 MOST_INPUT = 1 << 20
@@ -41,22 +33,6 @@ _LOTS = frozenset(
         *("speak", "run_tts_inference", "tts"),
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class ResultKey:
-    """What is asked: `key` names it, `version` is of what would answer it.
-
-    `model` is the catalogue's name of the model, "" where none is known.
-    """
-
-    key: str
-    version: str
-    model: str = ""
-
-    @property
-    def label(self) -> str:
-        return f"{self.key} {self.version} {self.model}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +59,11 @@ class KeptTotal:
     size: int = 0
 
 
-def read_label(text: str) -> ResultKey:
-    """What `ResultKey.label` wrote."""
-    return ResultKey(*text.split(" ", 2))
-
-
 def question_of(
     job_type: JobType, spec: TaskSpec, models: dict[str, CatalogueModel]
 ) -> ResultKey | None:
     """What a task asks; None where its answer is not for others, or not the same."""
-    if spec.depends_on or GANG in spec.labels or ONLY_ON in spec.labels:
+    if spec.depends_on or spec.options.gang or spec.options.only_on:
         return None
     if len(spec.payload) > MOST_INPUT:
         return None
@@ -150,10 +121,10 @@ def version_of(job_type: JobType, model: CatalogueModel | None) -> str | None:
 
 def answered(task: Task, kept: KeptResult, now: datetime) -> Task:
     """The task as it is stored when its answer is known: it never waits or runs."""
-    labels = {**task.spec.labels, CACHED: kept.task_id}
+    options = replace(task.spec.options, cached_from=kept.task_id)
     return replace(
         task,
-        spec=replace(task.spec, labels=labels),
+        spec=replace(task.spec, options=options),
         state=State.COMPLETED,
         finished_at=now,
         result=kept.result,
@@ -164,25 +135,21 @@ def cached_from(task: Task) -> str | None:
     """The task whose result this one was answered with; None for one that ran."""
     if task.run > 1:
         return None
-    labels = task.spec.labels
-    if task.state is State.COMPLETED and task.worker_id is None and SAME in labels:
-        return labels[SAME]
-    return labels.get(CACHED)
+    options = task.spec.options
+    if task.state is State.COMPLETED and task.worker_id is None and options.same_as:
+        return options.same_as
+    return options.cached_from
 
 
 def same_as(task_id: str) -> str:
     """What a task needs that waits for the answer of this one."""
-    return f"{SAME} {task_id}"
+    return f"{_SAME} {task_id}"
 
 
 def awaited_in(needs: Iterable[str]) -> str | None:
     """The task whose answer is needed, if one is."""
-    start = f"{SAME} "
+    start = f"{_SAME} "
     return next((n.removeprefix(start) for n in needs if n.startswith(start)), None)
-
-
-def no_cache_label(is_asked: bool) -> dict[str, str]:
-    return {NO_CACHE: "yes"} if is_asked else {}
 
 
 def _model_of(spec: TaskSpec, told: Any) -> str:

@@ -12,10 +12,6 @@ from enum import StrEnum
 
 from corral.core.tasks.task import TaskSpec
 
-LABEL = "schedule"
-"""The label of every task a schedule submitted: it holds the schedule's name."""
-AT_LABEL = "schedule.at"
-"""The label with the time a run was planned for; `now` for one beside the plan."""
 GRACE = timedelta(seconds=60)
 """A run this late is late; one later than this was missed."""
 MOST_MISSED = 1000
@@ -92,7 +88,7 @@ class Schedule:
             self.task,
             id=task_id,
             idempotency_key=f"schedule:{self.name}:{key}",
-            labels={**self.task.labels, LABEL: self.name, AT_LABEL: at},
+            options=replace(self.task.options, schedule=self.name, scheduled_at=at),
             deadline=ends,
         )
 

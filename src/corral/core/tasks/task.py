@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 
+from corral.core.tasks.options import NO_OPTIONS, SpecOptions
 from corral.errors import IllegalTransition
 
 
@@ -95,6 +96,7 @@ class TaskSpec:
     depends_on: tuple[str, ...] = ()
     overlap: Overlap = Overlap.ALLOWED
     owner: str = ""
+    options: SpecOptions = NO_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,5 +182,7 @@ class TaskFilter:
     labels: Mapping[str, str] = field(default_factory=dict)
     dead_letter: bool | None = None
     model: str | None = None
+    request_id: str | None = None
+    schedule: str | None = None
     text: str | None = None
     """In its id, type, model, worker, owner or error, however it is written."""

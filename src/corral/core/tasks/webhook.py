@@ -1,32 +1,17 @@
-"""Webhooks: who is told when a task has ended, and the label that says so.
+"""Webhooks: who is told when a task has ended.
 
 Pure: which addresses may be reached is judged where they are called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from urllib.parse import urlsplit
 
-from corral.core.access.share import GROUP, GROUP_LIMIT, PREEMPTIBLE
-from corral.core.nodes.labels import NODE_LABELS, TOLERATES
-from corral.core.tasks.needs import NEEDS
-from corral.core.tasks.options import GANG, PARENT, PROFILE, REQUEST
-from corral.core.tasks.result_cache import CACHE, CACHED, NO_CACHE, SAME
 from corral.errors import InvalidField
 
-NOTIFY = "corral.notify"
-"""The label that holds a task's webhooks. It is Corral's own: nobody sets, sees or
-looks for it as a label."""
-OWN = frozenset(
-    {
-        *(NOTIFY, NODE_LABELS, TOLERATES, GROUP, GROUP_LIMIT, PREEMPTIBLE, NEEDS, GANG),
-        *(CACHE, CACHED, NO_CACHE, SAME, REQUEST, PARENT, PROFILE),
-    }
-)
-"""Every label that is Corral's own."""
 MOST = 5
 _LONGEST = 2048
 
@@ -46,31 +31,14 @@ class Notice:
     due: datetime | None = None
 
 
-def label_of(urls: Sequence[str]) -> dict[str, str]:
-    """The label for these webhooks; no label for none.
-
-    Raises:
-        InvalidField: one of them is no URL that could be called.
+def check_urls(urls: Sequence[str]) -> None:
+    """Raises:
+    InvalidField: one of them is no URL that could be called, or they are too many.
     """
-    unique = tuple(dict.fromkeys(urls))
-    if len(unique) > MOST:
+    if len(set(urls)) > MOST:
         raise InvalidField(f"at most {MOST} URLs can be notified", field="notify")
-    for url in unique:
+    for url in urls:
         _check(url)
-    return {NOTIFY: " ".join(unique)} if unique else {}
-
-
-def urls_of(labels: Mapping[str, str]) -> list[str]:
-    return labels.get(NOTIFY, "").split()
-
-
-def public(labels: Mapping[str, str]) -> Mapping[str, str]:
-    """The labels as anybody else sees them."""
-    if OWN.isdisjoint(labels):
-        return labels
-    if OWN.issuperset(labels):
-        return {}
-    return {key: value for key, value in labels.items() if key not in OWN}
 
 
 def _check(url: str) -> None:

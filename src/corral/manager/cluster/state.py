@@ -10,20 +10,14 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from corral.core.access.share import PREEMPTIBLE, group_of
 from corral.core.models.catalogue import CatalogueModel
 from corral.core.nodes.gpu_choice import read_wish
-from corral.core.nodes.labels import constraint_of
 from corral.core.nodes.node import NodeRecord
 from corral.core.nodes.worker import WorkerRecord, WorkerState
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.app import App
-from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.job_type import JobType
-from corral.core.tasks.needs import need_of
-from corral.core.tasks.options import gang_of
 from corral.core.tasks.task import Overlap, Task, TaskSpec
-from corral.core.tasks.webhook import public
 from corral.errors import NodeNotFound, WorkerNotFound
 from corral.manager.cluster.links import NodeLink as NodeLink
 from corral.manager.cluster.links import OpenOrder as OpenOrder
@@ -274,7 +268,7 @@ class Cluster:
 
     def waiting(self, task: Task, needs: frozenset[str] = frozenset()) -> WaitingTask:
         spec = task.spec
-        group, group_limit = group_of(spec.labels)
+        options = spec.options
         return WaitingTask(
             task_id=spec.id,
             attempt=task.attempt,
@@ -285,19 +279,18 @@ class Cluster:
             deadline=spec.deadline.timestamp() if spec.deadline else None,
             needs=needs,
             size=self.size_of(spec) or STRIPPED_BYTES,
-            worker_id=spec.labels.get(ONLY_ON),
-            constraint=constraint_of(spec.labels),
+            worker_id=options.only_on,
+            constraint=options.constraint,
             model=spec.model,
             arrived=task.created_at.timestamp() if task.created_at else 0.0,
             units=self.units_of(spec),
             owner=spec.owner,
-            labels=public(spec.labels) or None,
-            group=group,
-            group_limit=group_limit,
-            preemptible=PREEMPTIBLE in spec.labels
-            and spec.overlap is not Overlap.NEVER,
-            need=need_of(spec.labels),
-            gang=gang_of(spec.labels),
+            labels=spec.labels or None,
+            group=options.group,
+            group_limit=options.group_limit or 0,
+            preemptible=options.preemptible and spec.overlap is not Overlap.NEVER,
+            need=options.resources,
+            gang=options.member,
         )
 
     def taken(self, task: Task) -> None:

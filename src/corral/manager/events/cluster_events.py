@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Any, TypeVar
 
 from corral.core.nodes.worker import REST_STATE, WorkerState
-from corral.core.tasks.webhook import public
 from corral.manager.access.keys import Keys
 from corral.manager.cluster.state import NodeLink, WorkerLink
 from corral.manager.context import ManagerContext
@@ -117,7 +116,7 @@ class ClusterEvents:
                 now,
                 task.worker_id,
                 task.node_id,
-                public(task.spec.labels),
+                task.spec.labels,
                 {"progress": {"fraction": told[0], "message": told[1]}},
             )
 

@@ -10,7 +10,6 @@ from typing import Any
 from corral.core.insight.event import ALERT, Event
 from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task
-from corral.core.tasks.webhook import public
 from corral.manager.context import ManagerContext
 from corral.manager.events.broadcast import Broadcast
 from corral.manager.events.ring import ClusterFact, TaskChange
@@ -174,7 +173,7 @@ def _change(
         at,
         task.worker_id,
         task.node_id,
-        public(spec.labels),
+        spec.labels,
         more or {},
     )
 

@@ -14,7 +14,6 @@ from datetime import datetime
 
 from corral.core.insight.learned import Figure
 from corral.core.models.model import (
-    MODEL_TASK,
     HeldModel,
     KnownModel,
     MemoryLeak,
@@ -23,7 +22,8 @@ from corral.core.models.model import (
     unload_payload,
 )
 from corral.core.nodes.gpu_choice import read_wish
-from corral.core.tasks.job_status import ONLY_ON
+from corral.core.tasks.job_type import MODEL_TASK
+from corral.core.tasks.options import SpecOptions
 from corral.core.tasks.priority import PRIORITY_WORDS
 from corral.core.tasks.task import State, TaskSpec
 from corral.errors import Conflict, CorralError, InvalidField
@@ -95,9 +95,9 @@ class ModelMemory:
         for worker_id in {pin.worker_id for pin in self.pins.values()}:
             self._tell_pins(worker_id)
         for task in self._cluster.tasks.values():
-            if task.spec.job_type == MODEL_TASK and task.spec.model is not None:
-                place = (task.spec.labels[ONLY_ON], task.spec.model)
-                self._asked[place] = task.id
+            spec, only_on = task.spec, task.spec.options.only_on
+            if spec.job_type == MODEL_TASK and spec.model is not None and only_on:
+                self._asked[only_on, spec.model] = task.id
 
     # what workers say --------------------------------------------------------
     def note(self, link: WorkerLink, word: ReportedModels) -> None:
@@ -365,8 +365,8 @@ class ModelMemory:
             payload,
             priority,
             model,
-            labels={ONLY_ON: link.id},
             owner=by,
+            options=SpecOptions(only_on=link.id),
         )
         (answer,) = await self._tasks.submit([spec])
         if isinstance(answer, CorralError):

@@ -19,9 +19,8 @@ from typing import Any
 
 import msgspec
 
-from corral.core.tasks.options import trace_of
 from corral.core.tasks.task import State, Task, TaskSpec
-from corral.core.tasks.webhook import NOTIFY, Notice, public, urls_of
+from corral.core.tasks.webhook import Notice
 from corral.errors import CorralError, InvalidField, StoreUnavailable
 from corral.manager.context import ManagerContext
 from corral.manager.outbound.address import pin
@@ -107,7 +106,7 @@ class TaskWebhooks:
     def _on_ended(self, ended: Sequence[tuple[Task, State]]) -> None:
         """Some of them may have webhooks."""
         for task, _ in ended:
-            if NOTIFY in task.spec.labels:
+            if task.spec.options.notify:
                 self._ended.append(task.id)
                 self._news.set()
 
@@ -240,7 +239,7 @@ class TaskWebhooks:
         """None once the receiver has it, else what went wrong."""
         body = msgspec.json.encode(told(task, self._clock.now()))
         delivery = f"{notice.task_id}:{notice.run}"
-        trace = trace_of(task.spec.labels)
+        trace = task.spec.options.trace
         facts = WebhookFacts("task.ended", delivery, notice.tries + 1, trace)
         return await self._courier.post(notice.url, body, facts)
 
@@ -255,11 +254,11 @@ def told(task: Task, now: datetime) -> dict[str, Any]:
         "attempt": task.attempt,
         "run": task.run,
         "created_at": task.created_at,
-        "labels": public(spec.labels),
-        "request_id": trace_of(spec.labels).request_id or None,
+        "labels": spec.labels,
+        "request_id": spec.options.request_id or None,
     }
     return {"event": "task.ended", "sent_at": now, "task": brief}
 
 
 def _urls(row: Judged) -> list[str]:
-    return urls_of(row.labels) if isinstance(row, TaskSpec) and row.labels else []
+    return list(row.options.notify) if isinstance(row, TaskSpec) else []

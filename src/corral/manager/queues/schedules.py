@@ -16,8 +16,6 @@ from datetime import datetime
 
 from corral.core.tasks.options import Trace
 from corral.core.tasks.schedule import (
-    AT_LABEL,
-    LABEL,
     MOST_MISSED,
     MissedPolicy,
     OverlapPolicy,
@@ -220,7 +218,7 @@ class Schedules:
         """Does another run than this one live?"""
         key = spec.idempotency_key
         return any(
-            task.spec.labels.get(LABEL) == name and task.spec.idempotency_key != key
+            task.spec.options.schedule == name and task.spec.idempotency_key != key
             for task in self._cluster.tasks.values()
         )
 
@@ -228,9 +226,10 @@ class Schedules:
         """Of which schedules runs live, and what those were planned for."""
         found: dict[str, set[str]] = {}
         for task in self._cluster.tasks.values():
-            if (name := task.spec.labels.get(LABEL)) is not None:
-                at = task.spec.labels.get(AT_LABEL, "")
-                found.setdefault(name, set()).add(at)
+            options = task.spec.options
+            if options.schedule is not None:
+                runs = found.setdefault(options.schedule, set())
+                runs.add(options.scheduled_at or "")
         return found
 
 
@@ -266,7 +265,7 @@ def _firing(schedule: Schedule, now: datetime, living: set[str]) -> _DueRun:
 
 
 def _traced(spec: TaskSpec, trace: Trace) -> TaskSpec:
-    return replace(spec, labels={**spec.labels, **trace.labels})
+    return replace(spec, options=trace.noted(spec.options))
 
 
 def _moved(firing: _DueRun, answers: Sequence[Answer], now: datetime) -> Schedule:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
-from corral.core.tasks.options import PARENT, REQUEST
+from corral.core.tasks.options import NO_OPTIONS
 from corral.core.tasks.report import OutcomeKind
-from corral.core.tasks.result_cache import CACHE, SAME, KeptResult, read_label, same_as
+from corral.core.tasks.result_cache import KeptResult, same_as
 from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task, TaskSpec
-from corral.core.tasks.webhook import NOTIFY
 from corral.errors import CorralError
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
@@ -25,8 +25,11 @@ from corral.manager.tasks.settle import Settle
 from corral.scheduler.events import DependencyMet
 
 _PERIOD_S = 60.0
-# Labels that say nothing of where and when a task may run.
-_IDLE = frozenset({CACHE, SAME, NOTIFY, REQUEST, PARENT})
+# Options that say nothing of where and when a task may run.
+_IDLE: dict[str, Any] = {
+    name: getattr(NO_OPTIONS, name)
+    for name in ("question", "same_as", "notify", "request_id", "traceparent")
+}
 
 
 class Coalesce:
@@ -65,16 +68,20 @@ class Coalesce:
         Follow with `stored`.
         """
         spec = task.spec
-        if not is_asked(spec, self._clock.now()) or spec.deadline is not None:
+        question = spec.options.question
+        if question is None or spec.deadline is not None:
             return task
-        key = read_label(spec.labels[CACHE]).key
+        if not is_asked(spec, self._clock.now()):
+            return task
+        key = question.key
         first = self._first.get(key)
         if first is None or not self._may_wait(spec, first):
             self._first[key] = spec
             self._coming.add(spec.id)
             return task
         self._others.setdefault(first.id, []).append(spec.id)
-        return replace(task, spec=replace(spec, labels={**spec.labels, SAME: first.id}))
+        options = replace(spec.options, same_as=first.id)
+        return replace(task, spec=replace(spec, options=options))
 
     def _may_wait(self, spec: TaskSpec, first: TaskSpec) -> bool:
         """Is it surely no later than on its own, but for what is left of the first?"""
@@ -91,7 +98,7 @@ class Coalesce:
     def stored(self, tasks: Sequence[Task]) -> None:
         """These are in the store, or were refused: nobody waits for what is not."""
         self._coming.difference_update(task.id for task in tasks)
-        self._look_at(task.spec.labels.get(SAME, task.id) for task in tasks)
+        self._look_at(task.spec.options.same_as or task.id for task in tasks)
 
     def sweep(self) -> None:
         """Let nobody wait for a task that is not there, however that came about."""
@@ -107,17 +114,18 @@ class Coalesce:
 
     def _on_settled(self, settled: Sequence[tuple[Task, Settlement]]) -> None:
         for task, row in settled:
-            if CACHE in task.spec.labels and row.state is State.QUEUED:
-                self._over(task, row.state)
+            question = task.spec.options.question
+            if question is not None and row.state is State.QUEUED:
+                self._over(task, question.key, row.state)
 
     def _on_ended(self, ended: Sequence[tuple[Task, State]]) -> None:
         for task, state in ended:
-            if CACHE in task.spec.labels:
-                self._over(task, state)
+            question = task.spec.options.question
+            if question is not None:
+                self._over(task, question.key, state)
 
-    def _over(self, task: Task, state: State) -> None:
+    def _over(self, task: Task, key: str, state: State) -> None:
         """A task whose result is to be kept ended, or waits once more."""
-        key = read_label(task.spec.labels[CACHE]).key
         first = self._first.get(key)
         if first is not None and first.id == task.id and state is not State.QUEUED:
             del self._first[key]
@@ -172,5 +180,4 @@ class Coalesce:
 
 def _terms(spec: TaskSpec) -> tuple[object, ...]:
     """All that decides where and when a task may run."""
-    labels = {name: text for name, text in spec.labels.items() if name not in _IDLE}
-    return spec.owner, spec.overlap, labels
+    return spec.owner, spec.overlap, spec.labels, replace(spec.options, **_IDLE)

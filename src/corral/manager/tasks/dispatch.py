@@ -18,11 +18,10 @@ from typing import Any
 
 from corral.core.models.model import models_to_drop
 from corral.core.nodes.gpu_choice import visible
-from corral.core.tasks.options import PROFILE, REQUEST, gang_of, variables
+from corral.core.tasks.options import variables
 from corral.core.tasks.order import Order, OrderItem
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import State, Task
-from corral.core.tasks.webhook import public
 from corral.engine.envelope import queue_name, signed_order
 from corral.errors import CorralError, EngineUnavailable, StoreUnavailable
 from corral.manager.access.derived_keys import worker_secret
@@ -357,14 +356,14 @@ class Dispatch:
                 payload=t.spec.payload or ready.payloads[t.id],
                 timeout_s=_time_left(t, now.timestamp()),
                 inputs={d: outputs.get(d, "null") for d in t.spec.depends_on} or None,
-                labels=public(t.spec.labels),
+                labels=t.spec.labels,
                 overlap=t.spec.overlap,
                 model=t.spec.model,
                 variables=given(self._cluster, ready.link, t, ready.cards, ready.lead),
                 emitted=self._cluster.streams.emitted(t.id, t.attempt),
-                request_id=t.spec.labels.get(REQUEST, ""),
+                request_id=t.spec.options.request_id,
                 traceparent=self._tracing.traceparent(t),
-                profile=t.spec.labels.get(PROFILE, ""),
+                profile=t.spec.options.profile or "",
                 edition=editions.get(t.spec.model or "", ""),
             )
             for t in ready.tasks
@@ -381,7 +380,7 @@ def given(
         known = {gpu.id: gpu for gpu in (node.gpus if node else None) or ()}
         shown = visible([known[card] for card in cards if card in known])
         shown["CORRAL_GPUS"] = ",".join(cards)
-    gang = gang_of(task.spec.labels)
+    gang = task.spec.options.member
     if gang is not None:
         first = cluster.link(lead) or link
         host = cluster.nodes.get(first.worker.node_id)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from corral.core.tasks.options import GANG, Gang, gang_of
+from corral.core.tasks.options import Gang
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task, TaskError
@@ -39,12 +39,12 @@ class Gangs:
 
     def _on_settled(self, settled: Sequence[tuple[Task, Settlement]]) -> None:
         for task, row in settled:
-            if GANG in task.spec.labels:
+            if task.spec.options.gang is not None:
                 self._on_member(task, row.state)
 
     def _on_member(self, task: Task, state: State) -> None:
         """A member has ended, or waits again; told before it could start again."""
-        gang = gang_of(task.spec.labels)
+        gang = task.spec.options.member
         if gang is None:
             return
         others = self._others(task, gang)
@@ -76,8 +76,7 @@ class Gangs:
             for other in self._cluster.tasks.values()
             if other.id != task.id
             and other.spec.owner == task.spec.owner
-            and (mine := gang_of(other.spec.labels)) is not None
-            and mine.name == gang.name
+            and other.spec.options.gang == gang.name
         ]
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:

@@ -17,14 +17,12 @@ from hashlib import sha256
 from corral.core.nodes.worker import WorkerSpec
 from corral.core.nodes.worker_type import WorkerCode
 from corral.core.tasks.job_type import JobType
+from corral.core.tasks.options import ResultKey
 from corral.core.tasks.result_cache import (
-    CACHE,
-    NO_CACHE,
     KeptResult,
     KeptTotal,
     answered,
     question_of,
-    read_label,
     version_of,
 )
 from corral.core.tasks.retry import Settlement
@@ -125,15 +123,16 @@ class ResultCache:
         question = question_of(job_type, spec, self._cluster.catalogue)
         if question is None:
             return spec
-        return replace(spec, labels={**spec.labels, CACHE: question.label})
+        return replace(spec, options=replace(spec.options, question=question))
 
     async def answer(self, tasks: Sequence[Task]) -> dict[str, Task]:
         """Those whose answer is known, as they are to be stored, by id."""
         now = self._clock.now()
         keys = {
-            task.id: read_label(task.spec.labels[CACHE]).key
+            task.id: question.key
             for task in tasks
-            if is_asked(task.spec, now)
+            if (question := task.spec.options.question) is not None
+            and is_asked(task.spec, now)
         }
         if not keys:
             return {}
@@ -226,13 +225,14 @@ class ResultCache:
     # on the way out ------------------------------------------------------------
     def _on_settled(self, settled: Sequence[tuple[Task, Settlement]]) -> None:
         for task, row in settled:
-            is_kept = CACHE in task.spec.labels and task.worker_id is not None
-            if is_kept and row.state is State.COMPLETED:
-                self.keep(task, row.result)
+            question = task.spec.options.question
+            if question is None or task.worker_id is None:
+                continue
+            if row.state is State.COMPLETED:
+                self.keep(task, question, row.result)
 
-    def keep(self, task: Task, result: str | None) -> None:
+    def keep(self, task: Task, question: ResultKey, result: str | None) -> None:
         """A marked task has completed: have its result for others, written soon."""
-        question = read_label(task.spec.labels[CACHE])
         kind = self._cluster.job_types.get(task.spec.job_type)
         if result is None or kind is None or kind.cache_ttl_s is None:
             return
@@ -303,6 +303,6 @@ class ResultCache:
 
 def is_asked(spec: TaskSpec, now: datetime) -> bool:
     """May a result of before answer this task?"""
-    if CACHE not in spec.labels or NO_CACHE in spec.labels:
+    if spec.options.question is None or spec.options.no_cache:
         return False
     return spec.run_after is None or spec.run_after <= now

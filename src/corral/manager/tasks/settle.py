@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from corral.core.tasks.job_status import ONLY_ON
-from corral.core.tasks.options import trace_of
 from corral.core.tasks.report import OUT_OF_MEMORY, Outcome, OutcomeKind
 from corral.core.tasks.retry import RetryPolicy, Settlement, settle
 from corral.core.tasks.task import State, Task, TaskError, TaskSpec
@@ -286,7 +284,7 @@ def homeless(tasks: Iterable[Task], worker_id: str) -> Iterator[Outcome]:
     """Of all tasks those for one worker alone, which was stopped for good."""
     error = TaskError("worker_gone", "the one worker it was for has been stopped")
     for task in tasks:
-        if task.spec.labels.get(ONLY_ON) == worker_id:
+        if task.spec.options.only_on == worker_id:
             end = Outcome(task.id, task.attempt, OutcomeKind.FAILED, error=error)
             yield replace(end, is_final=True)
 
@@ -294,8 +292,8 @@ def homeless(tasks: Iterable[Task], worker_id: str) -> Iterator[Outcome]:
 def told_of(spec: TaskSpec) -> dict[str, object]:
     """What every log line about a task says of it."""
     told: dict[str, object] = {"task_id": spec.id, "task_type": spec.job_type}
-    if trace := trace_of(spec.labels):
-        told["request_id"] = trace.request_id
+    if spec.options.request_id:
+        told["request_id"] = spec.options.request_id
     return told
 
 

@@ -9,8 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from corral.core.tasks.job_status import ONLY_ON
-from corral.core.tasks.result_cache import CACHE, SAME, same_as
+from corral.core.tasks.result_cache import same_as
 from corral.core.tasks.task import State, Task, TaskSpec
 from corral.errors import (
     BadRequest,
@@ -113,7 +112,7 @@ class Submit:
         """Those whose result is known from before are stored as they ended; of the
         rest, those that ask what another is at wait for it. All that might have been.
         """
-        marked = [e for e in entries if CACHE in e.task.spec.labels]
+        marked = [e for e in entries if e.task.spec.options.question is not None]
         if not marked:
             return []
         known = await self._results.answer([e.task for e in marked])
@@ -140,7 +139,7 @@ class Submit:
     ) -> None:
         spec = entry.task.spec
         job_type = self._cluster.job_types.get(spec.job_type)
-        only_on = spec.labels.get(ONLY_ON)
+        only_on = spec.options.only_on
         if only_on is not None and only_on not in self._cluster.workers:
             raise WorkerNotFound(f"no worker {only_on!r}", worker_id=only_on)
         # Who names the worker needs no type that says which one it is.
@@ -235,8 +234,8 @@ class Submit:
         for entry in entries:
             task = self._cluster.tasks[entry.task.id] = entry.task
             needs = entry.needs
-            if SAME in task.spec.labels:
-                needs |= {same_as(task.spec.labels[SAME])}
+            if task.spec.options.same_as is not None:
+                needs |= {same_as(task.spec.options.same_as)}
             waiting.append(self._cluster.waiting(task, needs))
         self._cluster.scheduler.apply(TasksQueued(tuple(waiting)))
         new = {e.task.id for e in entries}

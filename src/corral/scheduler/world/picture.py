@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from corral.core.models.model import MODEL_TASK
-from corral.core.tasks.job_type import QueueOrder
+from corral.core.tasks.job_type import MODEL_TASK, QueueOrder
 from corral.scheduler.events import (
     BOUND,
     AttemptEnded,

@@ -12,6 +12,8 @@ from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from corral.core.access.key import Key, Scope
 from corral.core.access.secret import Secret
 from corral.core.nodes.node import (
@@ -27,6 +29,7 @@ from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.app import App
 from corral.core.tasks.environment import Environment, from_plain, to_plain
 from corral.core.tasks.job_type import JobType, QueueOrder
+from corral.core.tasks.options import NO_OPTIONS, SpecOptions
 from corral.store.base import AuditRow, Event
 from corral.store.text import clean, clean_or_none
 
@@ -305,3 +308,32 @@ def audit_of(row: Mapping[str, Any]) -> AuditRow:
         request_id=row["request_id"],
         data=json.loads(row["data"]),
     )
+
+
+_USUAL_OPTIONS: dict[str, Any] = msgspec.to_builtins(NO_OPTIONS)
+_decode_options = msgspec.json.Decoder(SpecOptions).decode
+
+
+def plain_options(options: SpecOptions) -> dict[str, Any]:
+    """Those that are not the usual ones, as plain JSON values."""
+    told: dict[str, Any] = msgspec.to_builtins(options)
+    return {
+        name: value for name, value in told.items() if value != _USUAL_OPTIONS[name]
+    }
+
+
+def options_text(options: SpecOptions) -> str | None:
+    """As the column has them; None for a task that has none."""
+    told = plain_options(options)
+    return msgspec.json.encode(told).decode() if told else None
+
+
+def option_text(name: str, value: str) -> str:
+    """What stands in that text when an option has this value, and only then: in a
+    text of JSON no string has quotes that are not escaped.
+    """
+    return msgspec.json.encode({name: value}).decode()[1:-1]
+
+
+def read_options(text: str | None) -> SpecOptions:
+    return NO_OPTIONS if text is None else _decode_options(text)

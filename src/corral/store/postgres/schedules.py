@@ -10,14 +10,17 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from sqlalchemy import delete, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 
+from corral.core.tasks.options import SpecOptions
 from corral.core.tasks.schedule import MissedPolicy, OverlapPolicy, Schedule
 from corral.core.tasks.task import Overlap, TaskSpec
 from corral.core.tasks.webhook import Notice
 from corral.errors import NotLeader
 from corral.store.postgres.connection import ConnectionPool
+from corral.store.postgres.rows import plain_options
 from corral.store.tables.registry import leadership, notices, schedules
 from corral.store.text import clean, clean_or_none, is_storable
 
@@ -97,6 +100,7 @@ def schedule_row(schedule: Schedule) -> dict[str, Any]:
     spec = schedule.task
     task = {name: getattr(spec, name) for name in _SPEC}
     task |= {"labels": dict(spec.labels), "overlap": str(spec.overlap)}
+    task["options"] = plain_options(spec.options)
     return {
         **{name: getattr(schedule, name) for name in (*_PLAIN, *_MORE)},
         "task": json.dumps(task),
@@ -108,9 +112,11 @@ def schedule_row(schedule: Schedule) -> dict[str, Any]:
 
 def schedule_of(row: Mapping[str, Any]) -> Schedule:
     task = json.loads(row["task"])
+    task["overlap"] = Overlap(task["overlap"])
+    task["options"] = msgspec.convert(task["options"], SpecOptions)
     return Schedule(
         **{name: row[name] for name in (*_PLAIN, *_MORE, "note")},
-        task=TaskSpec(id="", **(task | {"overlap": Overlap(task["overlap"])})),
+        task=TaskSpec(id="", **task),
         missed=MissedPolicy(row["missed"]),
         overlap=OverlapPolicy(row["overlap"]),
     )

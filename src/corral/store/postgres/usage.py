@@ -10,7 +10,7 @@ from sqlalchemy import Double, Text, bindparam, text
 
 from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep
 from corral.core.tasks.job_type import OWN_TYPES
-from corral.core.tasks.needs import NEEDS, WHOLE
+from corral.core.tasks.needs import WHOLE
 from corral.store.postgres.connection import ConnectionPool
 from corral.store.postgres.rows import to_json
 from corral.store.tables.metadata import Time
@@ -28,13 +28,13 @@ _OWN = ", ".join(f"'{name}'" for name in sorted(OWN_TYPES))
 # numbers of seconds: a hundred thousand runs are gone through while somebody waits.
 _USAGE = f"""
 with runs as (
-    select {{name}} as name, tasks.labels, attempts.worker_id, attempts.started_at,
+    select {{name}} as name, tasks.options, attempts.worker_id, attempts.started_at,
         attempts.finished_at as ended_at, true as is_over
     from attempts join tasks on tasks.id = attempts.task_id
     where attempts.started_at < :end and attempts.finished_at > :begin
         and tasks.job_type not in ({_OWN})
     union all
-    select {{name}}, tasks.labels, worker_id, started_at, coalesce(finished_at, :now),
+    select {{name}}, tasks.options, worker_id, started_at, coalesce(finished_at, :now),
         finished_at is not null
     from tasks
     where state in ('completed', 'running') and started_at < :end
@@ -43,19 +43,18 @@ with runs as (
 told as (
     select runs.name, is_over, date_part('epoch', greatest(runs.started_at, :begin))
             as begin_s, date_part('epoch', least(ended_at, :end)) as end_s,
-        date_part('epoch', ended_at) as ended_s, needs,
+        date_part('epoch', ended_at) as ended_s,
+        case when runs.options like '%"resources":%'
+            then runs.options::json -> 'resources' end as need,
         coalesce(workers.gpus, gone_workers.gpus, '') as gpus
     from runs
     left join workers on workers.id = runs.worker_id
     left join gone_workers on gone_workers.id = runs.worker_id
-    left join lateral (select pair::json ->> 1 as needs from unnest(runs.labels) as pair
-        where starts_with(pair, '["{NEEDS}",') limit 1) as asked on true
 ),
 counted as (
     select name, is_over, begin_s, end_s, ended_s, case
-        when needs is not null then
-            coalesce(substring(needs from '(?:^|;)gpus=(\\d+)')::float, 0)
-            * coalesce(substring(needs from '(?:^|;)share=(\\d+)')::float, 0) / {WHOLE}
+        when need is not null
+            then (need ->> 'gpus')::float * (need ->> 'share')::float / {WHOLE}
         when gpus = '' then 0
         when gpus ~ '^\\d+$' then gpus::float
         else cardinality(string_to_array(gpus, ','))

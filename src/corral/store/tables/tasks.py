@@ -23,7 +23,8 @@ LIVE = "finished_at is null"
 
 
 # seq needs no unique index: the identity makes it so, and the check would be paid for
-# on every update. Empty arrays are null.
+# on every update. Empty arrays are null, as are options of a task that has none; else
+# they are JSON of those that differ from the usual (rows.options_text).
 tasks = Table(
     "tasks",
     metadata,
@@ -42,6 +43,7 @@ tasks = Table(
     Column("depends_on", Texts),
     Column("overlap", Text, nullable=False),
     Column("owner", Text, nullable=False),
+    Column("options", Text),
     Column("state", Text, nullable=False),
     Column("run", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),

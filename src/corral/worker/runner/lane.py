@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from corral.core.models.model import MODEL_TASK
-from corral.core.tasks.job_type import CANARY
+from corral.core.tasks.job_type import CANARY, MODEL_TASK
 from corral.worker.base import Context, at_hand
 from corral.worker.protocol import (
     AttemptOutcome,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import Raw
 
-from corral.core.models.model import MODEL_TASK, model_to_fetch
+from corral.core.models.model import model_to_fetch
+from corral.core.tasks.job_type import MODEL_TASK
 from corral.worker.depot.fetch_model import FetchedModel, ModelFetch
 from corral.worker.depot.manifest import CorruptModel, Unfetched
 from corral.worker.pool.runner_process import RunnerProcess

@@ -73,7 +73,7 @@ async def test_the_stored_row_says_which_worker_a_job_is_for(
     one.take_one()
     stored = await world.store.inner.get_task("kept")
     assert stored is not None
-    assert stored.spec.labels["job.worker"] == one.id
+    assert stored.spec.options.only_on == one.id
     waiting = world.manager.ctx.cluster.waiting(stored)
     assert (waiting.worker_id, waiting.job_type) == (one.id, "unknown")
     run.cancel()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.models.model import MODEL_TASK
+from corral.core.tasks.job_type import MODEL_TASK
 from corral.manager.models.sources import SourceConfig
 from tests.model_server import COMMIT, Hub, ModelManager, serving, sha256
 from tests.twins.store import MemoryStore

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.models.model import MODEL_TASK
+from corral.core.tasks.job_type import MODEL_TASK
 from corral.manager.models.memory import ModelConfig
 from tests.unit.api.nodes.test_gpus import card
 from tests.unit.api.world import (
@@ -348,7 +348,7 @@ async def test_what_makes_no_sense_is_refused(
 
 async def test_nobody_may_submit_the_tasks_that_load_and_drop(world: World) -> None:
     worker = await drawer(world)
-    task = {"task_type": MODEL_TASK, "labels": {"job.worker": worker.id}}
+    task = {"task_type": MODEL_TASK, "only_on": worker.id}
     fault(await world.admin.post("/tasks", task), 422, "invalid_field")
     fault(
         await world.admin.post("/job-types", {"name": MODEL_TASK}), 422, "invalid_field"

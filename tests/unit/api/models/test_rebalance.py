@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.models.model import MODEL_TASK
+from corral.core.tasks.job_type import MODEL_TASK
 from corral.scheduler.policy import Policy
 from tests.unit.api.models.test_memory import held, shown, word
 from tests.unit.api.world import (

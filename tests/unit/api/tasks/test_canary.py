@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.job_type import CANARY
 from tests.unit.api.world import World, fault
 
@@ -14,8 +13,9 @@ async def test_a_canary_goes_to_its_worker_and_leaves_no_trace_in_figures(
     world: World, how: str
 ) -> None:
     other, worker = await world.worker("echo"), await world.worker("sleep")
-    labels = {ONLY_ON: worker.id, CANARY: "n1"}
-    task_id = await world.submit.submit(CANARY, labels=labels, retries=0)
+    task_id = await world.submit.submit(
+        CANARY, only_on=worker.id, labels={CANARY: "n1"}, retries=0
+    )
     assert other.take() == []
     item = worker.take_one()
     assert item["job_type"] == CANARY

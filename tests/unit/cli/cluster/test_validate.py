@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from corral.core.tasks.job_status import ONLY_ON
 from corral.core.tasks.job_type import CANARY
 from tests.unit.cli.conftest import Corral
 from tests.unit.client.stand_in import Answer, Seen, StandIn
@@ -42,7 +41,7 @@ def cluster(manager: StandIn, workers: list[Json], ends: dict[str, Json]) -> Non
 
     def take(seen: Seen) -> Answer:
         for task in seen.json["tasks"]:
-            sent[f"t-{task['labels'][ONLY_ON]}"] = task
+            sent[f"t-{task['only_on']}"] = task
         ids = list(sent)
         return Answer({"task_ids": ids, "errors": [], "accepted": len(ids)})
 
@@ -74,7 +73,7 @@ def test_all_well_is_zero_and_each_worker_got_its_own_canary(
     assert "2 of 2 workers answered" in ran.err
     (sent,) = manager.asked("POST /tasks/batch")
     tasks = sent.json["tasks"]
-    assert [task["labels"][ONLY_ON] for task in tasks] == ["w1", "w2"]
+    assert [task["only_on"] for task in tasks] == ["w1", "w2"]
     assert {task["task_type"] for task in tasks} == {CANARY}
 
 

@@ -83,8 +83,8 @@ def test_schedules_are_listed_and_shown_with_their_tasks(
     manager.on("GET /schedules", {"schedules": [NIGHTLY]})
     days = [f"2026-01-0{day}T02:00:00Z" for day in (2, 3)]
     manager.on("GET /schedules/nightly", NIGHTLY | {"upcoming": days})
-    labels = {"schedule": "nightly", "schedule.at": "2026-01-01T02:00Z"}
-    page = {"tasks": [task_out("t9", labels=labels)], "next_cursor": None}
+    run = task_out("t9", schedule="nightly", scheduled_at="2026-01-01T02:00Z")
+    page = {"tasks": [run], "next_cursor": None}
     manager.on("GET /tasks", page)
     listed = corral("schedule", "list").out
     assert "nightly" in listed
@@ -93,7 +93,7 @@ def test_schedules_are_listed_and_shown_with_their_tasks(
     assert "At 03:00 every day" in shown
     assert "2026-01-01T02:00Z" in shown
     assert "2026-01-03" in shown
-    assert manager.asked("GET /tasks")[0].query["label"] == "schedule:nightly"
+    assert manager.asked("GET /tasks")[0].query["schedule"] == "nightly"
     assert json.loads(corral("schedule", "list", "--json").out)[0]["name"] == "nightly"
     told = json.loads(corral("schedule", "show", "nightly", "--json").out)
     assert told["task"]["parameters"] == {"n": 1}

@@ -16,12 +16,8 @@ from corral.core.models.catalogue import (
     ModelFile,
 )
 from corral.core.tasks.job_type import JobType
-from corral.core.tasks.result_cache import (
-    MOST_INPUT,
-    ResultKey,
-    question_of,
-    read_label,
-)
+from corral.core.tasks.options import ResultKey
+from corral.core.tasks.result_cache import MOST_INPUT, question_of
 from corral.core.tasks.task import TaskSpec
 
 KIND = JobType("add", cache_ttl_s=60)
@@ -98,10 +94,3 @@ def test_while_the_files_of_its_model_are_not_known_nothing_is(status: str) -> N
 def test_of_a_model_that_only_the_input_names_no_revision_is_known(field: str) -> None:
     assert ask(f'{{"{field}": "tiny"}}') is None
     assert ask(f'{{"{field}": "another"}}') is not None
-
-
-def test_what_a_label_says_is_read_again() -> None:
-    for needs in ("tiny", None):
-        question = ask("1", needs=needs)
-        assert question is not None
-        assert read_label(question.label) == question

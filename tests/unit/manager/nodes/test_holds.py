@@ -238,8 +238,7 @@ async def test_workers_launched_on_no_node_in_particular_move(world: World) -> N
     await say(world, other, "cordon")
     await say(world, one, "drain")
     assert await wanted(one) == [free]
-    private = {"job.worker": free}
-    own = await world.submit.submit(labels=private)
+    own = await world.submit.submit(only_on=free)
     await worker.finish(item)
     await step(world)
     assert await wanted(one) == []

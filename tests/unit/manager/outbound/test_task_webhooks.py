@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from corral.core.tasks.webhook import NOTIFY
 from corral.manager.outbound.address import GatewayConfig
 from corral.manager.outbound.task_webhooks import SHARE
 from corral.store.base import TaskFilter
@@ -249,10 +248,9 @@ async def test_the_webhooks_of_a_task_are_no_labels_of_it(
     page = await world.read.ask("/tasks")
     assert page["tasks"][0]["labels"] == {}
     assert "notify" not in page["tasks"][0]
-    filtered = await world.read.get("/tasks", label=f"{NOTIFY}:{url}")
-    fault(filtered, 422, "invalid_field")
-    body = {"task_type": "echo", "labels": {NOTIFY: url}}
-    fault(await world.submit.post("/tasks", body), 422, "invalid_field")
+    body = {"task_type": "echo", "labels": {"corral.notify": url}}
+    refused = fault(await world.submit.post("/tasks", body), 422, "invalid_field")
+    assert "the option notify" in refused["message"]
 
 
 @pytest.mark.parametrize(

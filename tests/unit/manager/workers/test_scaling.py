@@ -197,7 +197,7 @@ async def test_a_worker_that_tasks_wait_for_by_name_stays(world: World) -> None:
     await step(world)
     worker = await up(node)
     await worker.finish(worker.take_one())
-    own = await world.submit.submit(labels={"job.worker": worker.id}, run_after=500.0)
+    own = await world.submit.submit(only_on=worker.id, run_after=500.0)
     await step(world, 1)
     await step(world, 100)
     assert await wanted(node) == [worker.id]

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from corral.core.models.model import MODEL_TASK, fetch_payload
+from corral.core.models.model import fetch_payload
+from corral.core.tasks.job_type import MODEL_TASK
 from corral.worker.depot.fetch_model import ManagerAccess, ModelFetch, ModelFolders
 from corral.worker.depot.model_folder import Depot
 from corral.worker.manager_link import ManagerLink

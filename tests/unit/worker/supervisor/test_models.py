@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.models.model import MODEL_TASK
+from corral.core.tasks.job_type import MODEL_TASK
 from corral.worker.manager_link import ManagerLink
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import Exited, RunnerProcess, RunnerSpec

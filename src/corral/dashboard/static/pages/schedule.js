@@ -20,7 +20,7 @@ const planned = (at) => (Number.isNaN(Date.parse(at)) ? "run by hand" : moment(a
 
 const RUNS = [
   { name: "status", title: "State", cell: (row) => html`<${Badge} state=${row.status} />` },
-  { name: "planned", title: "Planned for", isMain: true, cell: (row) => planned(row.labels["schedule.at"]), under: (row) => row.task_id },
+  { name: "planned", title: "Planned for", isMain: true, cell: (row) => planned(row.scheduled_at), under: (row) => row.task_id },
   { name: "task", title: "Task", isExtra: true, cell: (row) => html`<${Link} to=${`/tasks/${part(row.task_id)}`} class="mono" tabindex="-1">${brief(row.task_id, 18)}</${Link}>` },
   { name: "submitted", title: "Submitted", isExtra: true, cell: (row) => html`<${Ago} at=${row.created_at} />` },
   { name: "took", title: "Took", isNumber: true, cell: (row) => duration(row.duration) },
@@ -47,12 +47,11 @@ const About = ({ row }) => html`<${Facts} rows=${[
 
 export default function SchedulePage({ params: { id } }) {
   const schedule = useData(`/schedules/${part(id)}`, { events: ["tasks_changed"], every: 15, pause: 2 });
-  const label = `schedule:${id}`;
-  const runs = useData("/tasks", { query: { label, limit: LAST, results: false }, events: ["tasks_changed"] });
+  const runs = useData("/tasks", { query: { schedule: id, limit: LAST, results: false }, events: ["tasks_changed"] });
   const found = schedule.data;
   const reload = () => (schedule.reload(), runs.reload());
   const actions = found && may("operate") && actionsOf(found, reload, () => go("/schedules")).map(([word, act, look = ""]) => html`<button key=${word} class=${look} onClick=${act}>${word}</button>`);
-  const all = html`<${Link} to=${`/tasks?label=${part(`schedule=${id}`)}`}>all of them</${Link}>`;
+  const all = html`<${Link} to=${`/tasks?schedule=${part(id)}`}>all of them</${Link}>`;
   return html`<${Page} title=${id} back=${["/schedules", "Schedules"]} lead=${found && html`<${ScheduleState} row=${found} />`} actions=${actions}>
     <${Loaded} from=${schedule}>${(row) => html`<div class="stack">
       <div class="pair">

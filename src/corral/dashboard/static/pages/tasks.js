@@ -19,7 +19,7 @@ const STATES = [
   ["", "Any state"], ["queued", "Queued"], ["running", "Running"], ["completed", "Completed"],
   ["failed,error,timed_out", "Failed"], ["cancelled", "Cancelled"], ["timed_out", "Timed out"],
 ];
-const FILTERS = ["status", "type", "model", "worker", "label", "search"];
+const FILTERS = ["status", "type", "model", "worker", "label", "schedule", "search"];
 
 const took = (row) => (row.status === "running" ? html`<${Since} at=${row.started_at} />` : duration(row.duration));
 
@@ -66,6 +66,7 @@ function Filters({ query }) {
       <${Typed} name="model" label="Model" value=${query.model} size="12" />
       <${Typed} name="worker" label="Worker id" value=${query.worker} size="14" />
       <${Typed} name="label" label="Label key=value" value=${query.label} size="15" />
+      <${Typed} name="schedule" label="Schedule" value=${query.schedule} size="12" />
       ${isAny && html`<button onClick=${() => setQuery(Object.fromEntries(FILTERS.map((name) => [name, ""])))}>Clear</button>`}
     </div>
   `;
@@ -139,7 +140,7 @@ export default function Tasks({ query }) {
   };
   const label = labelOf(query.label);
   const isBadLabel = Boolean(label) && !label.includes(":");
-  const asked = { status: query.status, task_type: query.type, model_name: query.model, worker_id: query.worker, label: isBadLabel ? undefined : label, search: query.search };
+  const asked = { status: query.status, task_type: query.type, model_name: query.model, worker_id: query.worker, label: isBadLabel ? undefined : label, schedule: query.schedule, search: query.search };
   const list = useTasks(asked, isCalm);
   const { rows, total, fresh, error, isLoading } = list;
   const isFiltered = FILTERS.some((name) => query[name]);

@@ -12,6 +12,7 @@ from corral.core.tasks.task import Attempt, State, Task
 from corral.errors import InvalidField
 from corral.store.base import TaskFilter, TaskPage
 from corral.store.postgres.connection import ConnectionPool, WriterLane
+from corral.store.postgres.rows import option_text
 from corral.store.postgres.tasks.sql import (
     BY_ID,
     LIVE_AFTER,
@@ -98,6 +99,11 @@ def _conditions(where: TaskFilter) -> list[ColumnElement[bool]]:
             chosen.append(tasks.c[name] == value)
     if where.labels:
         chosen.append(tasks.c.labels.contains(label_texts(where.labels)))
+    for name in ("request_id", "schedule"):
+        value = getattr(where, name)
+        if value is not None:
+            told = option_text(name, value)
+            chosen.append(tasks.c.options.contains(told, autoescape=True))
     if where.dead_letter is not None:
         is_dead = tasks.c.dead_letter.is_not(None)
         chosen.append(is_dead if where.dead_letter else ~is_dead)

@@ -13,7 +13,7 @@ from dataclasses import fields
 from typing import Any
 
 from corral.core.tasks.task import Attempt, Overlap, State, Task, TaskError, TaskSpec
-from corral.core.tasks.webhook import NOTIFY
+from corral.store.postgres.rows import read_options
 from corral.store.tables.tasks import LIVE
 
 _NESTED = {
@@ -42,6 +42,7 @@ INSERTED = {
     "depends_on": "text",
     "overlap": "text",
     "owner": "text",
+    "options": "text",
     "state": "text",
     "run": "int4",
     "attempt": "int4",
@@ -112,12 +113,10 @@ def _prefixed(alias: str, names: Iterable[str]) -> str:
     return ", ".join(f"{alias}.{name}" for name in names)
 
 
-# Who is to be told of a task's end: its label, as `label_texts` writes it.
-_NOTICES = f"""
+# Who is to be told of a task's end.
+_NOTICES = """
 select owed.id, url, owed.run
-from {{source}} owed, unnest(owed.labels) as label,
-    unnest(string_to_array(label::json ->> 1, ' ')) as url
-where starts_with(label, '["{NOTIFY}", ')
+from {source} owed, json_array_elements_text(owed.options::json -> 'notify') as url
 on conflict (task_id, url) do update
     set run = excluded.run, tries = 0, since = null, due = null
 """
@@ -165,11 +164,11 @@ def _insert(columns: dict[str, str], **more: str) -> str:
 
 
 INSERT = _insert(INSERTED, more="", noted="", ended="")
-INSERT_NOTED = _insert(INSERTED, more=", labels, run", noted=_NOTED, ended="")
+INSERT_NOTED = _insert(INSERTED, more=", options, run", noted=_NOTED, ended="")
 """For a batch in which somebody is to be told of a task's end."""
 INSERT_ANSWERED = _insert(
     ANSWERED,
-    more=", labels, run, attempt, finished_at",
+    more=", options, run, attempt, finished_at",
     noted=_NOTED,
     ended=_ENDED,
 )
@@ -322,10 +321,10 @@ def _error(
 
 def task_of(row: Sequence[Any]) -> Task:
     """Columns stand in the order of the fields, so most pass straight through."""
-    *spec, labels, depends_on, overlap, owner = row[:SPEC_WIDTH]
+    *spec, labels, depends_on, overlap, owner, options = row[:SPEC_WIDTH]
     spec.append(dict(map(json.loads, labels)) if labels else {})
     spec.append(tuple(depends_on) if depends_on else ())
-    spec += (Overlap(overlap), owner)
+    spec += (Overlap(overlap), owner, read_options(options))
     state, *rest, kind, message, trace, dead_letter = row[SPEC_WIDTH:]
     rest += (_error(kind, message, trace), dead_letter)
     return Task(TaskSpec(*spec), State(state), *rest)

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import Overlap, State, Task, TaskError, TaskSpec
-from corral.core.tasks.webhook import NOTIFY
 from corral.errors import BadRequest, NotLeader
 from corral.store.base import Inserted, Placement
 from corral.store.postgres.connection import WriterLane
+from corral.store.postgres.rows import options_text
 from corral.store.postgres.tasks import sql
 from corral.store.postgres.tasks.sql import task_of
 from corral.store.text import clean, clean_or_none
@@ -51,13 +51,13 @@ def label_texts(labels: Mapping[str, str]) -> list[str]:
     return [json.dumps(pair) for pair in sorted(labels.items())]
 
 
-def _label_literals(specs: Sequence[TaskSpec]) -> list[str | None]:
-    """Tasks of one request mostly share their labels: those are written once."""
+def _option_texts(specs: Sequence[TaskSpec]) -> list[str | None]:
+    """Tasks of one request mostly share their options: those are written once."""
     known: dict[int, str | None] = {}
     return [
         known[key]
-        if (key := id(spec.labels)) in known
-        else known.setdefault(key, array_literal(label_texts(spec.labels)))
+        if (key := id(spec.options)) in known
+        else known.setdefault(key, options_text(spec.options))
         for spec in specs
     ]
 
@@ -76,10 +76,11 @@ def insert_arrays(tasks: Sequence[Task]) -> list[Array]:
         thin([spec.run_after for spec in specs]),
         thin([spec.deadline for spec in specs]),
         thin([spec.idempotency_key for spec in specs]),
-        thin(_label_literals(specs)),
+        thin([array_literal(label_texts(spec.labels)) for spec in specs]),
         thin([array_literal(spec.depends_on) for spec in specs]),
         thin([spec.overlap for spec in specs], Overlap.ALLOWED),
         thin([spec.owner for spec in specs], ""),
+        thin(_option_texts(specs)),
         [task.state for task in tasks],
         thin([task.run for task in tasks], 1),
         thin([task.attempt for task in tasks], 1),
@@ -200,7 +201,7 @@ class TaskWrite:
             if any(task.finished_at is not None for task in part):
                 arrays = answered_arrays(part)
                 return await self._submits.fetch(sql.INSERT_ANSWERED, term, *arrays)
-            is_noted = any(NOTIFY in task.spec.labels for task in part)
+            is_noted = any(task.spec.options.notify for task in part)
             text = sql.INSERT_NOTED if is_noted else sql.INSERT
             return await self._submits.fetch(text, term, *insert_arrays(part))
 
