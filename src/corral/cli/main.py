@@ -104,7 +104,7 @@ class Root(LazyGroup):
             "corral.cli.models.memory:app", "The same.", is_hidden=True
         ),
         "rebalance": CommandEntry(
-            "corral.cli.models.rebalance:rebalance", "Spread models better.", _CLUSTER
+            "corral.cli.models.memory:rebalance", "Spread models better.", _CLUSTER
         ),
         "run": CommandEntry(
             "corral.cli.tasks.run:run", "Run a task, print its result.", _WORK

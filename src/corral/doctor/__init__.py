@@ -1,5 +1,5 @@
 """Looks at every part Corral needs and says what to fix; changes nothing.
 
-`look/` finds facts, `judge/` turns facts into lines and looks at nothing, `plan.py`
-puts the two together and `examine.py` runs them side by side.
+One module a subject: what is looked at, the facts, and how they are judged.
+`examine.py` lists the subjects and runs their checks side by side.
 """

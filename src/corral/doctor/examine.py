@@ -1,59 +1,67 @@
-"""Runs checks side by side; one that hangs costs its own time limit and no more.
+"""The checks of this machine, run side by side; one that hangs costs its own limit.
 
 Nothing a check raises gets further than its own line.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from corral.doctor.result import CheckResult, problem
+from corral.doctor import gpu, machine, manager, store
+from corral.doctor import role as roles
+from corral.doctor.check import Check, CheckResult, begin, problem
+from corral.errors import SettingsError
 
-LOG = logging.getLogger("corral.doctor")
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One part's look and judgement."""
-
-    name: str
-    run: Callable[[], Sequence[CheckResult]]
-    timeout_s: float = 10.0
+if TYPE_CHECKING:
+    from corral.settings import Settings
 
 
-def begin(job: Callable[[], T], name: str) -> Future[T]:
-    """Run `job` on a thread that nothing waits for at the end of the process."""
-    future: Future[T] = Future()
+def plan(url: str | None = None, home: Path | None = None) -> list[Check]:
+    """The checks for this machine; `url` and `home` as given on the command line."""
+    from corral.settings import load
 
-    def run() -> None:
-        try:
-            future.set_result(job())
-        except Exception as error:
-            LOG.exception("the check of %s failed", name)
-            future.set_exception(error)
+    try:
+        config = load(manager_url=url, home=home)
+    except SettingsError as error:
+        found, _, fix = error.message.partition(": ")
+        line = problem("settings", found, f"{fix}; more is checked once it is right")
+        return [Check("settings", lambda: [line]), *machine.checks()]
+    return [*_checks(config, url, home)]
 
-    threading.Thread(target=run, name=f"check {name}", daemon=True).start()
-    return future
+
+def _checks(config: Settings, url: str | None, home: Path | None) -> Iterator[Check]:
+    role = roles.look(Path(config.home).absolute())
+    yield Check("version", machine.version)
+    yield Check("settings", partial(roles.settings, config, role))
+    if role.is_manager:
+        yield Check("home", partial(roles.home, role))
+        yield Check(store.DATABASE, partial(store.check_database, config, role))
+        yield Check(store.REDIS, partial(store.check_redis, config, role))
+        yield Check("manager", partial(manager.check, config, role, url, home))
+    else:
+        yield Check("manager", partial(manager.check_as_nodes, role))
+    yield Check("ports", partial(machine.ports, config, role))
+    yield gpu.check(config, role)
+    yield Check("disk", partial(machine.disks, config, role))
+    yield from machine.checks(config.container_host or "")
 
 
 def examine(checks: Sequence[Check]) -> Iterator[Sequence[CheckResult]]:
     """The lines of each check, in the order of the checks, as they are there."""
     began = time.monotonic()
-    running = [(check, begin(check.run, check.name)) for check in checks]
+    running = [(check, begin(check.lines, check.name)) for check in checks]
     for check, future in running:
         left_s = check.timeout_s - (time.monotonic() - began)
         yield _outcome(check, future, max(left_s, 0.0))
 
 
 def _outcome(
-    check: Check, future: Future[Sequence[CheckResult]], left_s: float
+    check: Check, future: Future[list[CheckResult]], left_s: float
 ) -> Sequence[CheckResult]:
     try:
         error = future.exception(left_s)

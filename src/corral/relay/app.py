@@ -1,4 +1,4 @@
-"""A port of the job API on a node or worker: a plain ASGI app that asks the manager.
+"""A port of the job API on a node or worker: a small web app that asks the manager.
 
 It decides nothing: whoever calls shows a key, the key goes on to the manager, and what
 the manager answers comes back.
@@ -7,7 +7,7 @@ the manager answers comes back.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,17 +15,19 @@ from typing import Any
 
 import httpx
 import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
+from corral.relay.port import MANAGER
 from corral.trust import is_this_machine, tls_context
 
-MANAGER = "x-corral-manager"
 BODY_LIMIT = 16 << 20
 _TIMEOUT = httpx.Timeout(75.0, connect=3.0)
 _PASSED = ("retry-after", "www-authenticate", "x-request-id")
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,8 @@ class RelayedManager:
         return self._http
 
 
-class Relay:
-    """The ASGI app: POST /name for each endpoint, and for those every service has.
+class Relay(Starlette):
+    """The app: POST /name for each endpoint, and for those every service has.
 
     Args:
         manager: Who decides.
@@ -140,6 +142,14 @@ class Relay:
             "mcp-server/mcp": self._pass_on,
             **endpoints,
         }
+        calls = [
+            Route(f"/{name}", self._route(name, endpoint), methods=["POST"])
+            for name, endpoint in self._endpoints.items()
+        ]
+        super().__init__(
+            routes=[Route("/health", self._health), *calls],
+            exception_handlers={HTTPException: self._refuse, ClientDisconnect: _leave},
+        )
 
     def _heartbeat(self) -> dict[str, Any]:
         beat = {
@@ -170,13 +180,12 @@ class Relay:
         return endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            return
         self._pending += 1
         self._is_idle.clear()
+        # A slash too many names the same endpoint.
+        scope["path"] = f"/{scope['path'].strip('/')}"
         try:
-            answer = await self._answer(scope, receive)
-            await _say(send, answer, self.manager.url)
+            await super().__call__(scope, receive, send)
         finally:
             self._pending -= 1
             if not self._pending:
@@ -186,56 +195,52 @@ class Relay:
         """From another thread: let callers have their answers before the end."""
         self._is_idle.wait(timeout_s)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> PortAnswer:
-        name = str(scope["path"]).strip("/")
-        if name == "health" and scope["method"] == "GET":
-            # As the manager's own, for whoever looks for a port: it says nothing of
-            # what is behind it.
-            return told({"status": "healthy"})
-        endpoint = self._endpoints.get(name)
-        if endpoint is None:
-            return problem(404, "not_found", f"no endpoint {name[:100]!r} here")
-        if scope["method"] != "POST":
-            return problem(405, "method_not_allowed", "every endpoint is POST")
-        body = await _body(receive)
-        if body is None:
-            return problem(413, "too_large", f"at most {BODY_LIMIT} bytes are taken")
-        try:
-            said = msgspec.json.decode(body or b"{}", type=dict[str, Any])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            return problem(400, "invalid_json", f"the body is no JSON object: {error}")
-        headers = {key.lower(): value for key, value in scope["headers"]}
-        key = headers.get(b"authorization")
-        return await endpoint(
-            PortRequest(name, said, key.decode("latin-1") if key else None)
-        )
+    def _route(
+        self, name: str, endpoint: Endpoint
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def route(request: Request) -> Response:
+            body = bytearray()
+            async for part in request.stream():
+                body += part
+                if len(body) > BODY_LIMIT:
+                    text = f"at most {BODY_LIMIT} bytes are taken"
+                    return self._say(problem(413, "too_large", text))
+            try:
+                said = msgspec.json.decode(body or b"{}", type=dict[str, Any])
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                text = f"the body is no JSON object: {error}"
+                return self._say(problem(400, "invalid_json", text))
+            key = request.headers.get("authorization")
+            return self._say(await endpoint(PortRequest(name, said, key)))
+
+        return route
+
+    async def _health(self, request: Request) -> Response:
+        """As the manager's own, for whoever looks for a port.
+
+        It says nothing of what is behind it.
+        """
+        return self._say(told({"status": "healthy"}))
+
+    async def _refuse(self, request: Request, error: Exception) -> Response:
+        name = request.url.path.strip("/")
+        if name in self._endpoints:
+            return self._say(
+                problem(405, "method_not_allowed", "every endpoint is POST")
+            )
+        return self._say(problem(404, "not_found", f"no endpoint {name[:100]!r} here"))
+
+    def _say(self, answer: PortAnswer) -> Response:
+        headers = {
+            "x-content-type-options": "nosniff",
+            # Where keys for this port are given out: a caller on this machine finds
+            # its own by it.
+            MANAGER: self.manager.url,
+            **dict(answer.headers),
+        }
+        return Response(answer.body, answer.status, headers, "application/json")
 
 
-async def _body(receive: Receive) -> bytes | None:
-    parts: list[bytes] = []
-    size = 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return b""
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > BODY_LIMIT:
-            return None
-        if not message.get("more_body"):
-            return b"".join(parts)
-
-
-async def _say(send: Send, answer: PortAnswer, manager_url: str) -> None:
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(answer.body)),
-        (b"x-content-type-options", b"nosniff"),
-        # Where keys for this port are given out: a caller on this machine finds its
-        # own by it.
-        (MANAGER.encode(), manager_url.encode()),
-        *((n.encode(), v.encode("latin-1")) for n, v in answer.headers),
-    ]
-    start = {"type": "http.response.start", "status": answer.status}
-    await send({**start, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+async def _leave(request: Request, error: Exception) -> Response:
+    """Nobody waits for an answer any more."""
+    return Response(status_code=400)

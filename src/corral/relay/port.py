@@ -7,12 +7,17 @@ import logging
 import socket
 import threading
 import time
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from corral.errors import AlreadyRunning
-from corral.relay.app import Relay
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
 
 log = logging.getLogger(__name__)
+MANAGER = "x-corral-manager"
+"""The header that names the manager behind a port."""
 _BACKLOG = 128
 
 
@@ -47,13 +52,13 @@ def listen(url: str, patience_s: float = 0.0) -> socket.socket:
         time.sleep(0.1)
 
 
-def serve(relay: Relay, opened: socket.socket) -> None:
+def serve(app: ASGIApp, opened: socket.socket) -> None:
     """Answer on an open socket from a thread, until this process ends."""
     # Late: a node or worker without a port does not pay for a server.
     import uvicorn
 
     config = uvicorn.Config(
-        relay,
+        app,
         loop="asyncio",
         lifespan="off",
         access_log=False,

@@ -9,14 +9,13 @@ from corral.client.job_api.connection import Connection, Verb
 from corral.errors import AlreadyRunning, InvalidField
 from corral.relay.app import (
     BODY_LIMIT,
-    MANAGER,
     PortAnswer,
     PortRequest,
     Relay,
     RelayedManager,
     told,
 )
-from corral.relay.port import has_port, listen
+from corral.relay.port import MANAGER, has_port, listen
 from tests.acceptance.cluster import free_port
 
 
@@ -51,7 +50,12 @@ async def test_what_is_no_call_of_ours_is_refused_before_anyone_is_asked() -> No
         large = b" " * (BODY_LIMIT + 1)
         assert code(await http.post("/echo", content=large)) == (413, "too_large")
         assert code(await http.get("/echo")) == (405, "method_not_allowed")
-        assert code(await http.post("/nothing")) == (404, "not_found")
+        for name in ("nothing", "health", ""):
+            assert code(await http.post(f"/{name}")) == (404, "not_found")
+        unknown = await http.get("/nothing")
+        assert code(unknown) == (404, "not_found")
+        assert "no endpoint 'nothing' here" in unknown.text
+        assert unknown.headers[MANAGER].startswith("http://127.0.0.1:")
         assert (await http.get("/health")).json() == {"status": "healthy"}
 
 
@@ -60,7 +64,7 @@ async def test_an_endpoint_gets_the_body_and_the_key_as_they_came() -> None:
         headers = {"Authorization": "Bearer x"}
         answer = await http.post("/echo", json={"a": 1}, headers=headers)
         assert answer.json() == {"body": {"a": 1}, "key": "Bearer x"}
-        bare = await http.post("/echo")
+        bare = await http.post("/echo/")
         assert bare.json() == {"body": {}, "key": None}
 
 

@@ -7,8 +7,16 @@ import threading
 
 import pytest
 
-from corral.doctor.examine import Check, examine
-from corral.doctor.result import CheckResult, CheckStatus, count, ok, problem, warn
+from corral.doctor.check import (
+    Check,
+    CheckResult,
+    CheckStatus,
+    count,
+    ok,
+    problem,
+    warn,
+)
+from corral.doctor.examine import examine
 
 
 def fine(name: str) -> Check:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from corral.doctor.judge import machine as judge
-from corral.doctor.judge.machine import Disk, MachineTool, Memory, Port, clock
-from corral.doctor.judge.version import skew
-from corral.doctor.look import machine as look
-from corral.doctor.result import CheckStatus
+from corral.doctor import machine
+from corral.doctor.check import CheckStatus, ok
+from corral.doctor.machine import Disk, Memory, Port, judge_clock
+from corral.doctor.manager import skew
 
 GB = 1e9
 
@@ -32,27 +31,27 @@ GB = 1e9
 def test_a_disk_is_judged_by_share_and_by_size(
     told: Disk, verdict: CheckStatus
 ) -> None:
-    assert judge.disk(told).verdict is verdict
+    assert machine.judge_disk(told).verdict is verdict
 
 
 def test_folders_on_one_disk_are_one_line(tmp_path: Path) -> None:
     places = {"home": tmp_path / "not" / "yet", "temp": tmp_path}
-    (found,) = look.disks(places)
+    (found,) = machine.look_disks(places)
     assert found.uses == ("home", "temp")
     assert found.path == str(tmp_path)
     assert found.refusal is None
 
 
 def test_a_folder_that_takes_no_file_says_why() -> None:
-    (found,) = look.disks({"home": Path("/proc")})
+    (found,) = machine.look_disks({"home": Path("/proc")})
     assert found.refusal is not None
-    assert judge.disk(found).verdict is CheckStatus.PROBLEM
+    assert machine.judge_disk(found).verdict is CheckStatus.PROBLEM
 
 
 def test_memory_that_runs_out_is_told() -> None:
     def verdicts(available: float, shared: float | None) -> list[CheckStatus]:
         told = Memory(available * GB, 100 * GB, shared)
-        return [line.verdict for line in judge.memory(told)]
+        return [line.verdict for line in machine.judge_memory(told)]
 
     assert verdicts(50, 8 * GB) == [CheckStatus.OK]
     assert verdicts(8, None) == [CheckStatus.WARN]
@@ -65,33 +64,36 @@ def test_whoever_has_a_port_is_named() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         number = taken.getsockname()[1]
-        held = look.port("127.0.0.1", number)
-        ours = look.port("127.0.0.1", number, frozenset({os.getpid()}))
+        held = machine.look_port("127.0.0.1", number)
+        ours = machine.look_port("127.0.0.1", number, frozenset({os.getpid()}))
     assert f"pid {os.getpid()}" in str(held.holder)
-    assert judge.manager_port(ours).verdict is CheckStatus.OK
+    assert machine.judge_manager_port(ours).verdict is CheckStatus.OK
     stranger = Port(80, "nginx, pid 7")
-    assert judge.manager_port(stranger).verdict is CheckStatus.PROBLEM
-    assert "nginx, pid 7" in judge.manager_port(stranger).found
-    assert look.port("127.0.0.1", number).holder is None
-    nowhere = look.port("203.0.113.9", number)
-    assert judge.manager_port(nowhere).verdict is CheckStatus.PROBLEM
+    assert machine.judge_manager_port(stranger).verdict is CheckStatus.PROBLEM
+    assert "nginx, pid 7" in machine.judge_manager_port(stranger).found
+    assert machine.look_port("127.0.0.1", number).holder is None
+    nowhere = machine.look_port("203.0.113.9", number)
+    assert machine.judge_manager_port(nowhere).verdict is CheckStatus.PROBLEM
 
 
 def test_ports_for_workers_are_enough_while_one_is_left() -> None:
     free, theirs, ours = Port(1), Port(2, "x"), Port(3, "python", is_ours=True)
-    assert judge.worker_ports([free, ours]).verdict is CheckStatus.OK
-    assert judge.worker_ports([free, theirs]).verdict is CheckStatus.WARN
-    assert judge.worker_ports([ours, theirs]).verdict is CheckStatus.PROBLEM
+    assert machine.judge_worker_ports([free, ours]).verdict is CheckStatus.OK
+    assert machine.judge_worker_ports([free, theirs]).verdict is CheckStatus.WARN
+    assert machine.judge_worker_ports([ours, theirs]).verdict is CheckStatus.PROBLEM
 
 
-def test_programs_that_are_missing_are_a_warning() -> None:
-    assert judge.tool(MachineTool("git", "git 2")).verdict is CheckStatus.OK
-    line = judge.tool(look.git())
-    assert line.verdict in (CheckStatus.OK, CheckStatus.WARN)
-    assert (
-        judge.tool(MachineTool("git", lack="none", fix="install git")).fix
-        == "install git"
-    )
+def test_programs_that_are_missing_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    line = machine.git()
+    assert line.verdict is CheckStatus.WARN
+    assert line.fix == "install git"
+    program = tmp_path / "git"
+    program.write_text("#!/bin/sh\necho git version 2\n")
+    program.chmod(0o755)
+    assert machine.git() == ok("git", "git version 2")
 
 
 @pytest.mark.parametrize(
@@ -118,6 +120,6 @@ def test_one_minor_version_apart_is_tolerated(
     [(0.3, CheckStatus.OK), (-5.0, CheckStatus.WARN), (500.0, CheckStatus.PROBLEM)],
 )
 def test_clocks_that_differ_are_told(ahead_s: float, verdict: CheckStatus) -> None:
-    assert clock("the manager", ahead_s, 0.1).verdict is verdict
+    assert judge_clock("the manager", ahead_s, 0.1).verdict is verdict
     # A slow answer is no proof.
-    assert clock("the manager", ahead_s, 600.0).verdict is CheckStatus.OK
+    assert judge_clock("the manager", ahead_s, 600.0).verdict is CheckStatus.OK

@@ -9,12 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from corral.doctor.judge import store as judge
-from corral.doctor.judge.store import DATABASE, REDIS, StoreAddress
-from corral.doctor.look import role as look_role
-from corral.doctor.look.embedded import last_fatal, postgres_url
-from corral.doctor.result import CheckStatus
-from corral.doctor.store import StoreUrl, database, redis
+from corral.doctor import role as look_role
+from corral.doctor.check import CheckStatus
+from corral.doctor.store import (
+    DATABASE,
+    REDIS,
+    StoreAddress,
+    StoreUrl,
+    database,
+    judge_database,
+    judge_redis,
+    judge_silent,
+    last_fatal,
+    postgres_url,
+    redis,
+)
 from corral.embedded.folder import Folder
 from corral.embedded.process import running
 from corral.embedded.redis import open_redis
@@ -40,18 +49,18 @@ def closed() -> str:
 
 @pytest.mark.parametrize("why", list(NoAnswerReason))
 def test_every_silence_is_one_line_that_names_the_setting(why: NoAnswerReason) -> None:
-    line = judge.unreachable(GIVEN, why, "it said\nsomething")
+    line = judge_silent(GIVEN, why, "it said\nsomething")
     assert line.verdict is CheckStatus.PROBLEM
     assert "\n" not in line.found + line.fix
     assert "box:6379" in line.found
     assert "REDIS_URL" in line.fix
-    own = judge.unreachable(OWN, why, "it said something")
+    own = judge_silent(OWN, why, "it said something")
     assert "corral up" in own.fix
     assert "postgres.log" in own.fix
 
 
 def test_a_good_database_is_one_line() -> None:
-    (line,) = judge.database(OWN, GOOD)
+    (line,) = judge_database(OWN, GOOD)
     assert line.verdict is CheckStatus.OK
     assert "49 of 57 connections free" in line.found
 
@@ -69,7 +78,7 @@ def test_a_good_database_is_one_line() -> None:
 def test_a_database_that_will_not_do_says_why(
     change: dict[str, object], verdict: CheckStatus, words: str
 ) -> None:
-    (line,) = judge.database(OWN, replace(GOOD, **change))  # type: ignore[arg-type]
+    (line,) = judge_database(OWN, replace(GOOD, **change))  # type: ignore[arg-type]
     assert line.verdict is verdict
     assert words in line.found
     assert line.fix
@@ -96,7 +105,7 @@ def test_a_database_that_will_not_do_says_why(
 def test_redis_is_judged_by_what_it_tells(
     told: RedisCheckup, verdict: CheckStatus, words: str
 ) -> None:
-    (line,) = judge.redis(GIVEN, told)
+    (line,) = judge_redis(GIVEN, told)
     assert line.verdict is verdict
     assert words in line.found
 

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Forward requests and jobs to services.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="What it is reached under.")]
+_COLUMNS: output.Columns[dict[str, Any]] = {
+    "ROUTE": lambda row: row["route"],
+    "URL": lambda row: row["url"],
+    "TIMEOUT": lambda row: output.took(row["timeout"]),
+    "JOB TYPE": lambda row: row["job_type"],
+}
 
 
 @app.command()
@@ -60,19 +66,8 @@ def list_(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
     with connect(ctx) as client:
         found, kinds = client.apps(), client.job_types()
     rows = [row for app in found for row in _rows(app, kinds)]
-    if as_json:
-        output.echo_json(rows)
-        return
-    if not rows:
-        output.hint("No routes. Add one: corral route add NAME URL")
-        return
-    output.table(
-        ("ROUTE", "URL", "TIMEOUT", "JOB TYPE"),
-        [
-            (r["route"], r["url"], output.took(r["timeout"]), r["job_type"])
-            for r in rows
-        ],
-    )
+    none = "No routes. Add one: corral route add NAME URL"
+    output.show_list(rows, _COLUMNS, as_json=as_json, none=none)
 
 
 def _rows(app: AppInfo, kinds: list[JobTypeInfo]) -> Iterator[dict[str, Any]]:

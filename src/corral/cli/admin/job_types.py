@@ -21,12 +21,15 @@ Schema = Annotated[
     str | None, typer.Option(metavar="JSON|@FILE", help="A JSON schema to check it by.")
 ]
 _CACHE = "Answer the same input with a result kept for so long"
-
-
-_COLUMNS = (
-    *("JOB TYPE", "INPUT SCHEMA", "OUTPUT SCHEMA"),
-    *("BATCH", "WAITING", "STATE", "CACHE"),
-)
+_COLUMNS: output.Columns[JobTypeInfo] = {
+    "JOB TYPE": lambda kind: kind.name,
+    "INPUT SCHEMA": lambda kind: "yes" if kind.input_schema else "no",
+    "OUTPUT SCHEMA": lambda kind: "yes" if kind.output_schema else "no",
+    "BATCH": lambda kind: kind.batch_limit or "-",
+    "WAITING": lambda kind: kind.waiting,
+    "STATE": lambda kind: "paused" if kind.paused else "open",
+    "CACHE": lambda kind: _cache(kind),
+}
 
 
 @app.command("list")
@@ -34,30 +37,11 @@ def list_(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
     """List job types."""
     with connect(ctx) as client:
         found = client.job_types()
-    if as_json:
-        output.echo_values(found)
-        return
-    if not found:
-        output.hint(
-            "No job types. A worker brings its own when it starts "
-            "('corral worker launch CLASS'); 'corral job-type add NAME' adds one."
-        )
-        return
-    output.table(
-        _COLUMNS,
-        [
-            (
-                kind.name,
-                "yes" if kind.input_schema else "no",
-                "yes" if kind.output_schema else "no",
-                kind.batch_limit or "-",
-                kind.waiting,
-                "paused" if kind.paused else "open",
-                _cache(kind),
-            )
-            for kind in found
-        ],
+    none = (
+        "No job types. A worker brings its own when it starts "
+        "('corral worker launch CLASS'); 'corral job-type add NAME' adds one."
     )
+    output.show_list(found, _COLUMNS, as_json=as_json, none=none)
 
 
 def _cache(kind: JobTypeInfo) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,8 +10,20 @@ from corral.cli.options.arguments import seconds
 from corral.cli.options.connect import connect
 from corral.cli.terminal import output
 
+if TYPE_CHECKING:
+    from corral.wire.access import KeyInfo
+
 key_app = typer.Typer(no_args_is_help=True, help="Keys for people.")
 token_app = typer.Typer(no_args_is_help=True, help="Make join tokens for nodes.")
+_COLUMNS: output.Columns[KeyInfo] = {
+    "KEY": lambda key: key.key_id,
+    "NAME": lambda key: key.name,
+    "ROLE": lambda key: key.role,
+    "STATUS": lambda key: key.status,
+    "CREATED": lambda key: key.created_at,
+    "EXPIRES": lambda key: key.expires_at or "never",
+    "LAST USED": lambda key: key.last_used_at or "never",
+}
 
 
 @key_app.command("create")
@@ -53,24 +65,7 @@ def list_(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
     """List keys: names, roles and times, never the keys themselves."""
     with connect(ctx) as client:
         found = client.keys()
-    if as_json:
-        output.echo_values(found)
-        return
-    output.table(
-        ("KEY", "NAME", "ROLE", "STATUS", "CREATED", "EXPIRES", "LAST USED"),
-        [
-            (
-                key.key_id,
-                key.name,
-                key.role,
-                key.status,
-                key.created_at,
-                key.expires_at or "never",
-                key.last_used_at or "never",
-            )
-            for key in found
-        ],
-    )
+    output.show_list(found, _COLUMNS, as_json=as_json)
 
 
 @key_app.command()

@@ -7,17 +7,26 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from corral.cli.options.connect import connect
 from corral.cli.terminal import output
 
+if TYPE_CHECKING:
+    from corral.wire.access import SecretInfo
+
 app = typer.Typer(no_args_is_help=True, help="Values for jobs, kept encrypted.")
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Letters, digits and _, like HF_TOKEN.")
 ]
+_COLUMNS: output.Columns[SecretInfo] = {
+    "SECRET": lambda secret: secret.name,
+    "JOB TYPES": lambda secret: ", ".join(secret.job_types) or "all",
+    "SET": lambda secret: secret.created_at,
+    "CHANGED": lambda secret: secret.updated_at,
+}
 
 
 @app.command("set")
@@ -70,19 +79,8 @@ def list_(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
     """List secrets: their names and dates, never their values."""
     with connect(ctx) as client:
         found = client.secrets()
-    if as_json:
-        output.echo_values(found)
-        return
-    if not found:
-        output.hint("No secrets. Set one: corral secret set NAME")
-        return
-    output.table(
-        ("SECRET", "JOB TYPES", "SET", "CHANGED"),
-        [
-            (s.name, ", ".join(s.job_types) or "all", s.created_at, s.updated_at)
-            for s in found
-        ],
-    )
+    none = "No secrets. Set one: corral secret set NAME"
+    output.show_list(found, _COLUMNS, as_json=as_json, none=none)
 
 
 @app.command()

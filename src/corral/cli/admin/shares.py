@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from corral.cli.options.connect import connect
 from corral.cli.terminal import output
+
+if TYPE_CHECKING:
+    from corral.wire.queues import ShareInfo
 
 app = typer.Typer(no_args_is_help=True, help="Who may have how much of the cluster.")
 Name = Annotated[
@@ -17,6 +20,15 @@ Name = Annotated[
         help="owner=NAME of a key, or a label of tasks like team=vision.",
     ),
 ]
+_COLUMNS: output.Columns[ShareInfo] = {
+    "SHARE": lambda share: share.name,
+    "WEIGHT": lambda share: "-" if share.weight is None else f"{share.weight:g}",
+    "RUNNING": lambda share: _of(share.running, share.max_running),
+    "WAITING": lambda share: share.waiting,
+    "GPU-SECONDS TODAY": lambda share: _of(
+        round(share.gpu_seconds_today), share.gpu_seconds_per_day
+    ),
+}
 
 
 @app.command("list")
@@ -24,25 +36,8 @@ def list_(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
     """List shares, and how each stands."""
     with connect(ctx) as client:
         found = client.shares()
-    if as_json:
-        output.echo_values(found)
-        return
-    if not found:
-        output.hint("No shares. Set one: corral share set team=vision --weight 2")
-        return
-    output.table(
-        ("SHARE", "WEIGHT", "RUNNING", "WAITING", "GPU-SECONDS TODAY"),
-        [
-            (
-                share.name,
-                "-" if share.weight is None else f"{share.weight:g}",
-                _of(share.running, share.max_running),
-                share.waiting,
-                _of(round(share.gpu_seconds_today), share.gpu_seconds_per_day),
-            )
-            for share in found
-        ],
-    )
+    none = "No shares. Set one: corral share set team=vision --weight 2"
+    output.show_list(found, _COLUMNS, as_json=as_json, none=none)
 
 
 def _of(used: int, most: float | None) -> str:

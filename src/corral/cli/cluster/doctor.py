@@ -14,7 +14,7 @@ from corral.cli.options.connect import reach_of
 from corral.cli.terminal import errors, output
 
 if TYPE_CHECKING:
-    from corral.doctor.result import CheckResult
+    from corral.doctor.check import CheckResult
 
 _COLOUR = {"ok": "green", "warn": "yellow", "problem": "red"}
 
@@ -31,9 +31,8 @@ def doctor(
     Reads the settings that 'corral up' and 'corral join' read, needs no cluster and
     changes nothing. The exit code is 1 when there is a problem.
     """
-    from corral.doctor.checks import plan
-    from corral.doctor.examine import examine
-    from corral.doctor.result import CheckStatus, count
+    from corral.doctor.check import CheckStatus, count
+    from corral.doctor.examine import examine, plan
 
     _quiet(is_debug=bool(ctx.find_root().params.get("debug")))
     reach = reach_of(ctx)

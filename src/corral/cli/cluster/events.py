@@ -11,7 +11,7 @@ from corral.cli.options.connect import connect
 from corral.cli.terminal import output
 
 if TYPE_CHECKING:
-    from corral.wire.events import EventInfo, LiveEvent
+    from corral.wire.events import AlertInfo, EventInfo, LiveEvent
 
 
 _SHOWN = (
@@ -25,6 +25,14 @@ Severity = Annotated[
     ),
 ]
 alerts_app = typer.Typer(help="What is wrong in the cluster.")
+_COLUMNS: output.Columns[AlertInfo] = {
+    "ID": lambda alert: alert.id,
+    "SEVERITY": lambda alert: alert.severity,
+    "STATUS": lambda alert: alert.status,
+    "AGE": lambda alert: output.age(alert.raised_at),
+    "BY": lambda alert: alert.acknowledged_by,
+    "TITLE": lambda alert: alert.title,
+}
 
 
 def events(
@@ -167,24 +175,10 @@ def alerts(
     with connect(ctx) as client:
         found = client.alerts(is_open=not is_all, severity=severity, limit=limit)
         health = client.cluster_health().status if not as_json else ""
+    if found or as_json:
+        output.show_list(found, _COLUMNS, as_json=as_json)
     if as_json:
-        output.echo_values(found)
         return
-    if found:
-        output.table(
-            ("ID", "SEVERITY", "STATUS", "AGE", "BY", "TITLE"),
-            [
-                (
-                    alert.id,
-                    alert.severity,
-                    alert.status,
-                    output.ago(alert.raised_at),
-                    alert.acknowledged_by,
-                    alert.title,
-                )
-                for alert in found
-            ],
-        )
     output.hint(f"The cluster is {health}.")
 
 

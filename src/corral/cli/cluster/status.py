@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from corral.cli.nodes.list import gpus
 from corral.cli.options.connect import FIRST_S, connect, reach_of
 from corral.cli.terminal import output
+from corral.cli.words import node as node_words
+from corral.cli.words import worker as worker_words
 from corral.errors import AuthError, CorralError
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ _COLUMNS = (
     *("NODE", "TYPE", "STATUS", "CPU", "MEMORY", "DISK"),
     *("GPUS", "WORKERS", "TASKS", "HEARTBEAT"),
 )
-# A node that takes new work needs no word for it.
-_TAKES_WORK = ("", "open")
 _NOT_THERE = (403, 404, 405)
 _FEW = 3
 _EVERY_S = 2.0
@@ -59,11 +58,11 @@ class Overview:
 
     def tasks_of(self, node: NodeInfo) -> int:
         """How many tasks the node's workers have."""
-        return sum(output.count(w.current_tasks) or 0 for w in self.workers_of(node))
+        return sum(w.current_tasks for w in self.workers_of(node))
 
     def workers_of(self, node: NodeInfo) -> list[WorkerInfo]:
         found = [w for w in self.workers if w.node_id == node.node_id]
-        return sorted(found, key=lambda w: w.name or w.worker_id)
+        return sorted(found, key=worker_words.name)
 
 
 def read_overview(client: Client) -> Overview:
@@ -166,37 +165,29 @@ def _memory(found: ClusterStatus) -> str:
 
 def _rows(told: Overview, *, with_workers: bool) -> Iterator[Sequence[Any]]:
     for node in told.nodes:
-        yield (
-            node.hostname or node.node_id,
-            node.node_type,
-            _status(node),
-            output.percent(node.cpu_percent),
-            output.percent(node.memory_percent),
-            output.percent(node.disk_percent),
-            gpus(node.gpus),
-            output.count(node.workers),
-            told.tasks_of(node),
-            _ago(output.ago(node.last_heartbeat)),
-        )
+        own = {
+            "NODE": node_words.name(node),
+            "TYPE": node.node_type,
+            "TASKS": told.tasks_of(node),
+        }
+        yield [
+            own[title] if title in own else node_words.COLUMNS[title](node)
+            for title in _COLUMNS
+        ]
         for worker in told.workers_of(node) if with_workers else ():
             yield _worker(worker)
 
 
-def _status(node: NodeInfo) -> str:
-    if node.scheduling in _TAKES_WORK:
-        return node.status
-    return f"{node.status}, {node.scheduling}"
-
-
-def _ago(words: str) -> str:
-    return f"{words} ago" if words else ""
-
-
 def _worker(worker: WorkerInfo) -> Sequence[Any]:
-    tasks, heard = output.count(worker.current_tasks), output.ago(worker.last_heartbeat)
-    name, serves = worker.name or worker.worker_id, ", ".join(worker.job_types)
-    shown = f"- {name}: {worker.error}" if worker.error else f"- {name}"
-    return (shown, "", worker.status, "", "", "", "", serves, tasks, _ago(heard))
+    shown = f"- {worker_words.name(worker)}"
+    cells = {
+        "NODE": f"{shown}: {worker.error}" if worker.error else shown,
+        "STATUS": worker.status,
+        "WORKERS": worker_words.serves(worker),
+        "TASKS": worker.current_tasks,
+        "HEARTBEAT": output.ago(worker.last_heartbeat),
+    }
+    return [cells.get(title, "") for title in _COLUMNS]
 
 
 def status(

@@ -12,6 +12,7 @@ import typer
 
 from corral.cli.options.connect import connect
 from corral.cli.terminal import errors, output, progress
+from corral.cli.words import task as task_words
 from corral.core.tasks.job_type import CANARY
 from corral.errors import CorralError
 
@@ -167,7 +168,7 @@ def _why(client: Client, task_id: str, timeout_s: float) -> str:
         client.cancel(task_id)
     except CorralError as error:
         return error.message
-    waiting = task.waiting.text if task.waiting else f"it is {task.status}"
+    waiting = task_words.waits(task) or f"it is {task.status}"
     return f"none within {timeout_s:g} s: {waiting}"
 
 

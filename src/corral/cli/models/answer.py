@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from corral.cli.terminal import output, progress
+from corral.cli.words import task as task_words
 from corral.errors import CorralError, NotFound, SchedulingError, TaskFailed
 
 if TYPE_CHECKING:
@@ -260,8 +261,8 @@ class _WaitDisplay:
                 pause_s = _LOOK_S
 
     def _describe(self, task: TaskDetail) -> str:
-        if task.waiting:
-            return f"{self._model} waits: {task.waiting.text}"
+        if why := task_words.waits(task):
+            return f"{self._model} waits: {why}"
         if task.progress and task.progress.message:
             return f"{self._model}: {task.progress.message}"
         where = task.worker_id or task.assigned_worker

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from corral.wire.models import CatalogueInfo, ModelPull
 
 _POLL_S = 0.3
-_COLUMNS = ("MODEL", "TYPE", "STATUS", "SIZE", "MEMORY", "USES", "USED", "SOURCE")
+_COLUMNS: output.Columns[CatalogueInfo] = {
+    "MODEL": lambda model: model.name,
+    "TYPE": lambda model: model.type,
+    "STATUS": lambda model: model.status,
+    "SIZE": lambda model: _sized(model.size_bytes),
+    "MEMORY": lambda model: _mb(model.memory_mb),
+    "USES": lambda model: model.usage_count or None,
+    "USED": lambda model: output.ago(model.last_used),
+    "SOURCE": lambda model: model.source,
+}
 
 
 def list_(
@@ -36,28 +45,8 @@ def list_(
     """List the models of the catalogue."""
     with connect(ctx) as client:
         found = client.catalogue(model_type=type_, search=search)
-    if as_json:
-        output.echo_values(found)
-        return
-    if not found:
-        output.hint(
-            "The catalogue is empty. Add a model: corral models add NAME SOURCE"
-        )
-        return
-    output.table(_COLUMNS, [_row(model) for model in found])
-
-
-def _row(model: CatalogueInfo) -> tuple[object, ...]:
-    return (
-        model.name,
-        model.type,
-        model.status,
-        _sized(model.size_bytes),
-        _mb(model.memory_mb),
-        model.usage_count or None,
-        f"{output.ago(model.last_used)} ago" if model.last_used else "",
-        model.source,
-    )
+    none = "The catalogue is empty. Add a model: corral models add NAME SOURCE"
+    output.show_list(found, _COLUMNS, as_json=as_json, none=none)
 
 
 def _mb(memory: float | None) -> str:

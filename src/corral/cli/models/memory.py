@@ -24,6 +24,7 @@ _COLUMNS = (
     *("MODEL", "WORKER", "NAME", "NODE", "STATUS"),
     *("MEMORY", "LOADED IN", "USED", "PINNED"),
 )
+_HINT = "Nothing to move: no model would be worth more elsewhere than its move costs."
 app = typer.Typer(
     invoke_without_command=True,
     help="List models in workers' memory; the catalogue, and what is done to models.",
@@ -146,10 +147,58 @@ def models(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
                 held.status,
                 "" if held.memory_usage is None else f"{held.memory_usage:.0f} MB",
                 output.took(held.load_time),
-                f"{output.ago(held.last_used)} ago" if held.last_used else "",
+                output.ago(held.last_used),
                 "yes" if held.pinned else "",
             )
             for worker in found
             for held in worker.models
         ],
     )
+
+
+# `corral rebalance`: have models go to workers where they are worth more.
+
+
+def rebalance(
+    ctx: typer.Context,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="S",
+            help="memory_optimized: even out memory; load_balanced: more copies of "
+            "what is asked for most.",
+        ),
+    ] = "memory_optimized",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would move.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also to and from workers that are busy.")
+    ] = False,
+    as_json: output.JsonFlag = False,
+) -> None:
+    """Move models from crowded workers to those with room, where that pays."""
+    with connect(ctx) as client:
+        found = client.rebalance(strategy=strategy, force=force, dry_run=dry_run)
+    if as_json:
+        output.echo_json(found.to_dict())
+        return
+    if not found.operations:
+        output.hint(_HINT)
+        return
+    output.table(
+        ("MODEL", "FROM", "TO", "WHAT", "SAVES", "COSTS"),
+        [
+            (
+                move.model,
+                move.from_worker,
+                move.to_worker,
+                "copy" if move.type == "model_copy" else "move",
+                output.took(move.saves_s),
+                output.took(move.costs_s),
+            )
+            for move in found.operations
+        ],
+    )
+    word = "would take" if found.status == "dry_run" else "begun; it takes"
+    output.hint(f"{word} about {output.took(found.estimated_duration)}")

@@ -13,7 +13,7 @@ from corral.cli.terminal import errors, output, progress
 
 if TYPE_CHECKING:
     from corral.client import Client
-    from corral.wire.nodes import NodeInfo
+    from corral.wire.nodes import NodeInfo, WindowInfo
 
 
 POLL_S = 0.3
@@ -27,6 +27,15 @@ Until = Annotated[
 ]
 window_app = typer.Typer(no_args_is_help=True, help="Plan maintenance of nodes.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The window.")]
+_COLUMNS: output.Columns[WindowInfo] = {
+    "NAME": lambda row: row.name,
+    "WHEN": lambda row: row.cron or row.starts_at,
+    "ZONE": lambda row: row.timezone,
+    "FOR": lambda row: output.took(row.duration),
+    "DRAINS": lambda row: "yes" if row.drain else "no",
+    "NEXT": lambda row: row.next_at,
+    "REASON": lambda row: row.reason,
+}
 
 
 def cordon(
@@ -240,29 +249,8 @@ def list_(
     """List the windows of a node."""
     with connect(ctx) as client:
         found = client.windows(node)
-    if as_json:
-        output.echo_values(found)
-        return
-    if not found:
-        output.hint(
-            'No windows. Try: corral window add NODE NAME --cron "@weekly" --for 2h'
-        )
-        return
-    output.table(
-        ("NAME", "WHEN", "ZONE", "FOR", "DRAINS", "NEXT", "REASON"),
-        [
-            (
-                row.name,
-                row.cron or row.starts_at,
-                row.timezone,
-                output.took(row.duration),
-                "yes" if row.drain else "no",
-                row.next_at,
-                row.reason,
-            )
-            for row in found
-        ],
-    )
+    none = 'No windows. Try: corral window add NODE NAME --cron "@weekly" --for 2h'
+    output.show_list(found, _COLUMNS, as_json=as_json, none=none)
 
 
 @window_app.command()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from corral.cli.terminal import errors, output, progress
+from corral.cli.words import task as task_words
 from corral.errors import InvalidField, Unavailable
 
 if TYPE_CHECKING:
@@ -227,9 +228,8 @@ def leave(array_id: str, ended: Sequence[TaskInfo], as_json: bool) -> None:
         typer.echo(summary(array_id, ended))
     failed = [task for task in ended if not task.is_completed]
     for task in failed[:_SHOWN]:
-        said = f": {task.error.message}" if task.error else ""
         place = task.labels.get("array.index", "?")
-        text = f"index {place} ({task.task_id}) {task.status}{said}"
+        text = f"index {place} ({task.task_id}) {task_words.outcome(task)}"
         output.hint(f"Error: {errors.one_line(text)}")
     if failed:
         raise typer.Exit(errors.FAILED)

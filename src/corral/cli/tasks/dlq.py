@@ -9,6 +9,7 @@ import typer
 from corral.cli.options.connect import connect
 from corral.cli.tasks.list import show_task
 from corral.cli.terminal import errors, output
+from corral.cli.words import task as task_words
 from corral.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from corral.wire.tasks import TaskInfo
 
 app = typer.Typer(no_args_is_help=True, help="Look through tasks that failed for good.")
+_TITLES = ("TASK", "TYPE", "STATUS", "ATTEMPT", "AGE", "ERROR")
+_NONE = "No dead letters: nothing has failed for good."
 _WALK_LIMIT = 1000
 _DONE = {"r": "requeued", "d": "discarded"}
 Ids = Annotated[list[str], typer.Argument(metavar="TASK...", help="Their ids.")]
@@ -34,26 +37,8 @@ def list_(
     """List dead letters, newest first."""
     with connect(ctx) as client:
         found = _dead(client, limit)
-    if as_json:
-        output.echo_values(found)
-        return
-    if not found:
-        output.hint("No dead letters: nothing has failed for good.")
-        return
-    output.table(
-        ("TASK", "TYPE", "STATUS", "ATTEMPT", "AGE", "ERROR"),
-        [
-            (
-                task.task_id,
-                task.task_type,
-                task.status,
-                task.attempt,
-                output.ago(task.created_at),
-                task.error.message if task.error else None,
-            )
-            for task in found
-        ],
-    )
+    columns = {title: task_words.COLUMNS[title] for title in _TITLES}
+    output.show_list(found, columns, as_json=as_json, none=_NONE)
 
 
 @app.command("show")
@@ -104,7 +89,7 @@ def walk(ctx: typer.Context) -> None:
             if letter in _DONE and _decide(client, letter, task.task_id):
                 done[_DONE[letter]] += 1
     if not found:
-        output.hint("No dead letters: nothing has failed for good.")
+        output.hint(_NONE)
         return
     typer.echo(", ".join(f"{count} {word}" for word, count in done.items()))
 

@@ -10,11 +10,12 @@ import typer
 from corral.cli.options import arguments
 from corral.cli.options.connect import connect
 from corral.cli.terminal import output
+from corral.cli.words.task import should_need, should_take
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from corral.wire.tasks import Candidate, CandidateCost, Estimate, Explanation, Start
+    from corral.wire.tasks import Candidate, CandidateCost, Explanation, Start
 
 _FEW = 8
 
@@ -73,23 +74,6 @@ def _facts(found: Explanation) -> Iterable[tuple[str, Any]]:
         for a in found.attempts
     ]
     return rows
-
-
-def should_take(seconds: float | None, estimate: Estimate | None) -> str:
-    """How long a task should take, and how sure that is."""
-    if estimate is None or not estimate.runs:
-        return output.took(seconds)
-    about = output.took(estimate.duration if seconds is None else seconds)
-    span = f"{output.took(estimate.low)} to {output.took(estimate.high)}"
-    return f"{about}; four of five such tasks: {span} ({estimate.runs} seen)"
-
-
-def should_need(estimate: Estimate | None) -> str:
-    """The GPU memory a task should take beside its model."""
-    if estimate is None or estimate.memory_mb is None:
-        return ""
-    about = f"{estimate.memory_mb:.0f} MB of GPU memory beside its model"
-    return f"{about} ({estimate.memory_runs} seen)"
 
 
 def _start(start: Start) -> str:

@@ -15,6 +15,7 @@ from corral.cli.tasks import array
 from corral.cli.tasks.logs import show_all
 from corral.cli.tasks.wait_cancel_requeue import await_all
 from corral.cli.terminal import errors, output, progress
+from corral.cli.words import task as task_words
 from corral.core.tasks.script import JOB_TYPE
 
 if TYPE_CHECKING:
@@ -149,14 +150,9 @@ def follow(client: Client, task_id: str) -> TaskDetail:
 
 
 def _describe(task: TaskDetail) -> str:
-    words = [task.task_id, task.status]
-    if task.waiting:
-        words.append(f"({task.waiting.text})")
-    if task.progress and task.progress.fraction is not None:
-        words.append(f"{task.progress.fraction:.0%}")
-    if task.progress and task.progress.message:
-        words.append(task.progress.message)
-    return " ".join(words)
+    why = task_words.waits(task)
+    words = (task.task_id, task.status, why and f"({why})", task_words.progress(task))
+    return " ".join(word for word in words if word)
 
 
 def _check(task: TaskDetail) -> None:

@@ -11,14 +11,33 @@ from corral.cli.options.connect import connect
 from corral.cli.options.shared_options import takes
 from corral.cli.tasks.run import is_command, read_task
 from corral.cli.terminal import output
+from corral.cli.words import task as task_words
 from corral.core.tasks.script import JOB_TYPE
 
 if TYPE_CHECKING:
     from corral.client import TaskOptions
     from corral.wire.queues import ScheduleInfo
+    from corral.wire.tasks import TaskInfo
 
 app = typer.Typer(no_args_is_help=True, help="Submit tasks by the clock.")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
+_COLUMNS: output.Columns[ScheduleInfo] = {
+    "NAME": lambda row: row.name,
+    "CRON": lambda row: row.cron,
+    "ZONE": lambda row: row.timezone,
+    "TYPE": lambda row: row.task.get("task_type"),
+    "STATUS": lambda row: row.status,
+    "NEXT": lambda row: row.next_at,
+    "LAST": lambda row: row.last_at,
+    "NOTE": lambda row: row.note,
+}
+_RUNS: output.Columns[TaskInfo] = {
+    "TASK": task_words.COLUMNS["TASK"],
+    "PLANNED": lambda task: task.scheduled_at,
+    "STATUS": task_words.COLUMNS["STATUS"],
+    "AGE": task_words.COLUMNS["AGE"],
+    "RAN": task_words.COLUMNS["RAN"],
+}
 
 
 @app.command()
@@ -94,28 +113,8 @@ def list_(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
     """List schedules."""
     with connect(ctx) as client:
         found = client.schedules()
-    if as_json:
-        output.echo_values(found)
-        return
-    if not found:
-        output.hint('No schedules yet. Try: corral schedule add "@hourly" echo')
-        return
-    output.table(
-        ("NAME", "CRON", "ZONE", "TYPE", "STATUS", "NEXT", "LAST", "NOTE"),
-        [
-            (
-                row.name,
-                row.cron,
-                row.timezone,
-                row.task.get("task_type"),
-                row.status,
-                row.next_at,
-                row.last_at,
-                row.note,
-            )
-            for row in found
-        ],
-    )
+    none = 'No schedules yet. Try: corral schedule add "@hourly" echo'
+    output.show_list(found, _COLUMNS, as_json=as_json, none=none)
 
 
 @app.command("show")
@@ -130,19 +129,7 @@ def show_(ctx: typer.Context, name: Name, as_json: output.JsonFlag = False) -> N
     output.facts(_facts(found))
     if runs:
         typer.echo("")
-        output.table(
-            ("TASK", "PLANNED", "STATUS", "AGE", "TOOK"),
-            [
-                (
-                    task.task_id,
-                    task.scheduled_at,
-                    task.status,
-                    output.ago(task.created_at),
-                    output.took(task.duration),
-                )
-                for task in runs
-            ],
-        )
+        output.print_grid(output.list_grid(runs, _RUNS))
         output.hint(f"'corral tasks --schedule {name}' lists all of them.")
 
 

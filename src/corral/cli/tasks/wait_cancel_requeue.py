@@ -13,6 +13,7 @@ from corral.cli.options.shared_options import takes
 from corral.cli.options.task_filter import tell, which
 from corral.cli.tasks import array
 from corral.cli.terminal import errors, output, progress
+from corral.cli.words import task as task_words
 from corral.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ def wait(
             typer.echo(f"{task.task_id} {task.status}")
     failed = [task for task in ended if not task.is_completed]
     for task in failed:
-        output.hint(f"Error: {_say(task)}")
+        text = f"task {task.task_id} {task_words.outcome(task)}"
+        output.hint(f"Error: {errors.one_line(text)}")
     if failed:
         raise typer.Exit(errors.FAILED)
 
@@ -55,11 +57,6 @@ def await_all(client: Client, ids: list[str], timeout: float | None) -> list[Tas
     with progress.bar("waiting") as advance:
         on_progress = advance if progress.is_live() else None
         return client.wait_many(ids, timeout, on_progress=on_progress)
-
-
-def _say(task: TaskInfo) -> str:
-    said = f": {task.error.message}" if task.error else ""
-    return errors.one_line(f"task {task.task_id} {task.status}{said}")
 
 
 # `corral cancel ID...`: stop tasks, queued or running, by id or all that match.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
     from corral.wire.value import Value
 
+T = TypeVar("T")
+ListedT = TypeVar("ListedT", bound="Value | dict[str, Any]")
+Columns = Mapping[str, Callable[[T], Any]]
+"""The headings of a table, each with what stands below it for one value."""
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _STYLE_OF = {
@@ -50,8 +54,29 @@ def echo_json(value: Any, *, indent: int | None = 2) -> None:
     typer.echo(text)
 
 
-def echo_values(values: Iterable[Value]) -> None:
-    echo_json([value.to_dict() for value in values])
+def echo_values(values: Iterable[Value | dict[str, Any]]) -> None:
+    echo_json([v if isinstance(v, dict) else v.to_dict() for v in values])
+
+
+def show_list(
+    values: Sequence[ListedT],
+    columns: Columns[ListedT],
+    *,
+    as_json: bool,
+    none: str = "",
+) -> None:
+    """Print what a command lists: as JSON, as a table, or that there is `none`."""
+    if as_json:
+        echo_values(values)
+    elif values or not none:
+        print_grid(list_grid(values, columns))
+    else:
+        hint(none)
+
+
+def list_grid(values: Iterable[T], columns: Columns[T]) -> Table:
+    rows = ([words(value) for words in columns.values()] for value in values)
+    return table_grid(tuple(columns), rows)
 
 
 def hint(text: str) -> None:
@@ -124,10 +149,14 @@ def cell(value: Any) -> str:
     return one_line(str(value))
 
 
-def ago(at: datetime | None, now: datetime | None = None) -> str:
+def age(at: datetime | None, now: datetime | None = None) -> str:
     if at is None:
         return ""
     return took(((now or datetime.now(UTC)) - at).total_seconds())
+
+
+def ago(at: datetime | None, now: datetime | None = None) -> str:
+    return f"{age(at, now)} ago" if at else ""
 
 
 def took(seconds: float | None) -> str:
@@ -145,13 +174,6 @@ def took(seconds: float | None) -> str:
 
 def percent(value: float | None) -> str:
     return "" if value is None else f"{value:.0f} %"
-
-
-def count(value: Any) -> int | None:
-    """How many, where the manager may tell a number or the things themselves."""
-    if value is None or isinstance(value, int):
-        return value
-    return len(value)
 
 
 def size_of(size: int) -> str:

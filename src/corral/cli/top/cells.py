@@ -96,9 +96,62 @@ def number(value: Any, width: int, style: str = "") -> Text:
     return text
 
 
-def state(value: str, width: int) -> Text:
-    """A state, in its colour."""
-    return plain(value, width, output.style_of(value.split(",")[0]))
+# The usual columns: what a cell says is what sorts it, the most of it first.
+
+
+def words(
+    title: str,
+    value: Callable[[T], str],
+    narrow: int,
+    roomy: int,
+    style: Callable[[T], str] = lambda row: "",
+) -> Column[T]:
+    def cell(row: T, width: int) -> Text:
+        return plain(value(row), width, style(row))
+
+    return Column(title, cell, value, narrow, roomy)
+
+
+def states(title: str, value: Callable[[T], str], narrow: int, roomy: int) -> Column[T]:
+    """Each in its colour."""
+    return words(title, value, narrow, roomy, lambda row: _style(value(row)))
+
+
+def figures(
+    title: str,
+    value: Callable[[T], float | None],
+    narrow: int,
+    roomy: int,
+    shown: Callable[[T], Any] | None = None,
+    style: str = "",
+) -> Column[T]:
+    """To the right; `shown` is the figure as it is written, else it itself."""
+
+    def cell(row: T, width: int) -> Text:
+        return number((shown or value)(row), width, style)
+
+    return Column(title, cell, _most(value), narrow, roomy, is_right=True)
+
+
+def shares(
+    title: str, value: Callable[[T], float | None], narrow: int, roomy: int
+) -> Column[T]:
+    """A bar for 0 to 100."""
+
+    def cell(row: T, width: int) -> Text:
+        percent = value(row)
+        label = "   - " if percent is None else f"{percent:3.0f} %"
+        return bar(percent, width - 6, label)
+
+    return Column(title, cell, _most(value), narrow, roomy)
+
+
+def _most(value: Callable[[T], float | None]) -> Callable[[T], float]:
+    return lambda row: -(value(row) or 0)
+
+
+def _style(state: str) -> str:
+    return output.style_of(state.split(",")[0])
 
 
 # Bars and trends made of characters, for shares from 0 to 100.

@@ -15,7 +15,7 @@ import typer
 from corral.cli.cluster import status
 from corral.cli.options.connect import FIRST_S, TOTAL_S, reach_of
 from corral.cli.terminal import output
-from corral.cli.top import columns, headline, picture, row
+from corral.cli.top import columns, headline, picture
 from corral.cli.top.cells import Sheet
 from corral.cli.top.picture import ClusterView, FigureHistory
 from corral.errors import BadRequest
@@ -84,10 +84,10 @@ def echo(picture: ClusterView) -> None:
     typer.echo(said.strip())
     if wrong := headline.trouble(picture):
         typer.echo(output.cell(wrong))
-    _list("tasks: " + headline.counts(picture), columns.TASKS, row.tasks(picture))
-    _list("GPUs", columns.GPUS, row.cards(picture, history))
-    _list("workers", columns.WORKERS, row.workers(picture))
-    _list("nodes", columns.NODES, row.nodes(picture, history))
+    _list("tasks: " + headline.counts(picture), columns.TASKS, columns.tasks(picture))
+    _list("GPUs", columns.GPUS, columns.cards(picture, history))
+    _list("workers", columns.WORKERS, columns.workers(picture))
+    _list("nodes", columns.NODES, columns.nodes(picture, history))
 
 
 def _list(title: str, sheet: Sheet[T], rows: Sequence[T]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from corral.cli.terminal import output
 from corral.cli.top import cells
 from corral.cli.top.picture import ClusterView, FigureHistory
+from corral.cli.words import task as task_words
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -63,10 +64,9 @@ def about(task: TaskDetail) -> Text:
 
     text = Text(" ").append(f"{task.task_id[-8:]} ", "bold")
     if task.waiting is not None:
-        text.append(f"waits: {output.cell(task.waiting.text)}", "yellow")
+        text.append(f"waits: {output.cell(task_words.waits(task))}", "yellow")
     elif task.error is not None:
-        said = f"{task.error.kind}: {task.error.message}"
-        text.append(output.cell(said), "red")
+        text.append(output.cell(task_words.error(task.error)), "red")
     elif task.progress is not None and task.progress.fraction is not None:
         percent = task.progress.fraction * 100
         text.append(cells.bar(percent, _BAR, f"{percent:.0f} %"))
@@ -77,5 +77,5 @@ def about(task: TaskDetail) -> Text:
         text.append(f"  starts in about {output.took(task.estimated_start.in_s)}")
     elif task.status == "running" and task.estimated_duration is not None:
         text.append(f"  should take {output.took(task.estimated_duration)}", "dim")
-    text.append(f"  {', '.join(f'{k}={v}' for k, v in task.labels.items())}", "dim")
+    text.append(f"  {task_words.labels(task)}", "dim")
     return text

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from corral.cli.cluster import status as overview
 from corral.cli.cluster.status import Overview
+from corral.cli.words.node import is_gone
+from corral.cli.words.node import name as name_of
 from corral.errors import NotFound
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 _LISTED = 200
 _ENDED = 50
 _KEPT = 60
-_GONE = ("offline", "left")
 # Later wins: a task that goes on while we read is not told twice.
 _LISTS = (
     ("queued", _LISTED),
@@ -40,17 +41,12 @@ class ClusterView:
 
     def node_names(self) -> dict[str | None, str]:
         """What nodes are called, by their ids."""
-        return {n.node_id: n.hostname or n.node_id for n in self.overview.nodes}
+        return {n.node_id: name_of(n) for n in self.overview.nodes}
 
     def cards(self) -> Iterator[tuple[NodeInfo, dict[str, Any]]]:
         for node in self.overview.nodes:
             for card in node.gpus:
                 yield node, card
-
-
-def is_gone(node: NodeInfo) -> bool:
-    """Is what it told last no longer true?"""
-    return node.status in _GONE
 
 
 def read(client: Client, chosen: str | None = None) -> ClusterView:

@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.widgets import DataTable, Footer, Input, Static
 
-from corral.cli.top import columns, headline, row
+from corral.cli.top import columns, headline
 from corral.cli.top.dialog import HELP, ConfirmDialog, LogView, TextDialog, explained
 from corral.cli.top.picture import ClusterView, FigureHistory
 from corral.cli.top.refresh import ClusterViewReader, News, ViewFailed
@@ -163,16 +163,16 @@ class Top(App[CorralError | None]):
         told, history = self._picture, self.history
         self._head.update(headline.cluster(told, history))
         self._draw_trouble()
-        cards = row.cards(told, history)
+        cards = columns.cards(told, history)
         self._panes["gpus"].display = bool(cards)
         self.screen_stack[0].set_class(not cards, "bare")
         busy = sum(1 for each in cards if each.use)
         self._panes["gpus"].show_rows(cards, f"{len(cards)}, {busy} busy")
-        nodes = row.nodes(told, history)
+        nodes = columns.nodes(told, history)
         self._panes["nodes"].show_rows(nodes, str(len(nodes)))
-        workers = row.workers(told)
+        workers = columns.workers(told)
         self._panes["workers"].show_rows(workers, str(len(workers)))
-        tasks = [t for t in row.tasks(told) if self._is_wanted(t.task)]
+        tasks = [t for t in columns.tasks(told) if self._is_wanted(t.task)]
         self._panes["tasks"].show_rows(tasks, headline.counts(told))
         self._draw_about()
 
@@ -198,7 +198,7 @@ class Top(App[CorralError | None]):
 
     def _chosen_task(self) -> TaskInfo | None:
         chosen = self._panes["tasks"].chosen
-        return chosen.task if isinstance(chosen, row.TaskRow) else None
+        return chosen.task if isinstance(chosen, columns.TaskRow) else None
 
     def on_data_table_row_highlighted(self, _: DataTable.RowHighlighted) -> None:
         self._draw_about()

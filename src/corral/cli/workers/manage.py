@@ -10,6 +10,7 @@ import typer
 from corral.cli.options.arguments import read_json
 from corral.cli.options.connect import connect
 from corral.cli.terminal import output
+from corral.cli.words import worker as worker_words
 from corral.errors import Conflict
 
 if TYPE_CHECKING:
@@ -39,33 +40,13 @@ def workers(
     """List workers."""
     with connect(ctx) as client:
         found = client.workers(status=status)
-    if as_json:
-        output.echo_values(found)
-        return
-    if not found:
-        output.hint(
-            f"No worker is {status}."
-            if status
-            else "No workers. Start one with 'corral worker launch CLASS', "
-            "like 'corral worker launch corral.EchoWorker'."
-        )
-        return
-    output.table(
-        ("WORKER", "NAME", "STATUS", "SERVES", "NODE", "TASKS", "RESTARTS", "ERROR"),
-        [
-            (
-                worker.worker_id,
-                worker.name,
-                worker.status,
-                ", ".join(worker.job_types),
-                worker.node_id,
-                output.count(worker.current_tasks),
-                worker.restarts or None,
-                worker.error,
-            )
-            for worker in found
-        ],
+    none = (
+        f"No worker is {status}."
+        if status
+        else "No workers. Start one with 'corral worker launch CLASS', "
+        "like 'corral worker launch corral.EchoWorker'."
     )
+    output.show_list(found, worker_words.COLUMNS, as_json=as_json, none=none)
 
 
 # `corral worker launch | list | restart | stop`: change which workers run.
@@ -176,7 +157,7 @@ def _emptiest_node(client: Client) -> str:
     online = [node for node in client.nodes() if node.status == "online"]
     if not online:
         raise Conflict("no node is online; join one with 'corral join'")
-    best = min(online, key=lambda n: (output.count(n.workers) or 0, n.node_id))
+    best = min(online, key=lambda n: (n.workers, n.node_id))
     return best.node_id
 
 

@@ -24,6 +24,16 @@ Least = Annotated[
 Most = Annotated[
     int | None, typer.Option("--max", metavar="N", help="Workers it has at most.")
 ]
+_COLUMNS: output.Columns[WorkerTypeInfo] = {
+    "WORKER TYPE": lambda kind: kind.name,
+    "VERSION": lambda kind: kind.version,
+    "CLASS": lambda kind: kind.worker_class,
+    "SERVES": lambda kind: kind.job_type,
+    "CODE": lambda kind: _source(kind.environment),
+    "GPUS": lambda kind: kind.gpus,
+    "MIN": lambda kind: None if kind.max_workers is None else kind.min_workers,
+    "MAX": lambda kind: kind.max_workers,
+}
 
 
 @app.command("list")
@@ -31,28 +41,8 @@ def list_(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
     """List worker types."""
     with connect(ctx) as client:
         found = client.worker_types()
-    if as_json:
-        output.echo_values(found)
-        return
-    if not found:
-        output.hint("No worker types. Add one: corral worker-type add NAME CLASS")
-        return
-    output.table(
-        ("WORKER TYPE", "VERSION", "CLASS", "SERVES", "CODE", "GPUS", "MIN", "MAX"),
-        [
-            (
-                kind.name,
-                kind.version,
-                kind.worker_class,
-                kind.job_type,
-                _source(kind.environment),
-                kind.gpus,
-                kind.min_workers if kind.max_workers is not None else None,
-                kind.max_workers,
-            )
-            for kind in found
-        ],
-    )
+    none = "No worker types. Add one: corral worker-type add NAME CLASS"
+    output.show_list(found, _COLUMNS, as_json=as_json, none=none)
 
 
 def _source(environment: Mapping[str, Any] | None) -> str:
@@ -220,6 +210,6 @@ def _decision(kind: TypeScaling) -> str:
     words = f"no more: {kind.blocked}" if kind.blocked else ""
     if kind.last is not None:
         verb = "up" if kind.last.event == "cluster_scaled_up" else "down"
-        last = f"{verb} {output.ago(kind.last.at)} ago: {kind.last.reason}"
+        last = f"{verb} {output.ago(kind.last.at)}: {kind.last.reason}"
         return f"{words}; {last}" if words else last
     return words or "-"

@@ -29,8 +29,7 @@ from corral.errors import (
     Unreachable,
     WorkerError,
 )
-from corral.relay.app import MANAGER
-from corral.relay.port import has_port
+from corral.relay.port import MANAGER, has_port
 from corral.trust import is_this_machine
 
 STOP_S = 20.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corral.cli.nodes.list import state_of
+from corral.cli.words.gpu import state
 from tests.unit.cli.conftest import Corral
 from tests.unit.cli.up.test_sequence import NODE, WORKER
 from tests.unit.client.stand_in import StandIn
@@ -64,7 +64,7 @@ def test_a_card_is_released_where_it_is(manager: StandIn, corral: Corral) -> Non
 def test_a_card_that_is_not_offered_says_how_it_is(
     card: dict[str, Any], words: str
 ) -> None:
-    assert state_of(card) == words
+    assert state(card) == words
 
 
 def test_cards_for_workers_are_asked_for(manager: StandIn, corral: Corral) -> None:

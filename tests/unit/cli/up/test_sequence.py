@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from corral.cli.nodes.list import gpus
+from corral.cli.words.gpu import offered
 from tests.unit.cli.conftest import Corral
 from tests.unit.client.stand_in import StandIn
 
@@ -71,7 +71,7 @@ def test_nodes_and_workers_are_listed(manager: StandIn, corral: Corral) -> None:
     ],
 )
 def test_gpus_of_a_node_are_counted(cards: list[dict[str, Any]], words: str) -> None:
-    assert gpus(cards) == words
+    assert offered(cards) == words
 
 
 def test_empty_lists_say_what_to_do(manager: StandIn, corral: Corral) -> None:

@@ -10,12 +10,11 @@ import pytest
 
 from corral import __version__
 from corral.agent.link.identity import Identity, save
-from corral.doctor.checks import plan
-from corral.doctor.judge import embedded as judge_embedded
-from corral.doctor.judge.manager import ManagerFact, judge
-from corral.doctor.look import embedded, manager
-from corral.doctor.look import role as look_role
-from corral.doctor.result import CheckResult, CheckStatus
+from corral.doctor import manager, store
+from corral.doctor import role as roles
+from corral.doctor.check import CheckResult, CheckStatus
+from corral.doctor.examine import plan
+from corral.doctor.manager import ManagerFact, judge
 from corral.embedded.folder import Folder, FolderState, save_state
 from corral.embedded.process import ProcessIdentity, mark
 from tests.unit.client.stand_in import StandIn, fault, serve
@@ -101,23 +100,23 @@ def test_a_clock_far_off_is_a_problem() -> None:
 
 
 def test_a_folder_tells_what_the_machine_is(tmp_path: Path) -> None:
-    assert look_role.look(tmp_path).is_manager
+    assert roles.look(tmp_path).is_manager
     place = tmp_path / "agents" / "box"
     place.mkdir(parents=True)
     save(place, Identity("n1", "k", "http://m:1"))
-    role = look_role.look(tmp_path)
+    role = roles.look(tmp_path)
     assert not role.is_manager
     assert role.node_name == "box"
     names = [check.name for check in plan(home=tmp_path)]
     assert "manager" in names
     assert "database" not in names
     (tmp_path / "admin.key").touch()
-    assert look_role.look(tmp_path).is_manager
+    assert roles.look(tmp_path).is_manager
 
 
 def test_who_has_the_folder_is_told(tmp_path: Path) -> None:
     def line() -> CheckResult:
-        return judge_embedded.tenant(look_role.tenant(look_role.look(tmp_path)))
+        return roles.judge_holder(roles.look_holder(roles.look(tmp_path)))
 
     assert "nobody runs" in line().found
     me = mark(os.getpid())
@@ -139,13 +138,13 @@ def test_who_has_the_folder_is_told(tmp_path: Path) -> None:
 
 def test_data_that_lack_a_part_are_broken(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    fresh = judge_embedded.at_rest(embedded.postgres_at_rest(folder))
+    fresh = store.judge_at_rest(store.postgres_at_rest(folder))
     assert fresh.verdict is CheckStatus.OK
     data = tmp_path / "postgres" / "data"
     data.mkdir(parents=True)
 
     def broken() -> str:
-        line = judge_embedded.at_rest(embedded.postgres_at_rest(folder))
+        line = store.judge_at_rest(store.postgres_at_rest(folder))
         assert line.verdict is CheckStatus.PROBLEM
         return line.found
 

@@ -1,19 +1,25 @@
-"""What this machine is to a cluster: who runs on its data folder, which nodes it is."""
+"""What this machine is to a cluster: its settings, its data folder and who has it."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from corral.agent.link import identity
 from corral.agent.link.identity import Identity
-from corral.doctor.judge.embedded import FolderHolder
+from corral.doctor.check import CheckResult, ok, problem, warn
 from corral.embedded.folder import LOCK, Folder, FolderState, load_state
 from corral.embedded.process import is_alive
+from corral.errors import SettingsError
+
+if TYPE_CHECKING:
+    from corral.settings import Settings
 
 LOCAL_NODE = "local"
 
@@ -43,6 +49,22 @@ class Role:
     @property
     def node_name(self) -> str:
         return self.nodes[0].name if len(self.nodes) == 1 else LOCAL_NODE
+
+
+@dataclass(frozen=True, slots=True)
+class FolderHolder:
+    """Who has the data folder: the pid of `corral up`, and what a dead one left.
+
+    `is_ready` is false while it starts or stops; `owner` is set when the folder is
+    another user's.
+    """
+
+    home: str
+    pid: int | None = None
+    is_ready: bool = False
+    children: tuple[str, ...] = ()
+    orphans: tuple[str, ...] = ()
+    owner: str = ""
 
 
 def look(home: Path) -> Role:
@@ -77,7 +99,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def tenant(role: Role) -> FolderHolder:
+def look_holder(role: Role) -> FolderHolder:
     """Who has the data folder now."""
     home, state = str(role.folder.home), role.state
     if owner := _stranger(role.folder.home):
@@ -110,3 +132,37 @@ def _stranger(home: Path) -> str:
         return ""
     except (OSError, KeyError):
         return "another user"
+
+
+def home(role: Role) -> Iterator[CheckResult]:
+    yield judge_holder(look_holder(role))
+
+
+def judge_holder(told: FolderHolder) -> CheckResult:
+    name = "home"
+    if told.owner:
+        found = f"the data folder {told.home} belongs to {told.owner}"
+        return problem(name, found, "run as that user, or choose a folder (--home)")
+    if told.pid is not None and told.is_ready:
+        parts = ", ".join(told.children) or "nothing"
+        return ok(name, f"'corral up' runs on {told.home}, pid {told.pid}: {parts}")
+    if told.pid is not None:
+        found = f"'corral up' on {told.home}, pid {told.pid}, starts or stops just now"
+        return warn(name, found, f"try again in a moment, or see {told.home}/logs")
+    if told.orphans:
+        found = f"a 'corral up' that was killed left {', '.join(told.orphans)} behind"
+        return warn(name, found, "'corral up' ends them when it starts")
+    return ok(name, f"nobody runs on {told.home}; 'corral up' can")
+
+
+def settings(config: Settings, role: Role) -> Iterator[CheckResult]:
+    given = [row.name for row in config.rows() if row.origin != "default"]
+    yield ok("settings", f"{len(given)} given, the others have their defaults")
+    for stranger in config.unknown:
+        yield warn("settings", stranger, "'corral config' shows those there are")
+    if role.is_manager:
+        try:
+            config.require_loopback_or_tls()
+        except SettingsError as error:
+            found, _, fix = error.message.partition(": ")
+            yield problem("settings", found, fix)

@@ -9,7 +9,9 @@ import pytest
 
 from corral.agent.gpu_policy import GpuPolicy
 from corral.core.nodes.gpu import Gpu
-from corral.doctor.judge.gpu import (
+from corral.doctor import gpu
+from corral.doctor.check import CheckResult, CheckStatus
+from corral.doctor.gpu import (
     BusCard,
     DeviceFile,
     GpuFact,
@@ -17,8 +19,6 @@ from corral.doctor.judge.gpu import (
     judge,
     reason,
 )
-from corral.doctor.look import gpu as look
-from corral.doctor.result import CheckResult, CheckStatus
 from tests.unit.agent.probe.machine import Machine
 from tests.unit.agent.probe.standin_nvml import H200
 
@@ -170,7 +170,7 @@ def test_graphics_of_a_processor_are_no_reason_to_fail_beside_a_real_card() -> N
 
 def looked(machine: Machine, timeout_s: float) -> list[CheckResult]:
     policy, folder = GpuPolicy(timeout_s=timeout_s), machine.root / "ledger"
-    told = look.look(policy, "n1", folder, machine.environment, machine.root)
+    told = gpu.look(policy, "n1", folder, machine.environment, machine.root)
     return list(judge(told))
 
 
@@ -183,7 +183,7 @@ def test_a_hanging_library_delays_by_its_limit_and_hides_no_other_card(
     machine.add_library("pynvml", HANG)
     began = time.monotonic()
     found = looked(machine, timeout_s=3.0)
-    assert time.monotonic() - began < look.timeout_s(GpuPolicy(timeout_s=3.0), tmp_path)
+    assert time.monotonic() - began < gpu.timeout_s(GpuPolicy(timeout_s=3.0), tmp_path)
     assert [line.verdict for line in found] == [CheckStatus.OK, CheckStatus.PROBLEM]
     assert "GPU-9246000000000001" in found[0].found
     assert "NVIDIA: its library hangs" in found[1].found
@@ -195,7 +195,7 @@ def test_a_machine_with_its_driver_gone_is_explained(tmp_path: Path) -> None:
     machine.add_library("pynvml", "raise OSError('Driver/library version mismatch')")
     (line,) = looked(machine, timeout_s=20.0)
     assert line.fix == "restart this machine"
-    scene = look.scene(machine.root)
+    scene = gpu.scene(machine.root)
     assert scene.cards == (BusCard(ADDRESS, "nvidia", None),)
 
 
@@ -204,7 +204,7 @@ def test_files_and_loaded_drivers_are_read(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("amdgpu 1 0\nnouveau 2 0\n")
     (tmp_path / ".dockerenv").touch()
-    scene = look.scene(tmp_path)
+    scene = gpu.scene(tmp_path)
     assert [file.path for file in scene.files] == [
         "/dev/nvidiactl",
         "/dev/dri/renderD128",

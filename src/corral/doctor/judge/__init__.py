@@ -1,1 +1,0 @@
-"""Turns facts into lines: no clock, no files, no network."""

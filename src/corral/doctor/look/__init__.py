@@ -1,1 +1,0 @@
-"""Finds facts about one part each; judges nothing and keeps nothing open."""
