@@ -130,9 +130,9 @@ def _canary(worker_id: str, nonce: str, timeout_s: float) -> dict[str, Any]:
 
 def _await(client: Client, ids: Sequence[str], timeout_s: float) -> dict[str, TaskInfo]:
     """Those that have ended in time."""
-    from corral.client.http.endpoint import polls
+    from corral.client.http.endpoint import poll
 
-    tries = polls(timeout_s, _LOOK_S)
+    tries = poll(timeout_s, _LOOK_S)
     ended: dict[str, TaskInfo] = {}
     left = list(ids)
     with progress.bar("canaries") as advance:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain
 
-from corral.client.http.endpoint import Flow, Items, Request, Stream, get, polls
+from corral.client.http.endpoint import Flow, Items, Request, Stream, get, poll
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode
 from corral.wire.events import (
@@ -61,7 +61,7 @@ def follow_events(
     Each comes once and in order, through lost connections and restarts of the manager.
     """
     # What is there comes at once.
-    for wait_s in chain([0.0], polls()):
+    for wait_s in chain([0.0], poll()):
         page = yield from events(
             after=after,
             limit=limit,
@@ -128,7 +128,7 @@ def live_events(
     several, with commas; a `label` reads `key:value`. With `detail="summary"` changes
     of tasks come together, as `tasks_changed`.
     """
-    for wait_s in chain([0.0], polls()):
+    for wait_s in chain([0.0], poll()):
         response = yield get(
             "/events/live",
             wait_s=wait_s,

@@ -5,22 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from corral.client.calls.tasks import TaskRef, id_of
-from corral.client.http.endpoint import (
-    POLL_S,
-    Flow,
-    Items,
-    Request,
-    Stream,
-    get,
-    polls,
-    segment,
-)
+from corral.client.http.endpoint import Flow, Items, Request, Stream, get, poll, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode
 from corral.client.progress import Advance
@@ -52,7 +43,7 @@ def stream(task: TaskRef) -> Stream[Piece]:
     manager's memory alone: of one that ended a while ago there are none.
     """
     path, cursor = f"/tasks/{segment(id_of(task))}/output", None
-    for wait_s in polls():
+    for wait_s in poll():
         page = decode((yield get(path, wait_s=wait_s, after=cursor)), StreamPage)
         if page.pieces:
             yield Items(page.pieces)
@@ -77,22 +68,25 @@ def logs(
     manager. `attempt` asks for one attempt only, `tail` for the last so many lines
     of what is there.
     """
-    longest_s = POLL_S if follow else 0.0
-    return _pages(task, longest_s, None, attempt=attempt, tail=tail)
+    tries = poll() if follow else poll(longest_s=0.0)
+    return _pages(task, tries, None, attempt=attempt, tail=tail)
 
 
 def follow(
     task: TaskRef, *, attempt: int | None = None, tail: int | None = None
 ) -> Stream[LogLine | Progress]:
     """What a task prints until it ends, and a Progress when it says how far it is."""
-    return _pages(task, POLL_S, _UNKNOWN, attempt=attempt, tail=tail)
+    return _pages(task, poll(), _UNKNOWN, attempt=attempt, tail=tail)
 
 
 def _pages(
-    task: TaskRef, longest_s: float, known: float | None, **where: int | str | None
+    task: TaskRef,
+    tries: Iterator[float],
+    known: float | None,
+    **where: int | str | None,
 ) -> Stream[Any]:
     path = f"/tasks/{segment(id_of(task))}/logs"
-    for wait_s in polls(longest_s=longest_s):
+    for wait_s in tries:
         response = yield get(path, wait_s=wait_s, progress=known, **where)
         # Times may come as seconds since the epoch here.
         page = decode(response, LogOutput, strict=False)
@@ -130,7 +124,7 @@ def start_exec(task: TaskRef, command: Sequence[str]) -> Flow[ExecInfo]:
 def exec_output(run: ExecInfo) -> Stream[ExecOutput | ExecEnd]:
     """What a command prints, as it prints it; last comes its end."""
     after = 0
-    for wait_s in polls(longest_s=EXEC_POLL_S):
+    for wait_s in poll(longest_s=EXEC_POLL_S):
         page = decode((yield get(_path(run), wait_s=wait_s, after=after)), ExecPage)
         if page.chunks:
             yield Items(page.chunks)

@@ -11,16 +11,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 from uuid import uuid4
 
-from corral.client.http.endpoint import (
-    POLL_S,
-    Flow,
-    Items,
-    Request,
-    Stream,
-    get,
-    polls,
-    segment,
-)
+from corral.client.http.endpoint import Flow, Items, Request, Stream, get, poll, segment
 from corral.client.http.errors import class_of, decode
 from corral.client.http.payload import encode
 from corral.errors import BadRequest, CorralError, TaskFailed, TaskNotFound, TooLarge
@@ -140,7 +131,7 @@ def wait(task: TaskRef, timeout: float | None = None) -> Flow[TaskDetail]:
     Raises:
         TimeoutError: when it has not ended after `timeout` seconds.
     """
-    tries = polls(timeout)
+    tries = poll(timeout)
     found = yield from get_task(task, wait_s=next(tries))
     return (yield from _until_ended(found, tries, timeout))
 
@@ -220,7 +211,7 @@ def run(
         TaskFailed: when the task ended otherwise than completed.
         TimeoutError: when it has not ended after `wait_timeout` seconds.
     """
-    tries = polls(wait_timeout)
+    tries = poll(wait_timeout)
     task = yield from submit_and_wait(
         task_type, parameters, wait_s=next(tries), **options
     )
@@ -394,7 +385,7 @@ def wait_many(
         TimeoutError: when some have not ended after `timeout` seconds.
     """
     ids = [id_of(task) for task in tasks]
-    tries = polls(timeout, POLL_S if on_progress is None else _LIVELY_S)
+    tries = poll(timeout) if on_progress is None else poll(timeout, _LIVELY_S)
     ended: dict[str, TaskInfo] = {}
     pending = deque(dict.fromkeys(ids))
     total = len(pending)

@@ -92,7 +92,7 @@ def get(path: str, *, wait_s: float = 0.0, **query: Any) -> Request:
     return Request("GET", path, given, is_repeatable=True, wait_s=wait_s)
 
 
-def polls(timeout_s: float | None = None, longest_s: float = POLL_S) -> Iterator[float]:
+def poll(timeout_s: float | None = None, longest_s: float = POLL_S) -> Iterator[float]:
     """How long each of many long polls may be held back, while there is time left.
 
     There is one at least: who has no time at all still learns how things are.

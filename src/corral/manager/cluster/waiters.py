@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -108,13 +109,16 @@ class Waiters:
         watch = _Waiter({t for t in task_ids if is_live(t)})
         if not watch.left or timeout_s <= 0:
             return
-        watched = tuple(watch.left)
-        for task_id in watched:
+        for task_id in watch.left:
             self._by_task.setdefault(task_id, []).append(watch)
         try:
             await rest(watch.done, timeout_s)
         finally:
-            self._remove(watch, watched)
+            # Those that have ended are out of both.
+            for task_id in watch.left:
+                self._by_task[task_id].remove(watch)
+                if not self._by_task[task_id]:
+                    del self._by_task[task_id]
 
     def ended(self, task_id: str) -> None:
         for watch in self._by_task.pop(task_id, ()):
@@ -128,18 +132,8 @@ class Waiters:
             for watch in watches:
                 watch.done.set()
 
-    def _remove(self, watch: _Waiter, task_ids: tuple[str, ...]) -> None:
-        for task_id in task_ids:
-            watches = self._by_task.get(task_id)
-            if watches and watch in watches:
-                watches.remove(watch)
-                if not watches:
-                    del self._by_task[task_id]
 
-
+@dataclass(slots=True, eq=False)
 class _Waiter:
-    __slots__ = ("done", "left")
-
-    def __init__(self, left: set[str]) -> None:
-        self.left = left
-        self.done = asyncio.Event()
+    left: set[str]
+    done: asyncio.Event = field(default_factory=asyncio.Event)
