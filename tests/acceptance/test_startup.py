@@ -9,6 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from corral.client import Client, Patience
@@ -44,6 +45,29 @@ def test_tasks_and_results_outlive_a_stop_and_a_start(tmp_path: Path) -> None:
         assert "message" in task.error.message
     finally:
         again.stop()
+
+
+def test_a_manager_that_stops_lets_go_of_who_waits_and_closes_all_it_opened(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster.start(tmp_path / "home", [])
+    try:
+        cluster.client.register_job_type("later")
+        task_id = cluster.client.submit("later").task_id
+        path = f"{cluster.url}/tasks/{task_id}/stream"
+        key = (cluster.home / "admin.key").read_text().strip()
+        headers = {"Authorization": f"Bearer {key}"}
+        with httpx.stream("GET", path, headers=headers, timeout=60) as reader:
+            parts = reader.iter_text()
+            assert next(parts).startswith(":"), "it is followed"
+            told = cluster.corral("down")
+            assert told.code == 0, told.err
+            assert not "".join(parts).replace(": still here", "").strip()
+        cluster.process.wait(60)
+    finally:
+        cluster.stop()
+    logs = "".join(path.read_text() for path in cluster.home.rglob("*.log"))
+    assert "Traceback" not in logs, logs[-4000:]
 
 
 @pytest.mark.spec("C53")

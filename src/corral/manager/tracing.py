@@ -18,7 +18,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
 import msgspec
 
 from corral import __version__
@@ -42,13 +41,12 @@ from corral.log_line import Redaction
 from corral.manager.clock import Clock
 from corral.manager.counters import Counters
 from corral.manager.feature import Loop
-from corral.manager.http_call import read_away
+from corral.manager.http_call import HttpCaller
 from corral.manager.signals import Signals
-from corral.trust import tls_context
 
 log = logging.getLogger(__name__)
 PATH = "/v1/traces"
-_AGAIN = frozenset({408, 425, 429, 502, 503, 504})
+_AGAIN = frozenset({0, 408, 425, 429, 502, 503, 504})
 _CONSUMER, _INTERNAL = 5, 1
 _ERROR = 2
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -80,15 +78,6 @@ class TraceConfig:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ExportResult:
-    """What became of a batch; `trouble` is empty once the collector has it."""
-
-    trouble: str = ""
-    is_away: bool = False
-    """It is worth another try."""
-
-
 class Tracing:
     """Without a config it does nothing."""
 
@@ -103,7 +92,10 @@ class Tracing:
         self._clock = clock
         self._config = config or TraceConfig("http://localhost:4318")
         self._is_on = config is not None
-        self._collector = Collector(self._config)
+        url = self._config.url
+        self._url = url + ("" if url.endswith(PATH) else PATH)
+        self._headers = {k.lower(): v for k, v in self._config.headers.items()}
+        self._http = HttpCaller(self._url, self._config.timeout_s, most_calls=1)
         self._redaction = Redaction()
         self._waiting: deque[EndedAttempt] = deque()
         self._unsent: tuple[int, bytes] | None = None
@@ -204,21 +196,22 @@ class Tracing:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_FAREWELL_S):
                     await self.flush()
-        await self._collector.close()
+        await self._http.close()
 
     async def _send(self) -> bool:
         """One batch; false when the collector is away and it is to be tried again."""
         count, body = self._unsent = self._unsent or self._next()
-        answer = await self._collector.send(body)
-        if answer.is_away:
+        call = self._http.send("POST", self._url, body, self._headers)
+        answer = await self._http.attempt(call)
+        if answer.status in _AGAIN:
             self._failures += 1
-            self._say(answer.trouble, "it is tried again")
+            self._say(answer.words, "it is tried again")
             return False
         self._unsent = None
-        if answer.trouble:
+        if not answer.is_taken:
             self._counters.traces_dropped.add("refused", count=count)
             self._failures += 1
-            self._say(answer.trouble, "what it was sent is dropped")
+            self._say(answer.words, "what it was sent is dropped")
             # It answers, so that there is no need to stand back.
             return True
         if self._failures:
@@ -242,53 +235,11 @@ class Tracing:
     def _say(self, trouble: str, then: str) -> None:
         """Once, until it takes something again."""
         if self._failures == 1:
-            place = urlsplit(self._collector.url)
+            place = urlsplit(self._url)
             where = f"{place.hostname}:{place.port}" if place.port else place.hostname
             log.warning(
                 "the trace collector at %s: %s; %s (%s)", where, trouble, then, _HINT
             )
-
-
-class Collector:
-    """The other end; `close` when done."""
-
-    def __init__(self, config: TraceConfig) -> None:
-        self._config = config
-        self.url = config.url + ("" if config.url.endswith(PATH) else PATH)
-        own = {"content-type": "application/json", "user-agent": "corral"}
-        told = {name.lower(): value for name, value in config.headers.items()}
-        pairs = [(k.encode(), v.encode()) for k, v in (own | told).items()]
-        self._headers = [(b"host", httpx.URL(self.url).netloc), *pairs]
-        self._http: httpx.AsyncHTTPTransport | None = None
-
-    async def close(self) -> None:
-        if self._http is not None:
-            await self._http.aclose()
-
-    async def send(self, body: bytes) -> ExportResult:
-        try:
-            async with asyncio.timeout(self._config.timeout_s):
-                status = await self._post(body)
-        except TimeoutError:
-            return ExportResult(f"no answer within {self._config.timeout_s:g} s", True)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return ExportResult(str(error) or type(error).__name__, True)
-        if 200 <= status < 300:
-            return ExportResult()
-        return ExportResult(f"it answered {status}", status in _AGAIN)
-
-    async def _post(self, body: bytes) -> int:
-        request = httpx.Request("POST", self.url, headers=self._headers, content=body)
-        return await read_away(await self._open().handle_async_request(request))
-
-    def _open(self) -> httpx.AsyncHTTPTransport:
-        if self._http is None:
-            self._http = httpx.AsyncHTTPTransport(
-                limits=httpx.Limits(max_connections=1),
-                verify=tls_context(self.url, None),
-                trust_env=False,
-            )
-        return self._http
 
 
 def encode(spans: Iterable[Span], service: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Group commit without timers, and callers that wait for tasks to end."""
+"""Group commit without timers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import pytest
 
 from corral.errors import StoreUnavailable
-from corral.manager.cluster.waiters import Waiters
 from corral.manager.group_commit import GroupCommit
 from tests.unit.api.world import World, quiet
 
@@ -89,30 +88,3 @@ async def test_a_caller_is_told_accepted_only_after_the_commit(world: World) -> 
     assert worker.take() == []
     task_id = await submit
     assert worker.take_one()["task_id"] == task_id
-
-
-async def test_waiting_ends_when_the_last_of_many_has_ended() -> None:
-    waiters, live = Waiters(), {"a", "b"}
-    wait = asyncio.create_task(waiters.wait(["a", "b", "c"], live.__contains__, 60))
-    await quiet(5)
-    live.discard("a")
-    waiters.ended("a")
-    await quiet(5)
-    assert not wait.done()
-    waiters.ended("b")
-    await wait
-
-
-async def test_waiting_ends_with_its_time_and_leaves_nothing_behind() -> None:
-    waiters = Waiters()
-    await waiters.wait(["a"], lambda _: True, 0.001)
-    assert waiters._by_task == {}
-
-
-async def test_a_manager_that_stops_lets_waiting_callers_go(world: World) -> None:
-    await world.operate.tell("/job-types", {"name": "echo"})
-    task_id = await world.submit.submit()
-    poll = asyncio.create_task(world.read.ask(f"/tasks/{task_id}", wait=60))
-    await quiet()
-    world.manager.release()
-    assert (await poll)["status"] == "queued"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -132,13 +131,15 @@ def _canary(worker_id: str, nonce: str, timeout_s: float) -> dict[str, Any]:
 
 def _await(client: Client, ids: Sequence[str], timeout_s: float) -> dict[str, TaskInfo]:
     """Those that have ended in time."""
-    over_at = time.monotonic() + timeout_s
+    from corral.client.http.endpoint import poll
+
+    tries = poll(timeout_s, _LOOK_S)
     ended: dict[str, TaskInfo] = {}
     left = list(ids)
     with progress.bar("canaries") as advance:
-        while left and (left_s := over_at - time.monotonic()) > 0:
+        while left and (wait_s := next(tries, None)) is not None:
             some = left[:1000]
-            found = client.collect(some, wait_s=round(min(left_s, _LOOK_S), 3))
+            found = client.collect(some, wait_s=wait_s)
             ended |= {task.task_id: task for task in found.tasks}
             # Others first next time: one that hangs must not hide the rest.
             left = [id_ for id_ in (*left[1000:], *some) if id_ not in ended]

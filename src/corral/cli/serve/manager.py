@@ -93,8 +93,8 @@ def _run_manager(config: Settings) -> int:
 
     class Server(uvicorn.Server):
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-            if (boss := getattr(app.state, "manager", None)) is not None:
-                boss.hush()
+            # No await in between: who is let go finds the server closed.
+            _let_go(app)
             await super().shutdown(sockets)
 
     server = Server(
@@ -127,6 +127,13 @@ def _run_manager(config: Settings) -> int:
         typer.echo(f"corral: {failure[0].message}", err=True)
         return 3
     return 0 if server.started else 1
+
+
+def _let_go(app: FastAPI) -> None:
+    """Answer all who wait, where the manager ever ran."""
+    boss: Manager | None = getattr(app.state, "manager", None)
+    if boss is not None:
+        boss.release()
 
 
 def _stop(home: Path) -> None:

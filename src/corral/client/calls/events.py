@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from corral.client.calls.tasks import POLL_S
-from corral.client.http.endpoint import Flow, Items, Request, Stream, get
+from itertools import chain
+
+from corral.client.http.endpoint import Flow, Items, Request, Stream, get, poll
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode
 from corral.wire.events import (
@@ -43,7 +44,6 @@ def events(
         severity=severity,
         type=event_type,
         node_id=node_id,
-        wait=wait_s,
     )
     return decode(response, EventList)
 
@@ -60,19 +60,19 @@ def follow_events(
 
     Each comes once and in order, through lost connections and restarts of the manager.
     """
-    wait_s = 0.0
-    while True:
+    # What is there comes at once.
+    for wait_s in chain([0.0], poll()):
         page = yield from events(
             after=after,
             limit=limit,
             severity=severity,
             event_type=event_type,
             node_id=node_id,
-            wait_s=wait_s or None,
+            wait_s=wait_s,
         )
         if page.events:
             yield Items(page.events)
-        after, limit, wait_s = page.next, None, POLL_S
+        after, limit = page.next, None
 
 
 def alerts(
@@ -128,8 +128,7 @@ def live_events(
     several, with commas; a `label` reads `key:value`. With `detail="summary"` changes
     of tasks come together, as `tasks_changed`.
     """
-    wait_s = 0.0
-    while True:
+    for wait_s in chain([0.0], poll()):
         response = yield get(
             "/events/live",
             wait_s=wait_s,
@@ -141,9 +140,8 @@ def live_events(
             worker_id=worker_id,
             label=label,
             detail=detail,
-            wait=wait_s or None,
         )
         page = decode(response, LivePage)
         if page.events:
             yield Items(page.events)
-        after, wait_s = page.next, POLL_S
+        after = page.next

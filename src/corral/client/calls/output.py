@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from corral.client.calls.tasks import POLL_S, TaskRef, id_of
-from corral.client.http.endpoint import Flow, Items, Request, Stream, get, segment
+from corral.client.calls.tasks import TaskRef, id_of
+from corral.client.http.endpoint import Flow, Items, Request, Stream, get, poll, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode
 from corral.client.progress import Advance
@@ -43,9 +43,8 @@ def stream(task: TaskRef) -> Stream[Piece]:
     manager's memory alone: of one that ended a while ago there are none.
     """
     path, cursor = f"/tasks/{segment(id_of(task))}/output", None
-    while True:
-        response = yield get(path, wait_s=POLL_S, wait=POLL_S, after=cursor)
-        page = decode(response, StreamPage)
+    for wait_s in poll():
+        page = decode((yield get(path, wait_s=wait_s, after=cursor)), StreamPage)
         if page.pieces:
             yield Items(page.pieces)
         if page.done:
@@ -69,24 +68,26 @@ def logs(
     manager. `attempt` asks for one attempt only, `tail` for the last so many lines
     of what is there.
     """
-    return _pages(task, POLL_S if follow else 0.0, None, attempt=attempt, tail=tail)
+    tries = poll() if follow else poll(longest_s=0.0)
+    return _pages(task, tries, None, attempt=attempt, tail=tail)
 
 
 def follow(
     task: TaskRef, *, attempt: int | None = None, tail: int | None = None
 ) -> Stream[LogLine | Progress]:
     """What a task prints until it ends, and a Progress when it says how far it is."""
-    return _pages(task, POLL_S, _UNKNOWN, attempt=attempt, tail=tail)
+    return _pages(task, poll(), _UNKNOWN, attempt=attempt, tail=tail)
 
 
 def _pages(
-    task: TaskRef, wait_s: float, known: float | None, **where: int | str | None
+    task: TaskRef,
+    tries: Iterator[float],
+    known: float | None,
+    **where: int | str | None,
 ) -> Stream[Any]:
     path = f"/tasks/{segment(id_of(task))}/logs"
-    while True:
-        response = yield get(
-            path, wait_s=wait_s, wait=wait_s or None, progress=known, **where
-        )
+    for wait_s in tries:
+        response = yield get(path, wait_s=wait_s, progress=known, **where)
         # Times may come as seconds since the epoch here.
         page = decode(response, LogOutput, strict=False)
         if page.lines:
@@ -123,11 +124,8 @@ def start_exec(task: TaskRef, command: Sequence[str]) -> Flow[ExecInfo]:
 def exec_output(run: ExecInfo) -> Stream[ExecOutput | ExecEnd]:
     """What a command prints, as it prints it; last comes its end."""
     after = 0
-    while True:
-        page = decode(
-            (yield get(_path(run), wait_s=EXEC_POLL_S, after=after, wait=EXEC_POLL_S)),
-            ExecPage,
-        )
+    for wait_s in poll(longest_s=EXEC_POLL_S):
+        page = decode((yield get(_path(run), wait_s=wait_s, after=after)), ExecPage)
         if page.chunks:
             yield Items(page.chunks)
         elif page.done:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypedDict, Unpack
 from uuid import uuid4
 
-from corral.client.http.endpoint import Flow, Items, Request, Stream, get, segment
+from corral.client.http.endpoint import Flow, Items, Request, Stream, get, poll, segment
 from corral.client.http.errors import class_of, decode
 from corral.client.http.payload import encode
 from corral.errors import BadRequest, CorralError, TaskFailed, TaskNotFound, TooLarge
@@ -29,8 +29,6 @@ from corral.wire.tasks import (
     TaskList,
     TaskOptions,
 )
-
-POLL_S = 25.0
 
 TaskRef: TypeAlias = str | Submitted | TaskInfo
 """A task's id, or any answer that has one."""
@@ -76,7 +74,7 @@ def _or_empty(parameters: Any) -> Any:
 def get_task(task: TaskRef, *, wait_s: float = 0.0) -> Flow[TaskDetail]:
     """A task as it is now, or when it ends within `wait_s` (60 at most)."""
     path = f"/tasks/{segment(id_of(task))}"
-    response = yield get(path, wait_s=wait_s, wait=wait_s or None)
+    response = yield get(path, wait_s=wait_s)
     return decode(response, TaskDetail)
 
 
@@ -93,21 +91,22 @@ def wait(task: TaskRef, timeout: float | None = None) -> Flow[TaskDetail]:
     Raises:
         TimeoutError: when it has not ended after `timeout` seconds.
     """
-    ends = None if timeout is None else time.monotonic() + timeout
-    while True:
-        left = POLL_S if ends is None else max(ends - time.monotonic(), 0.0)
-        found = yield from get_task(task, wait_s=round(min(left, POLL_S), 3))
-        if found.is_terminal:
-            return found
-        if ends is not None and time.monotonic() >= ends:
+    tries = poll(timeout)
+    found = yield from get_task(task, wait_s=next(tries))
+    return (yield from _until_ended(found, tries, timeout))
+
+
+def _until_ended(
+    task: TaskDetail, tries: Iterator[float], timeout: float | None
+) -> Flow[TaskDetail]:
+    while not task.is_terminal:
+        if (wait_s := next(tries, None)) is None:
+            why = f" ({task.waiting.text})" if task.waiting else ""
             raise TimeoutError(
-                f"task {found.task_id} is still {found.status} after {timeout:g} s"
-                f"{_why(found)}"
+                f"task {task.task_id} is still {task.status} after {timeout:g} s{why}"
             )
-
-
-def _why(task: TaskDetail) -> str:
-    return f" ({task.waiting.text})" if task.waiting else ""
+        task = yield from get_task(task, wait_s=wait_s)
+    return task
 
 
 def result(task: TaskRef, timeout: float | None = None) -> Flow[Any]:
@@ -172,13 +171,11 @@ def run(
         TaskFailed: when the task ended otherwise than completed.
         TimeoutError: when it has not ended after `wait_timeout` seconds.
     """
-    ends = None if wait_timeout is None else time.monotonic() + wait_timeout
-    first_s = POLL_S if wait_timeout is None else min(wait_timeout, POLL_S)
-    task = yield from submit_and_wait(task_type, parameters, wait_s=first_s, **options)
-    if not task.is_terminal:
-        left_s = None if ends is None else max(ends - time.monotonic(), 0.0)
-        task = yield from wait(task, left_s)
-    return result_of(task)
+    tries = poll(wait_timeout)
+    task = yield from submit_and_wait(
+        task_type, parameters, wait_s=next(tries), **options
+    )
+    return result_of((yield from _until_ended(task, tries, wait_timeout)))
 
 
 def cancel(task: TaskRef) -> Flow[None]:
@@ -348,15 +345,17 @@ def wait_many(
         TimeoutError: when some have not ended after `timeout` seconds.
     """
     ids = [id_of(task) for task in tasks]
-    ends = None if timeout is None else time.monotonic() + timeout
+    tries = poll(timeout) if on_progress is None else poll(timeout, _LIVELY_S)
     ended: dict[str, TaskInfo] = {}
     pending = deque(dict.fromkeys(ids))
     total = len(pending)
-    longest_s = POLL_S if on_progress is None else _LIVELY_S
     while pending:
-        left_s = longest_s if ends is None else max(ends - time.monotonic(), 0.0)
+        if (wait_s := next(tries, None)) is None:
+            raise TimeoutError(
+                f"{len(pending)} of {total} tasks have not ended after {timeout:g} s"
+            )
         chunk = [pending.popleft() for _ in range(min(COLLECT_TASKS, len(pending)))]
-        found = yield from collect(chunk, wait_s=round(min(left_s, longest_s), 3))
+        found = yield from collect(chunk, wait_s=wait_s)
         if found.unknown:
             raise TaskNotFound(
                 f"there is no task {found.unknown[0]}", task_ids=found.unknown
@@ -366,10 +365,6 @@ def wait_many(
         pending.extend(found.pending)
         if on_progress is not None:
             on_progress(len(ended), total)
-        if pending and ends is not None and time.monotonic() >= ends:
-            raise TimeoutError(
-                f"{len(pending)} of {total} tasks have not ended after {timeout:g} s"
-            )
     return [ended[task_id] for task_id in ids]
 
 

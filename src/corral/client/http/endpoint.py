@@ -8,6 +8,7 @@ so both are known to a type checker. Nothing here sends anything.
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -18,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar, overload
 from urllib.parse import quote
 
@@ -72,6 +74,7 @@ class Items(Generic[T_co]):
 Flow: TypeAlias = Generator[Request, Response, T]
 Stream: TypeAlias = Generator[Request | Items[T], Response, None]
 NOTHING = Response(0, b"")
+POLL_S = 25.0
 
 
 def segment(name: str) -> str:
@@ -80,9 +83,26 @@ def segment(name: str) -> str:
 
 
 def get(path: str, *, wait_s: float = 0.0, **query: Any) -> Request:
-    """A read; parameters that are None are left out."""
+    """A read, held back by the manager for `wait_s` at most until there is news.
+
+    Parameters that are None are left out.
+    """
+    query["wait"] = wait_s or None
     given = {key: _text(value) for key, value in query.items() if value is not None}
     return Request("GET", path, given, is_repeatable=True, wait_s=wait_s)
+
+
+def poll(timeout_s: float | None = None, longest_s: float = POLL_S) -> Iterator[float]:
+    """How long each of many long polls may be held back, while there is time left.
+
+    There is one at least: who has no time at all still learns how things are.
+    """
+    ends = inf if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        left_s = max(ends - time.monotonic(), 0.0)
+        yield round(min(left_s, longest_s), 3)
+        if time.monotonic() >= ends:
+            return
 
 
 def _text(value: Any) -> str:

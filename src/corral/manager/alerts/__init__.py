@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from corral.manager.alerts.alerts import PERIOD_S, AlertConfig, AlertWatch
 from corral.manager.alerts.delivery import AlertNotices
-from corral.manager.alerts.snapshot import HealthSnapshot
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Feature, Loop
 from corral.manager.outbound.webhook import NotifyConfig
@@ -26,7 +25,7 @@ class Alerts(Feature):
         # Operators name these receivers: they may be inside.
         hooks = replace(hooks, reach=replace(hooks.reach, is_exposed=False))
         self.notices = AlertNotices(ctx, hooks, config.webhooks)
-        self.watch = AlertWatch(ctx, HealthSnapshot(ctx), config, self.notices.ring)
+        self.watch = AlertWatch(ctx, config, self.notices.ring)
         self._is_anybody_told = bool(config.webhooks)
 
     async def open(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,14 +16,28 @@ from typing import Any
 
 from corral.core.insight.alert import AlertChange, Key, WatchedFinding, follow
 from corral.core.insight.event import ALERT, Event, EventQuery
-from corral.core.insight.health import Finding, Health, Severity, Thresholds, health_of
+from corral.core.insight.health import (
+    ClusterSnapshot,
+    EndedAttempts,
+    Finding,
+    Health,
+    NodeReading,
+    OpenBreaker,
+    Severity,
+    Thresholds,
+    health_of,
+)
 from corral.core.insight.health_rule import STORE_DOWN, judge
+from corral.core.nodes.worker import WorkerState
+from corral.core.tasks.job_type import OWN_TYPES
 from corral.errors import Conflict, NotFound, StoreUnavailable
-from corral.manager.alerts.snapshot import HealthSnapshot
+from corral.manager.cluster.state import NodeLink
 from corral.manager.context import ManagerContext
 
 log = logging.getLogger(__name__)
 PERIOD_S = 2.0
+WINDOW_S = 300.0
+"""How far back ended attempts count."""
 WORSENED, RESOLVED = "alert_worsened", "alert_resolved"
 _OPEN = EventQuery(is_open=True)
 _MOST_OPEN = 10_000
@@ -59,20 +74,83 @@ class HealthReport:
     checked_at: datetime
 
 
+class HealthSnapshot:
+    """`take` it again and again; it looks at nodes and workers, never at tasks."""
+
+    def __init__(self, ctx: ManagerContext) -> None:
+        self._cluster = ctx.cluster
+        self._clock = ctx.clock
+        self._began = ctx.clock.monotonic()
+        self._counted: dict[str, tuple[int, int]] = {}
+        self._ended: deque[tuple[float, int, int]] = deque()
+
+    def take(self) -> ClusterSnapshot:
+        cluster = self._cluster
+        workers = [link.worker for link in cluster.workers.values()]
+        waiting = cluster.scheduler.waiting_count()
+        return ClusterSnapshot(
+            nodes=tuple(_reading(link) for link in cluster.nodes.values()),
+            breakers=tuple(
+                OpenBreaker(link.node.id, breaker.key, breaker.text)
+                for link in cluster.nodes.values()
+                for breaker in link.breakers or ()
+            ),
+            broken=tuple(w for w in workers if w.state is WorkerState.ERROR),
+            waiting=waiting,
+            unserved=self._unserved() if waiting else {},
+            ended=self._count(),
+            is_mass_loss=cluster.is_mass_loss,
+            is_engine_up=cluster.is_engine_up,
+        )
+
+    def _unserved(self) -> dict[str, int]:
+        cluster = self._cluster
+        served = {
+            job_type
+            for link in cluster.workers.values()
+            if cluster.is_serving(link.worker)
+            for job_type in link.worker.spec.job_types
+        }
+        for link in cluster.inside.values():
+            served |= cluster.types_for(link.worker.spec.name)
+        served |= OWN_TYPES
+        waiting = cluster.scheduler.waiting_by_type()
+        return {name: n for name, n in waiting.items() if n and name not in served}
+
+    def _count(self) -> EndedAttempts:
+        """Attempts that ended since the last look, and all of the last minutes."""
+        now, completed, failed = self._clock.monotonic(), 0, 0
+        counted: dict[str, tuple[int, int]] = {}
+        for link in (*self._cluster.workers.values(), *self._cluster.inside.values()):
+            ran_before, failed_before = self._counted.get(link.id, (0, 0))
+            completed += max(0, link.ran - ran_before)
+            failed += max(0, link.failed - failed_before)
+            counted[link.id] = (link.ran, link.failed)
+        self._counted = counted
+        if completed or failed:
+            self._ended.append((now, completed + failed, failed))
+        while self._ended and self._ended[0][0] <= now - WINDOW_S:
+            self._ended.popleft()
+        return EndedAttempts(
+            sum(count for _, count, _ in self._ended),
+            sum(bad for _, _, bad in self._ended),
+            is_full=now - self._began >= WINDOW_S,
+        )
+
+
 class AlertWatch:
     """`step` every `PERIOD_S`; the first one goes on with what was open before."""
 
     def __init__(
         self,
         ctx: ManagerContext,
-        picture: HealthSnapshot,
         config: AlertConfig,
         on_news: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = ctx.store
         self._clock = ctx.clock
         self._record = ctx.record
-        self._picture = picture
+        self._picture = HealthSnapshot(ctx)
         self._config = config
         self._on_news = on_news
         self._watches: Mapping[Key, WatchedFinding] = {}
@@ -295,3 +373,10 @@ def _finding(row: Event) -> Finding:
         row.data.get("limit"),
         row.source_node_id,
     )
+
+
+def _reading(link: NodeLink) -> NodeReading:
+    # No agent speaks of the cards of the manager's own machine.
+    is_heard = link.sample is not None and (link.gpus is not None or link.is_own)
+    skew_s = link.clock.seconds
+    return NodeReading(link.node, link.sample, link.gpus, skew_s, is_heard)

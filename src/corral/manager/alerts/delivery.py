@@ -6,29 +6,27 @@ away waits and is told again, and holds up nobody else.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hashlib
 import logging
-import random
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from corral.core.insight.event import ALERT, EventQuery
+from corral.core.insight.event import ALERT, Event, EventQuery
 from corral.manager.alerts.alerts import RESOLVED, WORSENED
 from corral.manager.context import ManagerContext
+from corral.manager.outbound.outbox import Outbox
 from corral.manager.outbound.webhook import (
-    GONE,
     NotifyConfig,
     WebhookFacts,
     WebhookSender,
+    failed,
     root_of,
 )
-from corral.store.base import Event
 
 log = logging.getLogger(__name__)
 _TOLD = EventQuery(event_types=(ALERT, WORSENED, RESOLVED))
@@ -39,12 +37,11 @@ _IDLE_S = 600.0
 
 @dataclass(slots=True)
 class _AlertReceiver:
-    """`at` is the last event it was told of, `due` when it is tried again."""
+    """`at` is the last event it was told of, `events` are next."""
 
     url: str
     at: int = 0
-    tries: int = 0
-    due: datetime | None = None
+    events: deque[Event] = field(default_factory=deque)
 
     @property
     def cursor(self) -> str:
@@ -61,14 +58,19 @@ class AlertNotices:
         self._store = ctx.store
         self._clock = ctx.clock
         self._record = ctx.record
-        self._config = config
         self._receivers = [_AlertReceiver(url) for url in dict.fromkeys(urls)]
-        self._courier = WebhookSender(config, most_calls=max(1, len(self._receivers)))
-        self._news = asyncio.Event()
-        self._looking = asyncio.Lock()
+        most = max(1, len(self._receivers))
+        self._sender = WebhookSender(config, most)
+        # One call to each: that keeps the order.
+        self.outbox = Outbox(
+            ctx.clock, config.backoff, self._send, window=1, most_calls=most
+        )
 
     def ring(self) -> None:
-        self._news.set()
+        """There may be something to tell; who is tried again later hears it then."""
+        for receiver in self._receivers:
+            if not self.outbox.waits(receiver.url):
+                self.outbox.put(receiver.url, receiver.url, receiver)
 
     async def open(self) -> None:
         """Go on where each receiver was; a new one is told of what comes from now."""
@@ -78,78 +80,59 @@ class AlertNotices:
                 at = (await self._store.event_page(EventQuery(), 0, 1)).next
                 await self._store.save_cursor(receiver.cursor, at)
             receiver.at = at
-        self._news.set()
+        self.ring()
 
     async def close(self) -> None:
-        await self._courier.close()
+        await self.outbox.close()
+        await self._sender.close()
 
     async def step(self) -> None:
-        """Rest until there is something to tell, and tell it."""
-        with contextlib.suppress(TimeoutError):
-            # Not wait_for: that one may swallow the cancellation of a stop.
-            async with asyncio.timeout(self._rest_s()):
-                await self._news.wait()
-        await self.look()
+        """Rest until there is something to tell, and begin to tell it."""
+        if not await self.outbox.rest(_IDLE_S):
+            self.ring()
+        self.outbox.begin()
 
-    def _rest_s(self) -> float:
-        now = self._clock.now()
-        waits = [(r.due - now).total_seconds() for r in self._receivers if r.due]
-        return max(0.0, min([*waits, _IDLE_S]))
-
-    async def look(self) -> None:
-        """Tell every receiver that is due all it does not know yet."""
-        async with self._looking:
-            self._news.clear()
-            now = self._clock.now()
-            due = [r for r in self._receivers if r.due is None or r.due <= now]
-            await asyncio.gather(*(self._serve(receiver) for receiver in due))
-
-    async def _serve(self, receiver: _AlertReceiver) -> None:
-        while True:
+    # one event -----------------------------------------------------------------
+    async def _send(
+        self, receiver: _AlertReceiver, number: int, delay_s: float
+    ) -> _AlertReceiver | None:
+        if not receiver.events:
             page = await self._store.event_page(_TOLD, receiver.at, _PAGE)
-            for event in page.events:
-                if not await self._tell(receiver, event):
-                    return
-                await self._advance(receiver, event.seq)
-            await self._advance(receiver, page.next)
-            if len(page.events) < _PAGE:
-                return
+            receiver.events.extend(page.events)
+            if not page.events:
+                await self._advance(receiver, page.next)
+                return None
+        event, now = receiver.events[0], self._clock.now()
+        trouble = await self._call(receiver.url, event, number)
+        if trouble is not None:
+            due = now + timedelta(seconds=delay_s)
+            if not self._sender.is_over(trouble, event.at or now, due):
+                if number == 1:
+                    root = root_of(receiver.url)
+                    log.warning("%s is not told of alerts: %s", root, trouble)
+                return receiver
+            await self._give_up(receiver.url, event, number, trouble)
+        receiver.events.popleft()
+        await self._advance(receiver, event.seq)
+        # Until there is nothing left to tell, each from its first try on.
+        self.outbox.put(receiver.url, receiver.url, receiver)
+        return None
+
+    async def _call(self, url: str, event: Event, number: int) -> str | None:
+        body = told(event, self._clock.now())
+        facts = WebhookFacts(body["event"], _delivery(event), number)
+        return await self._sender.post(url, msgspec.json.encode(body), facts)
 
     async def _advance(self, receiver: _AlertReceiver, seq: int) -> None:
         if seq > receiver.at:
-            receiver.at, receiver.tries, receiver.due = seq, 0, None
+            receiver.at = seq
             await self._store.save_cursor(receiver.cursor, seq)
 
-    async def _tell(self, receiver: _AlertReceiver, event: Event) -> bool:
-        """Is this receiver done with this event?"""
-        now = self._clock.now()
-        body = told(event, now)
-        facts = WebhookFacts(body["event"], _delivery(event), receiver.tries + 1)
-        sent = msgspec.json.encode(body)
-        trouble = await self._courier.post(receiver.url, sent, facts)
-        if trouble is None:
-            return True
-        receiver.tries += 1
-        delay_s = self._config.backoff.delay_s(receiver.tries, random.random())
-        receiver.due = now + timedelta(seconds=delay_s)
-        age = receiver.due - (event.at or now)
-        if trouble == GONE or age > timedelta(seconds=self._config.give_up_s):
-            await self._give_up(receiver, event, trouble)
-            return True
-        if receiver.tries == 1:
-            log.warning("%s is not told of alerts: %s", root_of(receiver.url), trouble)
-        return False
-
-    async def _give_up(
-        self, receiver: _AlertReceiver, event: Event, trouble: str
-    ) -> None:
-        root = root_of(receiver.url)
+    async def _give_up(self, url: str, event: Event, tries: int, trouble: str) -> None:
+        root = root_of(url)
         title = f"{root} could not be told of an alert: {event.title}"
         log.warning("%s: %s", title, trouble)
-        data = {"receiver": root, "tries": receiver.tries, "reason": trouble}
-        now = self._clock.now()
-        failed = Event("webhook_failed", title, "warning", data=data, at=now)
-        await self._record([failed])
+        await self._record([failed(title, root, tries, trouble)])
 
 
 def _delivery(event: Event) -> str:

@@ -21,6 +21,7 @@ from corral.core.nodes.worker import WorkerRecord
 from corral.core.tasks.order import Order
 from corral.errors import Conflict
 from corral.manager.cluster.held_models import HeldModels
+from corral.manager.cluster.waiters import LongPoll
 from corral.scheduler.events import NodeOffers
 
 _ANSWERS_KEPT = 16
@@ -155,7 +156,7 @@ class NodeLink:
     """It was told that its clock is off."""
     version_skew: str | None = None
     """Whether its version is older or newer than ours, once that was told."""
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: LongPoll = field(default_factory=LongPoll)
     registering: asyncio.Lock = field(default_factory=asyncio.Lock)
     """One registration at a time: an agent that got no answer comes again."""
 
@@ -180,5 +181,4 @@ class NodeLink:
 
     def touch_desired(self) -> None:
         self.desired_version += 1
-        self.changed.set()
-        self.changed = asyncio.Event()
+        self.changed.ring()

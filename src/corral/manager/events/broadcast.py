@@ -7,7 +7,6 @@ on from the last number it has seen. While nobody listens nothing is kept.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from itertools import chain, islice, takewhile
@@ -17,6 +16,7 @@ from corral import __version__
 from corral.core.access.key import Key
 from corral.errors import RateLimited
 from corral.manager.clock import Clock
+from corral.manager.cluster.waiters import LongPoll
 from corral.manager.events.filter import EventFilter, EventFormat, frame
 from corral.manager.events.listener import (
     CloseReason,
@@ -48,10 +48,9 @@ class Broadcast:
         self._ring = EventRing(first, config.events, config.event_bytes)
         self._groups: dict[tuple[EventFilter, EventFormat], ListenerGroup] = {}
         self._flushed = first
-        self._news, self._flush_done = asyncio.Event(), asyncio.Event()
+        self._news, self._flushes = asyncio.Event(), LongPoll()
         self._awake_until = 0.0
         self.is_awake = False
-        self.is_closing = False
         self.woken: Signal[()] = Signal()
 
     # those who tell ------------------------------------------------------------
@@ -144,29 +143,25 @@ class Broadcast:
         self, interest: EventFilter, after: int | None, wait_s: float
     ) -> tuple[list[bytes], int]:
         """Events after a number, once there are any, and the number to go on from."""
-        self._wake()
-        if after is None or not self._ring.has(after):
-            is_reset, after = after is not None, self._flushed
-            if is_reset:
-                now, facts = self._clock.now(), self._greeting(is_reset)
-                return [told("reset", now, after, facts)], after
-        loop = asyncio.get_running_loop()
-        ends = loop.time() + wait_s
-        while True:
-            done, last = self._flush_done, self._flushed
-            if found := self._missed(interest, after):
-                last = found[-1][0] if len(found) == _PER_FRAME else last
-                return [text for _, text in found], last
-            left_s = ends - loop.time()
-            if left_s <= 0 or self.is_closing:
-                return [], last
-            after = max(after, last)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(left_s):
-                    await done.wait()
+        seen = after
+
+        async def look() -> tuple[list[bytes], int]:
+            nonlocal seen
             self._wake()
-            if not self._ring.has(after):  # more came at once than is kept
-                return await self.page(interest, after, 0.0)
+            last = self._flushed
+            if seen is None:
+                seen = last
+            elif not self._ring.has(seen):
+                # Of another life of the manager, or more came at once than is kept.
+                now, facts = self._clock.now(), self._greeting(is_reset=True)
+                return [told("reset", now, last, facts)], last
+            found = self._missed(interest, seen)
+            if len(found) == _PER_FRAME:
+                last = found[-1][0]
+            seen = max(seen, last)
+            return [text for _, text in found], last
+
+        return await self._flushes.poll(look, lambda page: bool(page[0]), wait_s)
 
     def _missed(self, interest: EventFilter, after: int) -> list[tuple[int, bytes]]:
         """Some of what was handed out since."""
@@ -195,8 +190,7 @@ class Broadcast:
             self._drop_slow(group)
             for rows in _in_frames(group.interest.texts(entries)):
                 group.give(frame(group.face, rows, now))
-        self._flush_done.set()
-        self._flush_done = asyncio.Event()
+        self._flushes.ring()
 
     def _drop_slow(self, group: ListenerGroup) -> None:
         now = self._clock.monotonic()
@@ -233,8 +227,7 @@ class Broadcast:
 
     def release(self) -> None:
         """Let everybody go: the manager stops."""
-        self.is_closing = True
-        self._flush_done.set()
+        self._flushes.close()
         for one in self.listeners:
             one.let_go(CloseReason.STOP)
 

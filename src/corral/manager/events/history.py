@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from corral.core.insight.event import EventPage, EventQuery
 from corral.manager.context import ManagerContext
@@ -25,18 +24,15 @@ class EventHistory:
         self, where: EventQuery, after: int, limit: int, wait_s: float
     ) -> EventPage:
         """A page once it has something, or as it is after `wait_s`."""
-        loop = asyncio.get_running_loop()
-        ends = loop.time() + wait_s
-        with self._followers.watch(EVENTS) as bell:
-            while True:
-                # Before the look: what comes after it rings again.
-                bell.clear()
-                page = await self._store.event_page(where, after, limit)
-                left_s = ends - loop.time()
-                if page.events or left_s <= 0 or self._followers.is_closing:
-                    return page
-                # What was looked through is not looked through again.
-                after = page.next
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(bell.wait(), left_s)
-                    await asyncio.sleep(_PACE_S)
+        pace_s = 0.0
+
+        async def look() -> EventPage:
+            nonlocal after, pace_s
+            await asyncio.sleep(pace_s)
+            page = await self._store.event_page(where, after, limit)
+            # What was looked through is not looked through again.
+            after, pace_s = page.next, _PACE_S
+            return page
+
+        poll = self._followers.of(EVENTS)
+        return await poll.poll(look, lambda page: bool(page.events), wait_s)

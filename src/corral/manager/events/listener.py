@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from corral.core.access.key import Key
+from corral.manager.cluster.waiters import LongPoll
 from corral.manager.events.filter import EventFilter, EventFormat
 
 Parts = tuple[str, ...] | tuple[bytes, ...]
@@ -67,7 +68,7 @@ class ListenerGroup:
     """The place of the oldest frame here among all there ever were."""
     size: int = 0
     listeners: set[Listener] = field(default_factory=set)
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    news: LongPoll = field(default_factory=LongPoll)
 
     @property
     def end(self) -> int:
@@ -76,8 +77,7 @@ class ListenerGroup:
     def give(self, parts: Parts) -> None:
         self.size += sum(map(len, parts))
         self.frames.append(EventFrame(parts, self.size))
-        self.news.set()
-        self.news = asyncio.Event()
+        self.news.ring()
 
     def trim(self) -> None:
         """Forget what everybody here has had."""
@@ -106,7 +106,7 @@ class Listener:
         """What comes next; nothing once it was let go."""
         group = self.group
         while self.place >= group.end:
-            await group.news.wait()
+            await group.news.rung()
         if self.gone.is_set():
             return ()
         found = group.frames[self.place - group.first]

@@ -123,7 +123,7 @@ class Nodes(Feature):
 
     def release(self) -> None:
         for link in self._cluster.nodes.values():
-            link.touch_desired()
+            link.changed.close()
 
     # verbs ---------------------------------------------------------------------
     def get(self, node_id: str) -> NodeLink:

@@ -5,8 +5,6 @@ What else a heartbeat says is in `heartbeat.py`; silence is judged in `liveness.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -84,9 +82,11 @@ class NodeRegistry:
     ) -> tuple[int, list[WorkerRecord]]:
         """The workers a node should run; waits while `since` is still the newest."""
         link = self._cluster.node(node_id)
-        if since == link.desired_version and wait_s > 0:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(link.changed.wait(), wait_s)
+
+        async def version() -> int:
+            return link.desired_version
+
+        await link.changed.poll(version, lambda newest: newest != since, wait_s)
         links = [w for w in self._cluster.of_node(node_id) if not w.is_parked]
         workers = [w.worker for w in links if w.worker.wanted]
         return link.desired_version, workers

@@ -6,11 +6,7 @@ from collections.abc import Sequence
 
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Feature, Loop
-from corral.manager.outbound.task_service import (
-    PERIOD_S,
-    TaskService,
-    TaskServiceConfig,
-)
+from corral.manager.outbound.task_service import TaskService, TaskServiceConfig
 from corral.manager.outbound.task_webhooks import TaskWebhooks
 from corral.manager.outbound.webhook import NotifyConfig
 
@@ -23,22 +19,16 @@ class Outbound(Feature):
         task_service: TaskServiceConfig | None,
     ) -> None:
         self.webhooks = TaskWebhooks(ctx, hooks)
-        self.task_service: TaskService | None = None
-        if task_service is not None:
-            self.task_service = TaskService(ctx, task_service)
+        self.task_service = TaskService(ctx, task_service) if task_service else None
+        self._parts = [p for p in (self.webhooks, self.task_service) if p is not None]
 
     async def open(self) -> None:
-        await self.webhooks.open()
-        if self.task_service is not None:
-            await self.task_service.open()
+        for part in self._parts:
+            await part.open()
 
     def loops(self) -> Sequence[Loop]:
-        loops = [Loop("webhooks", 0.1, self.webhooks.step)]
-        if self.task_service is not None:
-            loops.append(Loop("task service", PERIOD_S, self.task_service.step))
-        return loops
+        return [part.loop() for part in self._parts]
 
     async def close(self) -> None:
-        await self.webhooks.close()
-        if self.task_service is not None:
-            await self.task_service.close()
+        for part in self._parts:
+            await part.close()

@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from itertools import islice
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-import httpx
 import msgspec
 
 from corral.core.tasks.job_type import OWN_TYPES
 from corral.core.tasks.retry import RetryPolicy
 from corral.core.tasks.task import State, Task
 from corral.manager.context import ManagerContext
-from corral.manager.http_call import read_away
+from corral.manager.feature import Loop
+from corral.manager.http_call import CallResult, HttpCaller
+from corral.manager.outbound.outbox import Outbox
 from corral.store.base import Event
-from corral.trust import tls_context
 
 log = logging.getLogger(__name__)
 CURSOR = "task_service"
@@ -56,22 +55,19 @@ class TaskServiceConfig:
     )
 
 
-class SendResult(Enum):
-    NOTHING = "nothing to tell"
-    ANSWERED = "taken, or refused for good"
-    BROKEN = "this call fails"
-    AWAY = "no call gets through"
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class OwedStatus:
-    """A task whose status did not get through; `health` is the answers until then."""
+    """A task whose status is to be told; `task` is its row when that is tried.
 
+    `answers` are those of other calls until its last try, `failures` the tries that
+    count against it.
+    """
+
+    task_id: str
     seq: int
-    failures: int
-    tries: int
-    health: int
-    due: float
+    task: Task | None = None
+    answers: int | None = None
+    failures: int = 0
 
 
 class TaskService:
@@ -80,14 +76,16 @@ class TaskService:
     def __init__(self, ctx: ManagerContext, config: TaskServiceConfig) -> None:
         self._cluster = ctx.cluster
         self._store = ctx.store
-        self._clock = ctx.clock
         self._record = ctx.record
         self._config = config
-        self._http: httpx.AsyncHTTPTransport | None = None
-        self._headers = _headers(config)
+        self._http = HttpCaller(config.url, config.timeout_s, WINDOW)
+        self._headers = {"authorization": f"Bearer {config.key}"} if config.key else {}
+        self._outbox = Outbox(
+            ctx.clock, config.backoff, self._send, window=WINDOW, most_calls=WINDOW
+        )
+        self._stepping = asyncio.Lock()
         self._at = self._saved = 0
         self._page: dict[str, int] = {}
-        self._owed: dict[str, OwedStatus] = {}
         self._told: OrderedDict[str, int] = OrderedDict()
         self._queued: set[str] = set()
         self._answers = 0
@@ -113,32 +111,43 @@ class TaskService:
         return rows[0].seq
 
     async def close(self) -> None:
-        if self._http is not None:
-            await self._http.aclose()
+        await self._outbox.close()
+        await self._http.close()
+
+    def loop(self) -> Loop:
+        return Loop("task service", PERIOD_S, self.step)
 
     async def step(self) -> None:
         """Tell all that has changed and is due."""
-        while batch := await self._next_batch():
-            begun = time.thread_time()
-            await self._tell(batch)
-            if not self._page:
-                await self._save()
-            # What others did meanwhile counts too: the busier they are, the longer
-            # this one stands back.
-            used_s = time.thread_time() - begun
-            await asyncio.sleep(used_s * (1 / self._config.share - 1))
-        await self._save()
+        async with self._stepping:
+            while due := await self._next_due():
+                begun = time.thread_time()
+                await self._tell(due)
+                if not self._page:
+                    await self._save()
+                # What others did meanwhile counts too: the busier they are, the longer
+                # this one stands back.
+                used_s = time.thread_time() - begun
+                await asyncio.sleep(used_s * (1 / self._config.share - 1))
+            await self._save()
+
+    async def _tell(self, due: Sequence[OwedStatus]) -> None:
+        tasks = await self._store.get_tasks([owed.task_id for owed in due])
+        rows = {task.id: task for task in tasks}
+        for owed in due:
+            owed.task = rows.get(owed.task_id)
+        self._outbox.begin()
+        await self._outbox.settled()
 
     # which tasks ---------------------------------------------------------------
-    async def _next_batch(self) -> list[str]:
-        now = self._clock.monotonic()
-        due = [id_ for id_, owed in self._owed.items() if owed.due <= now]
-        room = WINDOW - len(self._owed)
-        if room <= 0:
-            return due
-        if not self._page:
+    async def _next_due(self) -> Sequence[OwedStatus]:
+        room = WINDOW - len(self._outbox.items())
+        if room > 0 and not self._page:
             await self._turn_page()
-        return due + list(islice(self._page, room))
+        for id_ in list(islice(self._page, max(room, 0))):
+            owed = OwedStatus(id_, self._page.pop(id_))
+            self._outbox.put(id_, self._config.url, owed)
+        return list(self._outbox.due().values())
 
     async def _turn_page(self) -> None:
         # That a task began leaves no event: it would cost every short one a row.
@@ -157,45 +166,48 @@ class TaskService:
 
     def _add(self, task_id: str, seq: int) -> None:
         """One call for all that happened to a task: it tells how the task is then."""
-        if task_id not in self._owed:
+        if not self._outbox.waits(task_id):
             self._page.setdefault(task_id, seq)
 
     async def _save(self) -> None:
         """Everything up to the cursor is told: a restart begins after it."""
-        seqs = [*islice(self._page.values(), 1), *(o.seq for o in self._owed.values())]
-        seq = min(seqs, default=self._at + 1) - 1
+        owed = [owed.seq for owed in self._outbox.items()]
+        seq = min([*islice(self._page.values(), 1), *owed], default=self._at + 1) - 1
         if seq > self._saved:
             await self._store.save_cursor(CURSOR, seq)
             self._saved = seq
 
     # calls ---------------------------------------------------------------------
-    async def _tell(self, batch: list[str]) -> None:
-        rows = {task.id: task for task in await self._store.get_tasks(batch)}
-        verdicts = await asyncio.gather(*(self._send(rows.get(id_)) for id_ in batch))
-        for verdict, reason in verdicts:
-            self._note(verdict, reason)
-        for id_, (verdict, reason) in zip(batch, verdicts, strict=True):
-            self._settle(id_, verdict, reason)
-
-    async def _send(self, task: Task | None) -> tuple[SendResult, str]:
-        if task is None or not self._is_theirs(task):
-            return SendResult.NOTHING, ""
-        body = msgspec.json.encode(status_of(task))
-        if self._told.get(task.id) == hash(body):
-            return SendResult.NOTHING, ""
-        try:
-            async with asyncio.timeout(self._config.timeout_s):
-                status = await self._patch(task.id, body)
-        except TimeoutError:
-            return SendResult.BROKEN, f"no answer within {self._config.timeout_s:g} s"
-        except (httpx.HTTPError, httpx.InvalidURL) as e:
-            return SendResult.AWAY, str(e) or type(e).__name__
-        verdict = _verdict(status)
-        if verdict is SendResult.ANSWERED:
-            self._remember(task, hash(body), is_known=status < 400)
-            if status >= 400:
-                log.info("the task service answered %d for %s", status, task.id)
-        return verdict, f"it answered {status}"
+    async def _send(
+        self, owed: OwedStatus, number: int, delay_s: float
+    ) -> OwedStatus | None:
+        before, owed.answers = owed.answers, self._answers
+        if owed.task is None or not self._is_theirs(owed.task):
+            return None
+        body = msgspec.json.encode(status_of(owed.task))
+        if self._told.get(owed.task_id) == hash(body):
+            return None
+        url = f"{self._config.url}/tasks/{quote(owed.task_id, safe='')}/status"
+        call = self._http.send("PATCH", url, body, self._headers)
+        result = await self._http.attempt(call)
+        is_answered = _is_answered(result.status)
+        self._note(is_answered, result.words)
+        if is_answered:
+            self._remember(owed.task, hash(body), is_known=result.is_taken)
+            if not result.is_taken:
+                log.info(
+                    "the task service answered %d for %s", result.status, owed.task_id
+                )
+            return None
+        # A failure counts against the task only when others got through meanwhile.
+        if _is_broken(result) and before is not None:
+            owed.failures += owed.answers > before
+        if owed.failures < GIVE_UP:
+            return owed
+        log.error(
+            "the task service cannot take %s: %s; left out", owed.task_id, result.words
+        )
+        return None
 
     def _is_theirs(self, task: Task) -> bool:
         label = self._config.label
@@ -203,31 +215,15 @@ class TaskService:
             return False
         return label is None or task.spec.labels.get(label[0]) == label[1]
 
-    async def _patch(self, task_id: str, body: bytes) -> int:
-        url = f"{self._config.url}/tasks/{quote(task_id, safe='')}/status"
-        request = httpx.Request("PATCH", url, headers=self._headers, content=body)
-        answer = await self._open().handle_async_request(request)
-        return await read_away(answer)
-
-    def _open(self) -> httpx.AsyncHTTPTransport:
-        """The bare transport: a client around it would double what a call costs."""
-        if self._http is None:
-            self._http = httpx.AsyncHTTPTransport(
-                limits=httpx.Limits(max_connections=WINDOW),
-                verify=tls_context(self._config.url, None),
-                trust_env=False,
-            )
-        return self._http
-
     # what came of them ---------------------------------------------------------
-    def _note(self, verdict: SendResult, reason: str) -> None:
+    def _note(self, is_answered: bool, reason: str) -> None:
         """Say once that the service is away, and once that it is back."""
-        if verdict is SendResult.ANSWERED:
+        if is_answered:
             self._answers += 1
             if self._trouble:
                 log.info("the task service answers again")
             self._trouble = ""
-        elif verdict is not SendResult.NOTHING and not self._trouble:
+        elif not self._trouble:
             self._trouble = reason
             host = urlsplit(self._config.url).hostname
             log.warning("the task service at %s: %s; it is tried again", host, reason)
@@ -242,43 +238,19 @@ class TaskService:
         if len(self._told) > REMEMBERED:
             self._queued.discard(self._told.popitem(last=False)[0])
 
-    def _settle(self, task_id: str, verdict: SendResult, reason: str) -> None:
-        seq = self._page.pop(task_id, self._at)
-        before = self._owed.pop(task_id, None) or OwedStatus(
-            seq, 0, 0, self._answers, 0.0
-        )
-        if verdict in (SendResult.NOTHING, SendResult.ANSWERED):
-            return
-        # A failure counts against the task only when others got through meanwhile.
-        counts = verdict is SendResult.BROKEN and self._answers > before.health
-        tries, failures = before.tries + counts, before.failures + 1
-        if tries >= GIVE_UP:
-            log.error("the task service cannot take %s: %s; left out", task_id, reason)
-            return
-        delay_s = self._config.backoff.delay_s(failures, random.random())
-        due = self._clock.monotonic() + delay_s
-        self._owed[task_id] = OwedStatus(
-            before.seq, failures, tries, self._answers, due
-        )
-
-
-def _headers(config: TaskServiceConfig) -> list[tuple[str, str]]:
-    url = httpx.URL(config.url)
-    headers = [("host", url.netloc.decode("ascii"))]
-    headers += [("content-type", "application/json"), ("user-agent", "corral")]
-    if config.key:
-        headers.append(("authorization", f"Bearer {config.key}"))
-    return headers
-
 
 def _runs(task: Task) -> bool:
     return task.state is State.RUNNING
 
 
-def _verdict(status: int) -> SendResult:
-    if status in _AWAY or 300 <= status < 400:
-        return SendResult.AWAY
-    return SendResult.BROKEN if status >= 500 else SendResult.ANSWERED
+def _is_answered(status: int) -> bool:
+    """Was it taken, or refused for good?"""
+    return status // 100 in (2, 4) and status not in _AWAY
+
+
+def _is_broken(result: CallResult) -> bool:
+    """Does this one call fail, where others may get through?"""
+    return result.is_late or (result.status >= 500 and result.status not in _AWAY)
 
 
 def status_of(task: Task) -> dict[str, Any]:

@@ -7,7 +7,6 @@ knows none of them, and workers end those that are not known.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 from collections.abc import Sequence
@@ -23,12 +22,13 @@ from corral.errors import (
 )
 from corral.manager.clock import new_id
 from corral.manager.cluster.state import WorkerLink
+from corral.manager.cluster.waiters import LongPoll
 from corral.manager.context import ManagerContext
 
 Chunk = tuple[str, bytes]
 SCRIPT_CLASS = "RunScriptWorker"
 MOST = 64
-BEGIN_TRIES = 10
+BEGIN_S = 10.0
 BUFFER_BYTES = 1 << 20
 HOLD_S = 5.0
 DESERTED_S = 30.0
@@ -57,15 +57,7 @@ class Exec:
     error: str | None = None
     is_ended: bool = False
     is_stopped: bool = False
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def wake(self) -> None:
-        self.changed.set()
-        self.changed = asyncio.Event()
-
-    async def wait(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.changed.wait(), seconds)
+    changed: LongPoll = field(default_factory=LongPoll)
 
     def take(self, count: int) -> None:
         """The reader has every chunk before this one."""
@@ -76,7 +68,7 @@ class Exec:
 
     def end(self, exit_code: int | None, error: str | None) -> None:
         self.exit_code, self.error, self.is_ended = exit_code, error, True
-        self.wake()
+        self.changed.ring()
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +137,16 @@ class Execs:
         return task, link
 
     async def _begin(self, run: Exec) -> None:
-        for _ in range(BEGIN_TRIES):
-            with contextlib.suppress(EngineUnavailable):
-                await self._engine.ring([run.worker_id])
-            if not run.number:
-                await run.wait(_LOOK_S)
+        async def has_begun() -> bool:
             if run.number or run.is_ended:
-                break
+                return True
             if not self._is_current(run):
                 raise Conflict(f"task {run.task_id} has ended")
+            with contextlib.suppress(EngineUnavailable):
+                await self._engine.ring([run.worker_id])
+            return bool(run.number)
+
+        await run.changed.poll(has_begun, bool, BEGIN_S, _LOOK_S)
         if not run.number:
             raise Unavailable("the task's worker does not answer; try again")
         if run.is_ended and run.exit_code is None:
@@ -175,18 +168,17 @@ class Execs:
             run.size += sum(len(data) for _, data in word.chunks)
             if word.exit_code is not None or word.error is not None:
                 run.end(word.exit_code, word.error)
-            run.wake()
+            run.changed.ring()
         await self._hold(run)
         return run.is_stopped or self._is_deserted(run)
 
     async def _hold(self, run: Exec) -> None:
         """Answer a worker late while the reader is slow: that holds the command."""
-        end = asyncio.get_running_loop().time() + HOLD_S
-        while run.size > BUFFER_BYTES and not run.is_stopped:
-            left = end - asyncio.get_running_loop().time()
-            if left <= 0:
-                return
-            await run.wait(left)
+
+        async def has_room() -> bool:
+            return run.size <= BUFFER_BYTES or run.is_stopped
+
+        await run.changed.poll(has_room, bool, HOLD_S)
 
     async def read(
         self, task_id: str, exec_id: str, after: int, wait_s: float
@@ -194,17 +186,16 @@ class Execs:
         """The chunks after the first `after`, as soon as there are any, or its end."""
         run = self._find(task_id, exec_id)
         run.take(after)
-        run.wake()  # there may be room now
-        loop = asyncio.get_running_loop()
-        end = loop.time() + wait_s
+        run.changed.ring()  # there may be room now
+
+        async def is_there() -> bool:
+            # A worker that has gone says nothing that would ring.
+            self._judge(run)
+            return bool(run.chunks) or run.is_ended or run.is_stopped
+
         run.readers += 1
         try:
-            while not run.chunks and not run.is_ended and not run.is_stopped:
-                left = end - loop.time()
-                if left <= 0:
-                    break
-                await run.wait(min(left, _LOOK_S))
-                self._judge(run)
+            await run.changed.poll(is_there, bool, wait_s, _LOOK_S)
         finally:
             run.readers -= 1
             run.read_at = self._clock.monotonic()
@@ -214,7 +205,7 @@ class Execs:
         """End a command; its worker hears of it within a second."""
         run = self._find(task_id, exec_id)
         run.is_stopped = True
-        run.wake()
+        run.changed.ring()
 
     def release(self) -> None:
         """Answer everybody now: this manager ends, and with it all commands."""

@@ -6,8 +6,6 @@ last line, so a place in the log is (attempt, line) however it was cut into chun
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -92,22 +90,17 @@ class TaskLogs:
 
         Progress counts where the caller says how far it knows the task to be.
         """
-        loop = asyncio.get_running_loop()
-        ends = loop.time() + wait_s
-        with self._followers.watch(task_id) as bell:
-            while True:
-                # Before the look: what comes after it rings again.
-                bell.clear()
-                page = await self.page(task_id, after, attempt)
-                is_news = known is not None and page.progress is not None
-                is_news = is_news and page.progress[0] != known  # type: ignore[index]
-                left_s = ends - loop.time()
-                if page.lines or page.is_last or is_news or left_s <= 0:
-                    return page
-                if self._followers.is_closing:
-                    return page
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(bell.wait(), left_s)
+
+        def is_news(page: LogPage) -> bool:
+            if page.lines or page.is_last:
+                return True
+            fraction = page.progress[0] if page.progress else known
+            return known is not None and fraction != known
+
+        poll = self._followers.of(task_id)
+        return await poll.poll(
+            lambda: self.page(task_id, after, attempt), is_news, wait_s
+        )
 
     async def _chunks(
         self, task_id: str, after: Place, attempt: int | None

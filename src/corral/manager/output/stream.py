@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -80,24 +78,17 @@ class OutputReader:
 
     async def next(self, wait_s: float) -> OutputPage:
         """What is new, once there is something, or nothing after `wait_s`."""
-        loop = asyncio.get_running_loop()
-        ends = loop.time() + wait_s
-        with self._followers.watch(self._task_id) as bell:
-            while True:
-                # Before the look: what comes after it rings again.
-                bell.clear()
-                was_live = self._is_live(self._task_id)
-                page = self._look()
-                if not page.is_news and not was_live:
-                    page = await self._last(page)
-                left_s = ends - loop.time()
-                if page.is_news or left_s <= 0 or self._followers.is_closing:
-                    self._attempt, self._number = page.end
-                    return page
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(bell.wait(), left_s)
+        poll = self._followers.of(self._task_id)
+        page = await poll.poll(self._look, lambda page: page.is_news, wait_s)
+        self._attempt, self._number = page.end
+        return page
 
-    def _look(self) -> OutputPage:
+    async def _look(self) -> OutputPage:
+        was_live = self._is_live(self._task_id)
+        page = self._page()
+        return page if page.is_news or was_live else await self._last(page)
+
+    def _page(self) -> OutputPage:
         stream = self._streams.get(self._task_id)
         if stream is None:
             return OutputPage(self._attempt, self._number + 1, ())

@@ -8,7 +8,6 @@ the task there, and moves on: nothing is lost and nothing is run twice.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from corral.core.tasks.schedule import (
 from corral.core.tasks.task import Task, TaskSpec
 from corral.errors import Conflict, CorralError, NotFound, UnknownTaskType
 from corral.manager.clock import new_id, new_task_id
+from corral.manager.cluster.waiters import rest
 from corral.manager.context import ManagerContext
 from corral.manager.cron import Cron
 from corral.manager.signals import NameChanged
@@ -169,11 +169,8 @@ class Schedules:
         """Rest until something is due, and run it."""
         while (rest_s := self._rest_s()) is None or rest_s > 0:
             self._changed.clear()
-            with contextlib.suppress(TimeoutError):
-                limit_s = None if rest_s is None else min(rest_s, LOOK_S)
-                # Not wait_for: that one may swallow the cancellation of a stop.
-                async with asyncio.timeout(limit_s):
-                    await self._changed.wait()
+            limit_s = None if rest_s is None else min(rest_s, LOOK_S)
+            await rest(self._changed, limit_s)
         await self.fire()
 
     def _rest_s(self) -> float | None:

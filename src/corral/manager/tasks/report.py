@@ -210,8 +210,10 @@ class TaskReports:
         link.replies.append(reply)
         self._dispatch.ask(link)
         try:
-            # Far longer than a plan and its commit take. An order that comes later goes
-            # through the engine: the reply is out of `replies` by then.
+            # No `LongPoll`: an order is given to this one caller, and given once; a
+            # second look could find it gone. The limit is far longer than a plan and
+            # its commit take. An order that comes later goes through the engine: the
+            # reply is out of `replies` by then.
             return await asyncio.wait_for(reply, 5.0)
         except TimeoutError:
             return None

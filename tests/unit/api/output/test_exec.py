@@ -209,7 +209,7 @@ async def test_silence_of_the_worker_ends_the_wait(make: Make) -> None:
     waiting = asyncio.create_task(beside.read(0, wait=30))
     await quiet()
     beside.world.clock.step(LOST_S + 1)
-    beside.world.manager.output.execs._all[beside.id].wake()
+    beside.world.manager.output.execs._all[beside.id].changed.ring()
     page = await waiting
     assert page["done"]
     assert page["exit_code"] is None

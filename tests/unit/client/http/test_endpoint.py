@@ -17,6 +17,7 @@ from corral.client import (
     WorkerInfo,
 )
 from corral.client.client import Calls
+from corral.client.http.endpoint import poll
 from corral.wire.tasks import Progress
 from tests.unit.client.stand_in import StandIn, submitted, task_out
 
@@ -84,3 +85,12 @@ def _types_a_checker_sees(client: Client) -> None:
     assert_type(client.drain(), int)
     client.submit("echo", priorty=3)  # type: ignore[call-arg]
     client.submit(3)  # type: ignore[arg-type]
+
+
+def test_a_poll_is_never_held_back_longer_than_there_is_time() -> None:
+    assert list(poll(0.0)) == [0.0], "once at least: it may be over already"
+    first, *rest = poll(0.01, longest_s=0.002)
+    assert first == 0.002
+    assert all(each <= 0.002 for each in rest)
+    tries = poll()
+    assert [next(tries) for _ in range(3)] == [25.0, 25.0, 25.0], "without end"

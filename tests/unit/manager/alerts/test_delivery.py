@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -15,8 +17,9 @@ from corral.manager.alerts.alerts import AlertConfig
 from corral.manager.outbound.address import GatewayConfig
 from tests.twins.store import MemoryStore
 from tests.unit.api.world import CONFIG, FakeNode, StepClock, World, running
-from tests.unit.client.stand_in import DROP, Answer, StandIn, serve
+from tests.unit.client.stand_in import DROP, Answer, Seen, StandIn, serve
 from tests.unit.manager.alerts.test_alerts import events, look, tell
+from tests.unit.manager.outbound.test_task_webhooks import until
 
 HOOK = "POST /hook"
 
@@ -43,12 +46,17 @@ async def telling(
 
 async def deliver(world: World, seconds: float = 0.0) -> None:
     await look(world, seconds)
-    await world.manager.alerts.notices.look()
+    world.manager.alerts.notices.outbox.begin()
+    await world.manager.alerts.notices.outbox.settled()
 
 
 async def fill(world: World, node: FakeNode, disk: float) -> None:
     await tell(node, disk)
     await deliver(world)
+
+
+def is_longer(rows: list[Seen], than: int) -> bool:
+    return len(rows) > than
 
 
 def words(receiver: StandIn) -> list[str]:
@@ -109,6 +117,53 @@ async def test_a_receiver_that_fails_is_told_again_and_in_order(
     assert [c.headers["x-corral-try"] for c in receiver.seen] == list("1231")
     assert len({c.headers["x-corral-delivery"] for c in receiver.seen}) == 2
     assert len(other.seen) == 2
+
+
+async def test_a_receiver_that_hangs_keeps_no_other_from_the_next_alert(
+    receiver: StandIn,
+) -> None:
+    gate = threading.Event()
+
+    def slow(seen: Seen) -> Answer:
+        gate.wait(30)
+        return Answer({})
+
+    with serve() as lame:
+        lame.on(HOOK, slow)
+        async with telling(f"{lame.url}/hook", f"{receiver.url}/hook") as world:
+            node = await world.node()
+            for disk in (91, 20):
+                before = len(receiver.seen)
+                await tell(node, disk)
+                await look(world)
+                world.manager.alerts.notices.outbox.begin()
+                await until(partial(is_longer, receiver.seen, before))
+            assert len(lame.seen) == 1
+            gate.set()
+            await world.manager.alerts.notices.outbox.settled()
+        assert words(lame) == words(receiver)
+
+
+async def test_a_store_that_is_away_for_a_moment_costs_a_moment(
+    receiver: StandIn,
+) -> None:
+    async with telling(f"{receiver.url}/hook") as world:
+        outbox = world.manager.alerts.notices.outbox
+        # Its loops would look by themselves, before the store is away.
+        await world.manager.halt()
+        await outbox.settled()
+        await tell(await world.node(), 91)
+        await look(world)
+        world.store.is_down = True
+        outbox.begin()
+        await outbox.settled()
+        world.store.is_down = False
+        assert receiver.seen == []
+        world.clock.step(6)
+        outbox.begin()
+        await outbox.settled()
+        assert words(receiver) == ["alert_raised warning"]
+        assert receiver.seen[0].headers["x-corral-try"] == "1"
 
 
 async def test_what_a_manager_could_not_tell_is_told_by_the_next(

@@ -39,7 +39,7 @@ async def end(world: World, *urls: str, **more: Any) -> str:
 
 async def tell(world: World) -> None:
     await world.manager.outbound.webhooks.look()
-    await world.manager.outbound.webhooks.settled()
+    await world.manager.outbound.webhooks.outbox.settled()
 
 
 async def owed(world: World) -> int:
@@ -164,7 +164,7 @@ async def test_a_slow_receiver_holds_up_nobody_else(
         await until(lambda: bool(receiver.seen) and len(lame.seen) == SHARE)
         assert receiver.seen[0].json["task"]["task_id"] == quick
         gate.set()
-        await world.manager.outbound.webhooks.settled()
+        await world.manager.outbound.webhooks.outbox.settled()
         assert len(lame.seen) == SHARE + 3
     assert await owed(world) == 0
 
@@ -221,6 +221,31 @@ async def test_every_run_is_told_of_and_every_receiver(
     await tell(world)
     runs = [call.headers["x-corral-delivery"][-1] for call in receiver.seen]
     assert runs == ["1", "1", "2", "2"]
+
+
+async def test_a_run_that_ends_during_the_call_for_the_last_is_told(
+    world: World, receiver: StandIn
+) -> None:
+    gate = threading.Event()
+
+    def slow(seen: Seen) -> Answer:
+        gate.wait(30)
+        return Answer({}, 500)
+
+    receiver.on(HOOK, slow, "thanks")
+    task_id = await end(world, f"{receiver.url}/hook")
+    await world.manager.outbound.webhooks.look()
+    await until(lambda: bool(receiver.seen))
+    await world.submit.tell(f"/tasks/{task_id}/requeue")
+    await world.submit.delete(f"/tasks/{task_id}")
+    await world.manager.outbound.webhooks.look()
+    gate.set()
+    await tell(world)
+    world.clock.step(7)
+    await tell(world)
+    deliveries = [call.headers["x-corral-delivery"] for call in receiver.seen]
+    assert deliveries == [f"{task_id}:1", f"{task_id}:2"]
+    assert await owed(world) == 0
 
 
 async def test_an_outage_of_the_store_forgets_nobody(
