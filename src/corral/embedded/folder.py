@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corral.embedded.process import ProcessIdentity, is_alive
 from corral.errors import AlreadyRunning, EmbeddedError
+from corral.process.spawn import ProcessIdentity, is_alive
 
 LOCK, STATE = "lock", "state.json"
 # sun_path holds 104 bytes on macOS and 108 on Linux; the longest name we put in the

@@ -28,7 +28,7 @@ def kill_group(pid: int) -> None:
         command = ["taskkill", "/T", "/F", "/PID", str(pid)]
         subprocess.run(command, check=False, capture_output=True)
         return
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 

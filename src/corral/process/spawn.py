@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +28,9 @@ MARK = "CORRAL_AGENT_MARK"
 # The word in the command line of what removes a dead worker's containers.
 CLEARING = "corral.worker.container.guardian"
 _PR_SET_PDEATHSIG = 1
+# A clock that is set right after boot shifts the start times psutil computes; a pid
+# that is used again is off by far more.
+_START_SLACK_S = 2.0
 Spawned = subprocess.Popen[bytes]
 
 
@@ -104,14 +108,60 @@ def marked(marks: Collection[str]) -> Iterator[psutil.Process]:
                 yield process
 
 
-def kill_recorded(pid: int, started: float) -> None:
-    """End the process with that pid and start time, and its descendants."""
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        # The clock that start times are counted from may be set between two
-        # agents; a reused pid is off by far more than this.
-        if abs(process.create_time() - started) < 2.0:
-            _kill_all([process, *_kin(pid)])
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """One process, for all time: its pid and when it started (epoch seconds)."""
+
+    pid: int
+    started: float
+
+
+def identity_of(pid: int) -> ProcessIdentity | None:
+    try:
+        return ProcessIdentity(pid, psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None
+
+
+def is_alive(known: ProcessIdentity) -> bool:
+    """Does exactly this process still run? A zombie does not."""
+    process = _find(known)
+    return process is not None and _is_alive(process)
+
+
+def end(known: ProcessIdentity, number: int, timeout_s: float) -> bool:
+    """Stop a process that is not our child; true when it is gone."""
+    if not is_alive(known):
+        return True
+    try:
+        process = psutil.Process(known.pid)
+        process.send_signal(number)
+        try:
+            process.wait(timeout_s)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait(timeout_s)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.Error:
+        return False
+    return True
+
+
+def kill_recorded(known: ProcessIdentity) -> None:
+    """End a process that is not our child, and its descendants."""
+    if process := _find(known):
+        _kill_all([process, *_kin(known.pid)])
+
+
+def _find(known: ProcessIdentity) -> psutil.Process | None:
+    """The process itself, never another that was given its pid since."""
+    try:
+        process = psutil.Process(known.pid)
+        is_it = abs(process.create_time() - known.started) <= _START_SLACK_S
+        return process if is_it else None
+    except psutil.Error:
+        return None
 
 
 def _kin(pid: int) -> list[psutil.Process]:
@@ -145,13 +195,6 @@ def memory_mb(pid: int | None) -> float | None:
         with contextlib.suppress(psutil.Error):
             total += member.memory_info().rss
     return round(total / 2**20, 1)
-
-
-def start_time(pid: int) -> float | None:
-    try:
-        return psutil.Process(pid).create_time()
-    except psutil.Error:
-        return None
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -16,8 +16,8 @@ from corral.doctor.look.embedded import last_fatal, postgres_url
 from corral.doctor.result import CheckStatus
 from corral.doctor.store import StoreUrl, database, redis
 from corral.embedded.folder import Folder
-from corral.embedded.process import running
 from corral.embedded.redis import open_redis
+from corral.embedded.server import running
 from corral.engine.checkup import RedisCheckup as RedisCheckup
 from corral.engine.checkup import place_of as redis_place
 from corral.no_answer import NoAnswerReason

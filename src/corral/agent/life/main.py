@@ -29,10 +29,11 @@ from corral.agent.link.tunnel import Tunnel
 from corral.agent.watch.gpus import GpuWatch
 from corral.agent.watch.owner import OwnerWatch
 from corral.agent.watch.sample import Sampler, capabilities
+from corral.core.backoff import Backoff
 from corral.core.nodes.worker import WorkerSpec
 from corral.errors import CorralError, Unauthenticated, VersionRefused
 from corral.process import spawn
-from corral.process.backoff import Backoff
+from corral.process.keep_alive import Tries
 
 if TYPE_CHECKING:
     from corral.agent.link.node_port import NodePort
@@ -195,7 +196,7 @@ class Agent:
 
     def _register(self, link: AgentLink, who: Identity) -> dict[str, Any] | None:
         """Register, however long it takes; None when asked to stop meanwhile."""
-        backoff = Backoff(0.5, 5.0)
+        tries = Tries(Backoff(0.5, 5.0))
         silent_until = 0.0
         said: type[CorralError] | None = None
         while not self._stop.is_set():
@@ -209,7 +210,7 @@ class Agent:
                 if is_due or type(error) is not said:
                     said, silent_until = type(error), time.monotonic() + _SAY_EVERY_S
                     LOG.warning("%s; keeps trying", error.message)
-                self._stop.wait(_SLOWLY_S if is_slow else backoff.next_s())
+                self._stop.wait(_SLOWLY_S if is_slow else tries.next_s())
             else:
                 LOG.info("registered as %s, epoch %s", who.node_id, told["epoch"])
                 return told

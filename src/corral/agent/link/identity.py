@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from corral.agent.config import AgentConfig
 from corral.agent.link.manager_link import AgentLink
+from corral.core.backoff import Backoff
 from corral.errors import (
     CorralError,
     Forbidden,
@@ -22,7 +23,7 @@ from corral.errors import (
     Unauthenticated,
     Unavailable,
 )
-from corral.process.backoff import Backoff
+from corral.process.keep_alive import Tries
 from corral.trust import is_this_machine
 
 LOG = logging.getLogger("corral.agent")
@@ -123,7 +124,7 @@ def _ask(
     config: AgentConfig, link: AgentLink, stop: threading.Event
 ) -> Identity | None:
     give_up_at = time.monotonic() + config.join_wait_s
-    backoff = Backoff(0.5, 5.0)
+    tries = Tries(Backoff(0.5, 5.0))
     body = {"hostname": socket.gethostname(), "name": config.name}
     while not stop.is_set():
         try:
@@ -134,7 +135,7 @@ def _ask(
                 f"the manager refused the join token: {error.message}"
             ) from error
         except (Unavailable, RateLimited) as error:
-            delay = backoff.next_s()
+            delay = tries.next_s()
             if time.monotonic() + delay > give_up_at:
                 raise
             LOG.warning("%s; trying again in %.1f s", error.message, delay)

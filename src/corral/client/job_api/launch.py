@@ -29,6 +29,7 @@ from corral.errors import (
     Unreachable,
     WorkerError,
 )
+from corral.process import keep_alive
 from corral.relay.app import MANAGER
 from corral.relay.port import has_port
 from corral.trust import is_this_machine
@@ -95,12 +96,10 @@ class LaunchedProcess:
     def stop(self, *, block: bool) -> None:
         if self.is_over:
             return
-        self.running.terminate()
         if block:
-            try:
-                self.running.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                self.running.kill()
+            keep_alive.stop(self.running, STOP_S)
+        else:
+            self.running.terminate()
 
 
 @contextlib.contextmanager
@@ -126,15 +125,8 @@ def start(
             stderr=subprocess.STDOUT,
             env={**os.environ, **(extra or {})},
         )
-    atexit.register(_end, running)
+    atexit.register(keep_alive.ask_to_stop, running, STOP_S)
     return running
-
-
-def _end(running: subprocess.Popen[bytes]) -> None:
-    if running.poll() is None:
-        running.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            running.wait(STOP_S)
 
 
 _LOOK_S = 0.1

@@ -18,8 +18,8 @@ from corral.embedded.binaries import (
 from corral.embedded.folder import Folder
 from corral.embedded.postgres import DATABASE as DATABASE_NAME
 from corral.embedded.postgres import USER
-from corral.embedded.process import bare_environment
 from corral.errors import EmbeddedError
+from corral.process.keep_alive import bare_environment
 
 _TOOL_S = 5.0
 # What no PostgreSQL can start without.

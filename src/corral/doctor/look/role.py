@@ -13,7 +13,7 @@ from corral.agent.link import identity
 from corral.agent.link.identity import Identity
 from corral.doctor.judge.embedded import FolderHolder
 from corral.embedded.folder import LOCK, Folder, FolderState, load_state
-from corral.embedded.process import is_alive
+from corral.process.spawn import is_alive
 
 LOCAL_NODE = "local"
 

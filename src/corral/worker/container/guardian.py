@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from corral.process import keep_alive
 from corral.worker import temporary
 
 PR_SET_PDEATHSIG = 1
@@ -158,12 +159,7 @@ class PodmanService:
 
     def stop(self) -> None:
         if self._child is not None:
-            self._child.terminate()
-            try:
-                self._child.wait(SERVICE_END_S)
-            except subprocess.TimeoutExpired:
-                self._child.kill()
-                self._child.wait()
+            keep_alive.stop(self._child, SERVICE_END_S)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -18,9 +18,9 @@ from typing import IO, Any
 
 import psutil
 
-from corral.embedded.process import KILL, bare_environment, tethered
 from corral.errors import EnvironmentFailed
 from corral.process import group
+from corral.process.keep_alive import KILL, bare_environment, tethered
 
 TAIL_BYTES = 8192
 REASON_LENGTH = 300

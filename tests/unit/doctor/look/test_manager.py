@@ -17,7 +17,7 @@ from corral.doctor.look import embedded, manager
 from corral.doctor.look import role as look_role
 from corral.doctor.result import CheckResult, CheckStatus
 from corral.embedded.folder import Folder, FolderState, save_state
-from corral.embedded.process import ProcessIdentity, mark
+from corral.process.spawn import ProcessIdentity, identity_of
 from tests.unit.client.stand_in import StandIn, fault, serve
 
 HEALTH = {"status": "healthy", "version": __version__, "timestamp": None}
@@ -120,7 +120,7 @@ def test_who_has_the_folder_is_told(tmp_path: Path) -> None:
         return judge_embedded.tenant(look_role.tenant(look_role.look(tmp_path)))
 
     assert "nobody runs" in line().found
-    me = mark(os.getpid())
+    me = identity_of(os.getpid())
     assert me is not None
     children = {"redis": me, "postgres": ProcessIdentity(1, 0.0)}
     save_state(Folder(tmp_path), FolderState(me, "http://m", "1", True, children))
