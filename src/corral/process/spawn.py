@@ -6,7 +6,6 @@ Everything that differs between POSIX and Windows on a node stands here.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -20,14 +19,12 @@ from typing import IO
 import psutil
 
 from corral.errors import AlreadyRunning
-from corral.settings import secret_variables
 
 # Every descendant of a worker inherits this variable, so that it is found again
 # wherever it moved to: another process group, another session, another parent.
 MARK = "CORRAL_AGENT_MARK"
 # The word in the command line of what removes a dead worker's containers.
 CLEARING = "corral.worker.container.guardian"
-_PR_SET_PDEATHSIG = 1
 # A clock that is set right after boot shifts the start times psutil computes; a pid
 # that is used again is off by far more.
 _START_SLACK_S = 2.0
@@ -57,6 +54,9 @@ def spawn(
 
 def child_environment(ours: Mapping[str, str], mark: str) -> dict[str, str]:
     """Our environment without our secrets, with the mark."""
+    # Late: settings are slow to load, and `corral up` starts fast.
+    from corral.settings import secret_variables
+
     secrets = secret_variables()
     kept = {name: value for name, value in ours.items() if name not in secrets}
     return {**kept, MARK: mark}
@@ -83,12 +83,12 @@ def kill_family(process: Spawned, mark: str) -> None:
     kill_marked([mark])
 
 
-def kill_marked(marks: Collection[str]) -> int:
+def kill_marked(marks: Collection[str], variable: str = MARK) -> int:
     """End every process of ours that carries one of `marks`; how many there were."""
     ended = 0
     # A process may fork while we look: look again until a round finds nobody.
     for _ in range(10):
-        found = list(marked(marks))
+        found = list(marked(marks, variable))
         if not found:
             break
         _kill_all(found)
@@ -97,14 +97,14 @@ def kill_marked(marks: Collection[str]) -> int:
     return ended
 
 
-def marked(marks: Collection[str]) -> Iterator[psutil.Process]:
+def marked(marks: Collection[str], variable: str = MARK) -> Iterator[psutil.Process]:
     """Living processes that carry one of `marks`, never the caller itself."""
     wanted = set(marks)
     for process in psutil.process_iter():
         if process.pid == os.getpid():
             continue
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) in wanted and _is_alive(process):
+            if process.environ().get(variable) in wanted and _is_alive(process):
                 yield process
 
 
@@ -131,10 +131,10 @@ def is_alive(known: ProcessIdentity) -> bool:
 
 def end(known: ProcessIdentity, number: int, timeout_s: float) -> bool:
     """Stop a process that is not our child; true when it is gone."""
-    if not is_alive(known):
+    process = _find(known)
+    if process is None or not _is_alive(process):
         return True
     try:
-        process = psutil.Process(known.pid)
         process.send_signal(number)
         try:
             process.wait(timeout_s)
@@ -216,20 +216,6 @@ def _kill_all(processes: Sequence[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.kill()
-
-
-def die_with_parent(parent_pid: int) -> None:
-    """Ask Linux for SIGTERM when the parent ends; elsewhere nothing happens.
-
-    The kernel watches the parent's thread that started us: a parent that starts
-    children from a thread must keep that thread alive.
-    """
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent_pid:
-        # The parent ended before the request was made.
-        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def lock_folder(folder: Path) -> IO[bytes]:

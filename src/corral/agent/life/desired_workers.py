@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from corral.agent.link.manager_link import AgentLink
 from corral.core.backoff import Backoff
 from corral.errors import CorralError
 from corral.process.keep_alive import Tries
+from corral.relay.manager_link import HttpLink
 
 LOG = logging.getLogger("corral.agent")
 WAIT_S = 25.0
@@ -26,7 +26,7 @@ class Desired:
 
     def __init__(
         self,
-        link: AgentLink,
+        link: HttpLink,
         node_id: str,
         converge: Converge,
         leave: Leave = lambda is_forgotten: None,

@@ -14,11 +14,11 @@ from corral.agent.config import AgentConfig
 from corral.agent.life.desired_workers import Desired
 from corral.agent.life.workers import NodeWorkers
 from corral.agent.link.identity import is_refusal
-from corral.agent.link.manager_link import AgentLink
 from corral.agent.watch.sample import Sampler
 from corral.core.backoff import Backoff
 from corral.errors import Conflict, CorralError
 from corral.process.keep_alive import Tries
+from corral.relay.manager_link import HttpLink
 
 LOG = logging.getLogger("corral.agent")
 # News that comes in a burst, as when many workers start, shares a beat.
@@ -63,7 +63,7 @@ class AgentHeartbeat:
 
     def __init__(
         self,
-        link: AgentLink,
+        link: HttpLink,
         node_id: str,
         epoch: int,
         pace: BeatIntervals,

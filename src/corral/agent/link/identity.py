@@ -13,7 +13,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from corral.agent.config import AgentConfig
-from corral.agent.link.manager_link import AgentLink
 from corral.core.backoff import Backoff
 from corral.errors import (
     CorralError,
@@ -24,6 +23,7 @@ from corral.errors import (
     Unavailable,
 )
 from corral.process.keep_alive import Tries
+from corral.relay.manager_link import HttpLink
 from corral.trust import is_this_machine
 
 LOG = logging.getLogger("corral.agent")
@@ -109,7 +109,7 @@ def join(config: AgentConfig, stop: threading.Event) -> Identity | None:
         raise Unauthenticated(
             "this node has no credential yet: give a join token (--token)"
         )
-    link = AgentLink(config.manager_url, config.join_token, ca_file=config.ca_file)
+    link = HttpLink(config.manager_url, config.join_token, ca_file=config.ca_file)
     try:
         identity = _ask(config, link, stop)
     finally:
@@ -120,9 +120,7 @@ def join(config: AgentConfig, stop: threading.Event) -> Identity | None:
     return identity
 
 
-def _ask(
-    config: AgentConfig, link: AgentLink, stop: threading.Event
-) -> Identity | None:
+def _ask(config: AgentConfig, link: HttpLink, stop: threading.Event) -> Identity | None:
     give_up_at = time.monotonic() + config.join_wait_s
     tries = Tries(Backoff(0.5, 5.0))
     body = {"hostname": socket.gethostname(), "name": config.name}

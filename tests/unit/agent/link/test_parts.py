@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
 
-import httpx
 import pytest
 
 from corral import errors
 from corral.agent import worker_option
-from corral.agent.link import manager_link
 from corral.agent.link.status_line import ObservedWorker
 from corral.core.backoff import Backoff
 from corral.core.nodes.worker import WorkerState
 from corral.process import log_file
 from corral.process.keep_alive import Tries
+from corral.relay.manager_link import LinkAnswer
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,8 @@ def test_the_last_line_is_of_this_life_and_not_of_the_one_before(
 def test_an_error_answer_is_raised_as_what_it_stands_for(
     status: int, body: object, kind: type[errors.CorralError]
 ) -> None:
-    request = httpx.Request("GET", "http://m/x")
-    content = {"json": body} if body is not None else {"text": "<html>"}
-    answer = httpx.Response(status, request=request, **content)
-    error = manager_link.error_of(answer)
+    content = b"<html>" if body is None else json.dumps(body).encode()
+    error = LinkAnswer("http://m/x", status, content).error()
     assert type(error) is kind
     assert error.status == status
 
