@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import select
@@ -127,6 +128,7 @@ class HttpLink:
             # A proxy that passes plain requests on is told the whole address.
             self._before = self.url
             self._headers |= _authorization(self._proxy)
+        self._name, self._numbers = uuid.uuid4().hex[:12], itertools.count(1)
         self._idle: deque[http.client.HTTPConnection] = deque()
         self._is_closed = False
 
@@ -157,7 +159,7 @@ class HttpLink:
             Unreachable: nothing.
         """
         # Ours, so that it is known here as well when no answer comes.
-        request_id = uuid.uuid4().hex
+        request_id = f"{self._name}-{next(self._numbers)}"
         sent = {**self._headers, "X-Request-ID": request_id, **(headers or {})}
         try:
             response, data = self._exchange(
@@ -194,7 +196,8 @@ class HttpLink:
         with contextlib.suppress(IndexError):
             while True:
                 connection = self._idle.pop()
-                if _is_open(connection):
+                # Who may send twice finds out by sending, and spares the question.
+                if self._options.resends or _is_open(connection):
                     return connection
                 connection.close()
         return None
