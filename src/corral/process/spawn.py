@@ -28,6 +28,8 @@ CLEARING = "corral.worker.container.guardian"
 # A clock that is set right after boot shifts the start times psutil computes; a pid
 # that is used again is off by far more.
 _START_SLACK_S = 2.0
+# Windows cannot read what another process has locked, so the lock lies beyond the text.
+_LOCK_OFFSET = 1 << 30
 Spawned = subprocess.Popen[bytes]
 
 
@@ -226,15 +228,28 @@ def lock_folder(folder: Path) -> IO[bytes]:
     """
     file = (folder / "lock").open("ab")
     try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(file.fileno())
     except OSError as error:
         file.close()
         raise AlreadyRunning(f"another agent is using {folder}") from error
     return file
+
+
+def lock_file(fd: int) -> None:
+    """Hold an open file for this process alone; the system lets go when it dies.
+
+    Raises:
+        OSError: another process holds it.
+    """
+    if sys.platform == "win32":
+        import msvcrt
+
+        os.lseek(fd, _LOCK_OFFSET, os.SEEK_SET)
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        finally:
+            os.lseek(fd, 0, os.SEEK_SET)
+        return
+    import fcntl
+
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

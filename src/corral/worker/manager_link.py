@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import threading
+import time
+from collections.abc import Callable
 
 from corral.errors import CorralError, Unreachable
 from corral.relay.manager_link import HttpLink, LinkAnswer, LinkOptions
 
 # Reports have numbers: the manager takes each once.
 _OPTIONS = LinkOptions(timeout_s=30.0, connect_s=30.0, resends=True, by_proxy=False)
+_AGAIN_S = 0.5
 _RETRIABLE = frozenset({408, 425, 429})
 _FENCED = frozenset({401, 403, 404, 409})
 
@@ -49,6 +53,28 @@ class ManagerLink:
         if answer.status in _FENCED:
             raise _as(Fenced, answer)
         return _body(answer)
+
+    def insist(
+        self,
+        path: str,
+        body: bytes,
+        away_s: float,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> bytes:
+        """`post`, again and again while the manager is away: it may be starting.
+
+        Raises:
+            Away: for longer than `away_s`, or `is_over` says that nobody waits.
+            Fenced, ReportRefused: as `post`.
+        """
+        give_up_at, pause = time.monotonic() + away_s, threading.Event()
+        while True:
+            try:
+                return self.post(path, body)
+            except Away:
+                if is_over() or time.monotonic() >= give_up_at:
+                    raise
+            pause.wait(_AGAIN_S)
 
     def get(self, path: str) -> bytes | None:
         """The answer's body; None when there is no such thing.
