@@ -20,8 +20,8 @@ import psutil
 
 from bench.meter import BenchError, Kinds, Usage, family, measure
 from corral.embedded.folder import Folder
-from corral.embedded.process import running
 from corral.embedded.redis import Redis, open_redis
+from corral.embedded.server import running
 
 PREFORK = 2
 START_S, STOP_S, WAIT_S = 60.0, 15.0, 120.0

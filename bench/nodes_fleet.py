@@ -27,7 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import nodes_body
 from bench.nodes_body import SimWorker
 from bench.nodes_line import AGAIN_S, Away, Line, Refused, patiently
-from corral.process.backoff import Backoff
+from corral.core.backoff import Backoff
+from corral.process.keep_alive import Tries
 
 SAMPLE_S, POLL_S = 30.0, 25.0
 _encode = msgspec.json.Encoder().encode
@@ -103,18 +104,18 @@ class SimNode:
         return sum(len(worker.held) for worker in self._workers)
 
     async def _beat_on(self) -> None:
-        backoff, delay = Backoff(AGAIN_S, self._beat_s), 0.0
+        tries, delay = Tries(Backoff(AGAIN_S, self._beat_s)), 0.0
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), delay)
             self._news.clear()
             try:
                 await self._beat()
-                backoff.reset()
+                tries.reset()
                 delay = self._beat_s
             except Away:
                 self._fleet.tally.away += 1
-                delay = backoff.next_s()
+                delay = tries.next_s()
             except Refused as error:
                 self._fleet.tally.refused += 1
                 print(error, file=sys.stderr)

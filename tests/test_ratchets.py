@@ -31,7 +31,6 @@ MOST_PARAMETERS = 6
 # Short modules with one importer that are right as they are, each with its reason.
 SHORT_ON_PURPOSE: dict[str, str] = {
     "client/job_api/job.py": "in `service` it would load HTTP for `corral.JobSchema`",
-    "embedded/process.py": "the seam between `corral up` and what it runs",
     "manager/access/audit.py": "what operators call it; `keys` is long enough",
     "manager/events/history.py": "what was kept is no part of what is live",
     "manager/models/peers.py": "nodes as sources; `catalogue` is long enough",

@@ -171,3 +171,12 @@ class CorruptObject(CorralError):
 
 class AlreadyRunning(CorralError):
     code = "already_running"
+
+
+# Only what stands here: other rooms refine some of them for themselves.
+BY_CODE = {
+    kind.code: kind
+    for kind in tuple(vars().values())
+    if isinstance(kind, type) and issubclass(kind, CorralError)
+}
+"""The exception that a `code` of an answer stands for."""

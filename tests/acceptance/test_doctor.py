@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from corral.embedded.folder import Folder
-from corral.embedded.process import running
 from corral.embedded.redis import open_redis
+from corral.embedded.server import running
 from tests.acceptance.cluster import (
     CORRAL,
     ECHO,

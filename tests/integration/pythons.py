@@ -37,7 +37,7 @@ from corral.embedded.binaries import RedisBinary, RedisKind
 from corral.embedded.folder import Folder
 from corral.embedded.postgres import open_postgres
 from corral.embedded.redis import open_redis
-from corral.embedded.process import running
+from corral.embedded.server import running
 
 async def ask(url):
     link = await asyncpg.connect(url)

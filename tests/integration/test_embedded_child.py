@@ -16,9 +16,10 @@ import pytest
 
 from corral.cli.up.address import require_free, url_of
 from corral.cli.up.manager_api import LocalManager
-from corral.cli.up.supervise import Child, ChildPlan, LogTail, describe, plain
-from corral.embedded.process import Command
+from corral.cli.up.supervise import LogTail, describe
 from corral.errors import EmbeddedError, SettingsError
+from corral.log_line import said_in
+from corral.process.keep_alive import Child, ChildPlan, Command
 from corral.process.log_file import rotate
 
 BUSY = """
@@ -109,7 +110,7 @@ def test_tail_gives_whole_lines_and_survives_rotation(tmp_path: Path) -> None:
     [('{"event": "up"}', "up"), ("text", "text"), ("[1]", "[1]"), ("", "")],
 )
 def test_log_line_is_shown_without_its_wrapping(line: str, said: str) -> None:
-    assert plain(line) == said
+    assert said_in(line) == said
 
 
 def test_exit_status_is_told_in_words() -> None:

@@ -27,7 +27,7 @@ FIND = """
 import json, sys
 from pathlib import Path
 from corral.embedded.folder import Folder
-from corral.embedded.process import running
+from corral.embedded.server import running
 from corral.errors import EmbeddedError
 folder = Folder(Path(sys.argv[2]))
 folder.make()

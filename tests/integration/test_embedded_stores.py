@@ -21,9 +21,10 @@ from redis.retry import Retry
 
 from corral.embedded.folder import Folder
 from corral.embedded.postgres import Postgres, open_postgres
-from corral.embedded.process import Process, StoreServer, launch, running, stop
 from corral.embedded.redis import Redis, open_redis
+from corral.embedded.server import StoreServer, running
 from corral.errors import EmbeddedError
+from corral.process.keep_alive import Process, launch, stop
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_committed_rows_outlive_a_killed_postgres(folder: Folder) -> None:
     again = open_postgres(folder)
     revived = restart(again, folder)
     assert query(again.url, "select count(*) from kept") == 1
-    assert stop(revived, again.stop_signal, 10) == 0
+    assert stop(revived.popen, 10, again.stop_signal) == 0
     with running(again, log_of(again, folder)):
         assert query(again.url, "select count(*) from kept") == 1
 
@@ -291,7 +292,7 @@ def test_stores_die_with_their_parent(folder: Folder) -> None:
         "from corral.embedded.folder import Folder\n"
         "from corral.embedded.postgres import open_postgres\n"
         "from corral.embedded.redis import open_redis\n"
-        "from corral.embedded.process import running\n"
+        "from corral.embedded.server import running\n"
         "folder = Folder(Path(sys.argv[1]))\n"
         "pg, redis = open_postgres(folder), open_redis(folder)\n"
         "with running(pg, Path('pg.log')), running(redis, Path('redis.log')):\n"

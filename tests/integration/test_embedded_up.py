@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from corral.embedded.folder import Folder, FolderState, load_state
-from corral.embedded.process import is_alive
+from corral.process.spawn import is_alive
 from tests.acceptance.cluster import free_port
 
 HERE = Path(__file__).parent

@@ -11,11 +11,11 @@ from typing import NoReturn, TypeVar
 
 from redis.exceptions import AuthenticationError, RedisError
 
-from corral.core.tasks.retry import RetryPolicy
+from corral.core.backoff import Backoff
 from corral.errors import RateLimited, SettingsError, Unavailable
 
 T = TypeVar("T")
-_BACKOFF = RetryPolicy(base_s=0.1, factor=2.0, cap_s=5.0, jitter=0.2)
+_BACKOFF = Backoff(0.1, 5.0)
 _log = logging.getLogger(__name__)
 
 

@@ -15,8 +15,8 @@ from corral.agent.link import identity
 from corral.agent.link.identity import Identity
 from corral.doctor.check import CheckResult, ok, problem, warn
 from corral.embedded.folder import LOCK, Folder, FolderState, load_state
-from corral.embedded.process import is_alive
 from corral.errors import SettingsError
+from corral.process.spawn import is_alive
 
 if TYPE_CHECKING:
     from corral.settings import Settings

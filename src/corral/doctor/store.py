@@ -24,9 +24,9 @@ from corral.embedded.binaries import (
 from corral.embedded.folder import Folder
 from corral.embedded.postgres import DATABASE as DATABASE_NAME
 from corral.embedded.postgres import USER
-from corral.embedded.process import bare_environment
 from corral.errors import EmbeddedError, EngineUnavailable, StoreUnavailable
 from corral.no_answer import NoAnswerReason
+from corral.process.keep_alive import bare_environment
 
 if TYPE_CHECKING:
     from pydantic import SecretStr

@@ -18,16 +18,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corral.embedded.process import ProcessIdentity, is_alive
 from corral.errors import AlreadyRunning, EmbeddedError
+from corral.process.spawn import ProcessIdentity, is_alive, lock_file
 
 LOCK, STATE = "lock", "state.json"
 # sun_path holds 104 bytes on macOS and 108 on Linux; the longest name we put in the
 # folder is `.s.PGSQL.5432`. Other characters would need quoting in URLs.
 _SOCKET_FOLDER_LIMIT = 85
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9/._-]+")
-# Windows cannot read what another process has locked, so the lock lies beyond the pid.
-_LOCK_OFFSET = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +183,7 @@ class FolderLock:
         """Raises AlreadyRunning when another process has it."""
         fd = os.open(self.folder.home / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            _lock(fd)
+            lock_file(fd)
         except OSError:
             pid = os.read(fd, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(fd)
@@ -206,21 +204,6 @@ class FolderLock:
             os.ftruncate(self._fd, 0)
             os.close(self._fd)
             self._fd = None
-
-
-def _lock(fd: int) -> None:
-    if sys.platform == "win32":
-        import msvcrt
-
-        os.lseek(fd, _LOCK_OFFSET, os.SEEK_SET)
-        try:
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        finally:
-            os.lseek(fd, 0, os.SEEK_SET)
-        return
-    import fcntl
-
-    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @dataclass(frozen=True, slots=True)

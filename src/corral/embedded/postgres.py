@@ -15,18 +15,13 @@ from pathlib import Path
 
 import psutil
 
-from corral.embedded import probe
 from corral.embedded.binaries import PostgresBinaries, find_postgres
 from corral.embedded.folder import Folder, write_private
 from corral.embedded.privilege import drop_root
-from corral.embedded.process import (
-    Command,
-    ProcessIdentity,
-    bare_environment,
-    end,
-    mark,
-)
+from corral.embedded.server import Address, free_port, postgres_answers
 from corral.errors import EmbeddedError
+from corral.process.keep_alive import Command, bare_environment
+from corral.process.spawn import ProcessIdentity, end, identity_of
 
 USER = DATABASE = "corral"
 _PORT = 5432
@@ -98,10 +93,10 @@ class Postgres:
         return self.folder.postgres / "postgresql.conf"
 
     def is_ready(self) -> bool:
-        place: probe.Address = ("127.0.0.1", self.port)
+        place: Address = ("127.0.0.1", self.port)
         if self.sockets is not None:
             place = self.sockets / f".s.PGSQL.{self.port}"
-        return probe.postgres_answers(place, USER, DATABASE)
+        return postgres_answers(place, USER, DATABASE)
 
     def prepare(self, deaths: int) -> Command:
         """Clear what a killed server left behind; `deaths` changes nothing here."""
@@ -135,7 +130,7 @@ def open_postgres(folder: Folder, *, tcp: bool = sys.platform == "win32") -> Pos
         binaries,
         folder.secret("postgres"),
         None if tcp else folder.socket_folder(),
-        probe.free_port() if tcp else _PORT,
+        free_port() if tcp else _PORT,
     )
     if not data.exists():
         _create(server)
@@ -263,4 +258,4 @@ def _server_on(pid: int, data: Path) -> ProcessIdentity | None:
         is_ours = "postgres" in process.name() and Path(process.cwd()) == data.resolve()
     except (psutil.Error, ValueError):
         return None
-    return mark(pid) if is_ours else None
+    return identity_of(pid) if is_ours else None

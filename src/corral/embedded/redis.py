@@ -13,10 +13,10 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from corral.embedded import probe
 from corral.embedded.binaries import RedisBinary, RedisKind, find_redis
 from corral.embedded.folder import Folder, write_private
-from corral.embedded.process import Command, bare_environment
+from corral.embedded.server import Address, free_port, redis_answers
+from corral.process.keep_alive import Command, bare_environment
 
 STOP_SIGNAL = signal.SIGTERM
 # After so many deaths in a row its own data are what it dies of.
@@ -83,8 +83,8 @@ class Redis:
         return self.folder.redis / "redis.conf"
 
     def is_ready(self) -> bool:
-        place: probe.Address = self.path or ("127.0.0.1", self.port)
-        return probe.redis_answers(place, self.password)
+        place: Address = self.path or ("127.0.0.1", self.port)
+        return redis_answers(place, self.password)
 
     def prepare(self, deaths: int) -> Command:
         """Write the settings; put data aside that it seems to die of."""
@@ -120,7 +120,7 @@ def open_redis(folder: Folder, *, tcp: bool = sys.platform == "win32") -> Redis:
         binary,
         folder.secret("redis"),
         None if tcp else folder.socket_folder() / "redis.sock",
-        probe.free_port() if tcp else 0,
+        free_port() if tcp else 0,
     )
 
 

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from corral import __version__
+from corral.core.backoff import Backoff
 from corral.core.insight.trace_spans import (
     AttemptHistory,
     EndedAttempt,
@@ -35,7 +36,7 @@ from corral.core.insight.trace_spans import (
     traceparent_of,
 )
 from corral.core.tasks.job_type import OWN_TYPES
-from corral.core.tasks.retry import RetryPolicy, Settlement
+from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task
 from corral.log_line import Redaction
 from corral.manager.clock import Clock
@@ -56,6 +57,7 @@ BATCH = 50
 """Attempts in one request: more would hold up everything else while it is written."""
 _PASTS = 10_000
 _MOMENTS = 32
+_BACKOFF = Backoff(1.0, 60.0)
 _FAREWELL_S = 2.0
 _HINT = "spans are sent as OTLP over HTTP, which collectors take at port 4318"
 
@@ -73,9 +75,7 @@ class TraceConfig:
     """Ended attempts that wait to be sent; of more, none is kept."""
     share: float = 0.2
     """Of the manager's time at most, while there is much to send."""
-    backoff: RetryPolicy = field(
-        default_factory=lambda: RetryPolicy(base_s=1.0, cap_s=60.0)
-    )
+    backoff: Backoff = _BACKOFF
 
 
 class Tracing:

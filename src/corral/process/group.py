@@ -28,7 +28,7 @@ def kill_group(pid: int) -> None:
         command = ["taskkill", "/T", "/F", "/PID", str(pid)]
         subprocess.run(command, check=False, capture_output=True)
         return
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
@@ -52,18 +52,23 @@ def await_exit(child: subprocess.Popen[bytes]) -> None:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
 
 
-def die_with_parent(parent: int) -> None:
-    """Ask to be killed when `parent` is gone; Linux only.
+def die_with_parent(parent: int, *, gently: bool = False) -> None:
+    """Ask to be killed, or gently to be stopped, when `parent` is gone; Linux only.
 
-    Elsewhere, and for a parent that is already gone, the end of the frame pipe
+    Elsewhere, and for a parent that is already gone, the end of a runner's frame pipe
     does the same a moment later. The kernel looks at the thread that started this
-    process, so runners are started from threads that live as long as the process.
+    process: see `Restarts.keep`.
     """
     if sys.platform != "linux":
         return
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    number = signal.SIGTERM if gently else signal.SIGKILL
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
+    if os.getppid() == parent:
+        return
+    # It ended before the wish was heard.
+    if not gently:
         end_own_group()
+    os.kill(os.getpid(), number)
 
 
 def say_exit(code: int) -> str:

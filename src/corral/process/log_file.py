@@ -62,4 +62,4 @@ def last_line(path: Path, since: int) -> str:
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
     except OSError:
         return ""
-    return said_in(lines[-1].strip())[:500] if lines else ""
+    return said_in(lines[-1].strip()) if lines else ""

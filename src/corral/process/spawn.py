@@ -6,27 +6,30 @@ Everything that differs between POSIX and Windows on a node stands here.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import psutil
 
 from corral.errors import AlreadyRunning
-from corral.settings import secret_variables
 
 # Every descendant of a worker inherits this variable, so that it is found again
 # wherever it moved to: another process group, another session, another parent.
 MARK = "CORRAL_AGENT_MARK"
 # The word in the command line of what removes a dead worker's containers.
 CLEARING = "corral.worker.container.guardian"
-_PR_SET_PDEATHSIG = 1
+# A clock that is set right after boot shifts the start times psutil computes; a pid
+# that is used again is off by far more.
+_START_SLACK_S = 2.0
+# Windows cannot read what another process has locked, so the lock lies beyond the text.
+_LOCK_OFFSET = 1 << 30
 Spawned = subprocess.Popen[bytes]
 
 
@@ -53,6 +56,9 @@ def spawn(
 
 def child_environment(ours: Mapping[str, str], mark: str) -> dict[str, str]:
     """Our environment without our secrets, with the mark."""
+    # Late: settings are slow to load, and `corral up` starts fast.
+    from corral.settings import secret_variables
+
     secrets = secret_variables()
     kept = {name: value for name, value in ours.items() if name not in secrets}
     return {**kept, MARK: mark}
@@ -79,12 +85,12 @@ def kill_family(process: Spawned, mark: str) -> None:
     kill_marked([mark])
 
 
-def kill_marked(marks: Collection[str]) -> int:
+def kill_marked(marks: Collection[str], variable: str = MARK) -> int:
     """End every process of ours that carries one of `marks`; how many there were."""
     ended = 0
     # A process may fork while we look: look again until a round finds nobody.
     for _ in range(10):
-        found = list(marked(marks))
+        found = list(marked(marks, variable))
         if not found:
             break
         _kill_all(found)
@@ -93,25 +99,71 @@ def kill_marked(marks: Collection[str]) -> int:
     return ended
 
 
-def marked(marks: Collection[str]) -> Iterator[psutil.Process]:
+def marked(marks: Collection[str], variable: str = MARK) -> Iterator[psutil.Process]:
     """Living processes that carry one of `marks`, never the caller itself."""
     wanted = set(marks)
     for process in psutil.process_iter():
         if process.pid == os.getpid():
             continue
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) in wanted and _is_alive(process):
+            if process.environ().get(variable) in wanted and _is_alive(process):
                 yield process
 
 
-def kill_recorded(pid: int, started: float) -> None:
-    """End the process with that pid and start time, and its descendants."""
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        # The clock that start times are counted from may be set between two
-        # agents; a reused pid is off by far more than this.
-        if abs(process.create_time() - started) < 2.0:
-            _kill_all([process, *_kin(pid)])
+@dataclass(frozen=True, slots=True)
+class ProcessIdentity:
+    """One process, for all time: its pid and when it started (epoch seconds)."""
+
+    pid: int
+    started: float
+
+
+def identity_of(pid: int) -> ProcessIdentity | None:
+    try:
+        return ProcessIdentity(pid, psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None
+
+
+def is_alive(known: ProcessIdentity) -> bool:
+    """Does exactly this process still run? A zombie does not."""
+    process = _find(known)
+    return process is not None and _is_alive(process)
+
+
+def end(known: ProcessIdentity, number: int, timeout_s: float) -> bool:
+    """Stop a process that is not our child; true when it is gone."""
+    process = _find(known)
+    if process is None or not _is_alive(process):
+        return True
+    try:
+        process.send_signal(number)
+        try:
+            process.wait(timeout_s)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait(timeout_s)
+    except psutil.NoSuchProcess:
+        return True
+    except psutil.Error:
+        return False
+    return True
+
+
+def kill_recorded(known: ProcessIdentity) -> None:
+    """End a process that is not our child, and its descendants."""
+    if process := _find(known):
+        _kill_all([process, *_kin(known.pid)])
+
+
+def _find(known: ProcessIdentity) -> psutil.Process | None:
+    """The process itself, never another that was given its pid since."""
+    try:
+        process = psutil.Process(known.pid)
+        is_it = abs(process.create_time() - known.started) <= _START_SLACK_S
+        return process if is_it else None
+    except psutil.Error:
+        return None
 
 
 def _kin(pid: int) -> list[psutil.Process]:
@@ -147,13 +199,6 @@ def memory_mb(pid: int | None) -> float | None:
     return round(total / 2**20, 1)
 
 
-def start_time(pid: int) -> float | None:
-    try:
-        return psutil.Process(pid).create_time()
-    except psutil.Error:
-        return None
-
-
 def _is_alive(process: psutil.Process) -> bool:
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -175,20 +220,6 @@ def _kill_all(processes: Sequence[psutil.Process]) -> None:
             process.kill()
 
 
-def die_with_parent(parent_pid: int) -> None:
-    """Ask Linux for SIGTERM when the parent ends; elsewhere nothing happens.
-
-    The kernel watches the parent's thread that started us: a parent that starts
-    children from a thread must keep that thread alive.
-    """
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent_pid:
-        # The parent ended before the request was made.
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
 def lock_folder(folder: Path) -> IO[bytes]:
     """Hold `folder` for this process alone, until the returned file is closed.
 
@@ -197,15 +228,28 @@ def lock_folder(folder: Path) -> IO[bytes]:
     """
     file = (folder / "lock").open("ab")
     try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_file(file.fileno())
     except OSError as error:
         file.close()
         raise AlreadyRunning(f"another agent is using {folder}") from error
     return file
+
+
+def lock_file(fd: int) -> None:
+    """Hold an open file for this process alone; the system lets go when it dies.
+
+    Raises:
+        OSError: another process holds it.
+    """
+    if sys.platform == "win32":
+        import msvcrt
+
+        os.lseek(fd, _LOCK_OFFSET, os.SEEK_SET)
+        try:
+            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+        finally:
+            os.lseek(fd, 0, os.SEEK_SET)
+        return
+    import fcntl
+
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -6,6 +6,8 @@ the manager answers comes back.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import httpx
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -22,11 +23,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from corral.errors import Unreachable
+from corral.relay.manager_link import HttpLink, LinkOptions
 from corral.relay.port import MANAGER
-from corral.trust import is_this_machine, tls_context
 
 BODY_LIMIT = 16 << 20
-_TIMEOUT = httpx.Timeout(75.0, connect=3.0)
+_TIMEOUT_S = 75.0
 _PASSED = ("retry-after", "www-authenticate", "x-request-id")
 
 
@@ -78,35 +80,42 @@ class RelayedManager:
     """The manager as a port reaches it: with the key of whoever called."""
 
     def __init__(self, url: str, ca_file: str | Path | None = None) -> None:
-        self.url = url.rstrip("/")
-        self._ca_file = ca_file
-        self._http: httpx.AsyncClient | None = None
+        self._link = HttpLink(url, None, ca_file, LinkOptions(timeout_s=_TIMEOUT_S))
+        self.url = self._link.url
 
     async def post(self, path: str, body: Any, key: str | None) -> PortAnswer:
-        headers = {"Content-Type": "application/json"}
-        if key is not None:
-            headers["Authorization"] = key
-        content = msgspec.json.encode(body)
+        """In a thread of its own that ends with this process: the manager may hold an
+        answer back for a minute, and a pool's threads would hold up the end.
+        """
+        loop = asyncio.get_running_loop()
+        came: asyncio.Future[PortAnswer] = loop.create_future()
+        sent = msgspec.json.encode(body)
+
+        def ask() -> None:
+            answer = problem(500, "error", "a fault inside this port")
+            try:
+                answer = self._ask(path, sent, key)
+            finally:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: the end
+                    loop.call_soon_threadsafe(_settle, came, answer)
+
+        threading.Thread(target=ask, name="port-call", daemon=True).start()
+        return await came
+
+    def _ask(self, path: str, body: bytes, key: str | None) -> PortAnswer:
+        shown = {} if key is None else {"Authorization": key}
         try:
-            answer = await self._open().post(path, headers=headers, content=content)
-        except (httpx.HTTPError, OSError) as error:
-            reason = str(error) or type(error).__name__
-            text = f"the manager at {self.url} does not answer: {reason}"
-            return problem(503, "unreachable", text)
+            answer = self._link.ask("POST", path, body, headers=shown)
+        except Unreachable as error:
+            return problem(503, error.code, error.message)
         given = answer.headers
         kept = tuple((name, given[name]) for name in _PASSED if name in given)
-        return PortAnswer(answer.status_code, answer.content, kept)
+        return PortAnswer(answer.status, answer.body, kept)
 
-    def _open(self) -> httpx.AsyncClient:
-        """Made on the loop that uses it."""
-        if self._http is None:
-            self._http = httpx.AsyncClient(
-                base_url=self.url,
-                timeout=_TIMEOUT,
-                verify=tls_context(self.url, self._ca_file),
-                trust_env=not is_this_machine(self.url),
-            )
-        return self._http
+
+def _settle(came: asyncio.Future[PortAnswer], answer: PortAnswer) -> None:
+    if not came.done():  # its caller may have left
+        came.set_result(answer)
 
 
 class Relay(Starlette):

@@ -1,24 +1,19 @@
-"""HTTP from a supervisor to its manager: one kept-alive connection per thread.
-
-The plain client of the standard library: one small POST per order is the hot path,
-and this costs a fraction of a richer client's processor time.
-"""
+"""What a supervisor says to its manager: the common link, and what refusals mean."""
 
 from __future__ import annotations
 
 import hashlib
-import http.client
 import threading
-from typing import Any
-from urllib.parse import urlsplit
+import time
+from collections.abc import Callable
 
-import msgspec
+from corral.errors import CorralError, Unreachable
+from corral.relay.manager_link import HttpLink, LinkAnswer, LinkOptions
 
-from corral.errors import CorralError
-from corral.trust import tls_context
-
-TIMEOUT_S = 30.0
-_RETRIABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
+# Reports have numbers: the manager takes each once.
+_OPTIONS = LinkOptions(timeout_s=30.0, connect_s=30.0, resends=True, by_proxy=False)
+_AGAIN_S = 0.5
+_RETRIABLE = frozenset({408, 425, 429})
 _FENCED = frozenset({401, 403, 404, 409})
 
 
@@ -44,19 +39,7 @@ class ManagerLink:
     """POSTs JSON and fetches objects, with the node's credential."""
 
     def __init__(self, url: str, key: str, ca_file: str | None = None) -> None:
-        parts = urlsplit(url)
-        self._host = parts.hostname or "127.0.0.1"
-        self._port = parts.port
-        self._prefix = parts.path.rstrip("/")
-        self._tls = None
-        if parts.scheme == "https":
-            self._tls = tls_context(url, ca_file)
-        self._headers = {
-            "Authorization": f"Bearer {key}",
-            "Content-Type": "application/json",
-        }
-        self._of_thread = threading.local()
-        self._open: set[http.client.HTTPConnection] = set()
+        self._http = HttpLink(url, key, ca_file, _OPTIONS)
 
     def post(self, path: str, body: bytes) -> bytes:
         """The answer's body.
@@ -66,15 +49,32 @@ class ManagerLink:
             Fenced: the manager does not know us any more.
             ReportRefused: the body itself is the problem.
         """
-        status, answer = self._call("POST", path, body)
-        if 200 <= status < 300:
-            return answer
-        message = f"{status}: {_message(answer)}"
-        if status in _FENCED:
-            raise Fenced(message, status=status)
-        if status in _RETRIABLE or status >= 500:
-            raise Away(message, status=status)
-        raise ReportRefused(message, status=status)
+        answer = self._ask("POST", path, body)
+        if answer.status in _FENCED:
+            raise _as(Fenced, answer)
+        return _body(answer)
+
+    def insist(
+        self,
+        path: str,
+        body: bytes,
+        away_s: float,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> bytes:
+        """`post`, again and again while the manager is away: it may be starting.
+
+        Raises:
+            Away: for longer than `away_s`, or `is_over` says that nobody waits.
+            Fenced, ReportRefused: as `post`.
+        """
+        give_up_at, pause = time.monotonic() + away_s, threading.Event()
+        while True:
+            try:
+                return self.post(path, body)
+            except Away:
+                if is_over() or time.monotonic() >= give_up_at:
+                    raise
+            pause.wait(_AGAIN_S)
 
     def get(self, path: str) -> bytes | None:
         """The answer's body; None when there is no such thing.
@@ -83,14 +83,8 @@ class ManagerLink:
             Away: no answer, or one that says later.
             ReportRefused: it is not for us.
         """
-        status, answer = self._call("GET", path, None)
-        if status == 404:
-            return None
-        if 200 <= status < 300:
-            return answer
-        if status in _RETRIABLE or status >= 500:
-            raise Away(_message(answer), status=status)
-        raise ReportRefused(f"{status}: {_message(answer)}", status=status)
+        answer = self._ask("GET", path)
+        return None if answer.status == 404 else _body(answer)
 
     def get_object(self, digest: str) -> bytes:
         """The bytes of an object, found to be those of its digest.
@@ -99,71 +93,29 @@ class ManagerLink:
             Away: no answer, one that says later, or other bytes.
             ReportRefused: there is no such object, or none for us.
         """
-        status, answer = self._call("GET", f"/objects/{digest}", None)
-        if status in _RETRIABLE or status >= 500:
-            raise Away(f"{status}: {_message(answer)}", status=status)
-        if status != 200:
-            raise ReportRefused(f"{status}: {_message(answer)}", status=status)
-        if hashlib.sha256(answer).hexdigest() != digest:
+        data = _body(self._ask("GET", f"/objects/{digest}"))
+        if hashlib.sha256(data).hexdigest() != digest:
             raise Away(f"the bytes that came are not those of object {digest}")
-        return answer
+        return data
 
     def close(self) -> None:
-        """Close every thread's connection; nobody may be using them."""
-        while self._open:
-            self._open.pop().close()
+        self._http.close()
 
-    def _call(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> LinkAnswer:
         try:
-            return self._exchange(method, path, body)
-        except (OSError, http.client.HTTPException) as error:
-            reason = str(error) or type(error).__name__
-            raise Away(f"the manager does not answer: {reason}") from error
-
-    def _exchange(
-        self, method: str, path: str, body: bytes | None
-    ) -> tuple[int, bytes]:
-        kept = getattr(self._of_thread, "connection", None)
-        if kept is not None:
-            try:
-                return self._ask(kept, method, path, body)
-            except (http.client.HTTPException, ConnectionError):
-                # The manager closes idle connections: the usual reason, and no
-                # reason to wait.
-                pass
-        fresh = self._connect()
-        self._open.add(fresh)
-        self._of_thread.connection = fresh
-        return self._ask(fresh, method, path, body)
-
-    def _ask(
-        self,
-        connection: http.client.HTTPConnection,
-        method: str,
-        path: str,
-        body: bytes | None,
-    ) -> tuple[int, bytes]:
-        try:
-            connection.request(method, self._prefix + path, body, self._headers)
-            response = connection.getresponse()
-            return response.status, response.read()
-        except BaseException:
-            connection.close()
-            self._open.discard(connection)
-            self._of_thread.connection = None
-            raise
-
-    def _connect(self) -> http.client.HTTPConnection:
-        if self._tls is not None:
-            return http.client.HTTPSConnection(
-                self._host, self._port, timeout=TIMEOUT_S, context=self._tls
-            )
-        return http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT_S)
+            answer = self._http.ask(method, path, body)
+        except Unreachable as error:
+            raise Away(error.message) from error
+        if answer.status in _RETRIABLE or answer.status >= 500:
+            raise Away(answer.error().message, status=answer.status)
+        return answer
 
 
-def _message(answer: bytes) -> str:
-    try:
-        told: Any = msgspec.json.decode(answer)
-        return str(told["error"]["message"])
-    except (msgspec.MsgspecError, KeyError, TypeError):
-        return answer[:200].decode("utf-8", "replace")
+def _body(answer: LinkAnswer) -> bytes:
+    if answer.is_good:
+        return answer.body
+    raise _as(ReportRefused, answer)
+
+
+def _as(kind: type[CorralError], answer: LinkAnswer) -> CorralError:
+    return kind(f"{answer.status}: {answer.error().message}", status=answer.status)

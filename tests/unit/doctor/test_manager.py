@@ -16,7 +16,7 @@ from corral.doctor.check import CheckResult, CheckStatus
 from corral.doctor.examine import plan
 from corral.doctor.manager import ManagerFact, judge
 from corral.embedded.folder import Folder, FolderState, save_state
-from corral.embedded.process import ProcessIdentity, mark
+from corral.process.spawn import ProcessIdentity, identity_of
 from tests.unit.client.stand_in import StandIn, fault, serve
 
 HEALTH = {"status": "healthy", "version": __version__, "timestamp": None}
@@ -119,7 +119,7 @@ def test_who_has_the_folder_is_told(tmp_path: Path) -> None:
         return roles.judge_holder(roles.look_holder(roles.look(tmp_path)))
 
     assert "nobody runs" in line().found
-    me = mark(os.getpid())
+    me = identity_of(os.getpid())
     assert me is not None
     children = {"redis": me, "postgres": ProcessIdentity(1, 0.0)}
     save_state(Folder(tmp_path), FolderState(me, "http://m", "1", True, children))

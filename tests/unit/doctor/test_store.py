@@ -25,8 +25,8 @@ from corral.doctor.store import (
     redis,
 )
 from corral.embedded.folder import Folder
-from corral.embedded.process import running
 from corral.embedded.redis import open_redis
+from corral.embedded.server import running
 from corral.engine.checkup import RedisCheckup as RedisCheckup
 from corral.engine.checkup import place_of as redis_place
 from corral.no_answer import NoAnswerReason

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corral.embedded.fake_redis import credentials, read_settings, split_command
-from corral.embedded.probe import command
+from corral.embedded.server import command
 
 WORDS = st.lists(st.text(min_size=1), min_size=1, max_size=6)
 

@@ -21,8 +21,8 @@ from corral.embedded.folder import (
     load_state,
     save_state,
 )
-from corral.embedded.process import ProcessIdentity, mark
 from corral.errors import AlreadyRunning, EmbeddedError
+from corral.process.spawn import ProcessIdentity, identity_of
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(corral.__file__).parent.parent)}
 HOLD = """
@@ -148,7 +148,7 @@ def test_sockets_of_a_plain_home_stay_inside(tmp_path: Path) -> None:
 
 
 def test_state_is_read_back_as_it_was_saved(folder: Folder) -> None:
-    parent = mark(os.getpid())
+    parent = identity_of(os.getpid())
     assert parent is not None
     state = FolderState(
         parent, "http://h:1", "1", True, {"redis": ProcessIdentity(7, 8.5)}, "/c.pem"

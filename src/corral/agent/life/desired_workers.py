@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from corral.agent.link.manager_link import AgentLink
+from corral.core.backoff import Backoff
 from corral.errors import CorralError
-from corral.process.backoff import Backoff
+from corral.process.keep_alive import Tries
+from corral.relay.manager_link import HttpLink
 
 LOG = logging.getLogger("corral.agent")
 WAIT_S = 25.0
@@ -25,7 +26,7 @@ class Desired:
 
     def __init__(
         self,
-        link: AgentLink,
+        link: HttpLink,
         node_id: str,
         converge: Converge,
         leave: Leave = lambda is_forgotten: None,
@@ -60,18 +61,18 @@ class Desired:
             self._fetch(wait_s=0.0)
 
     def _watch(self) -> None:
-        backoff = Backoff(0.5, 10.0)
+        tries = Tries(Backoff(0.5, 10.0))
         while not self._stop.is_set():
             try:
                 self._fetch(wait_s=WAIT_S)
-                backoff.reset()
+                tries.reset()
             except CorralError as error:
                 # The heartbeat tells the user about an outage; here it is no news.
                 LOG.debug("cannot ask what should run: %s", error)
-                self._stop.wait(backoff.next_s())
+                self._stop.wait(tries.next_s())
             except Exception:
                 LOG.exception("cannot follow what should run")
-                self._stop.wait(backoff.next_s())
+                self._stop.wait(tries.next_s())
 
     def _fetch(self, wait_s: float) -> None:
         began = time.monotonic()

@@ -14,10 +14,11 @@ from corral.agent.config import AgentConfig
 from corral.agent.life.desired_workers import Desired
 from corral.agent.life.workers import NodeWorkers
 from corral.agent.link.identity import is_refusal
-from corral.agent.link.manager_link import AgentLink
 from corral.agent.watch.sample import Sampler
+from corral.core.backoff import Backoff
 from corral.errors import Conflict, CorralError
-from corral.process.backoff import Backoff
+from corral.process.keep_alive import Tries
+from corral.relay.manager_link import HttpLink
 
 LOG = logging.getLogger("corral.agent")
 # News that comes in a burst, as when many workers start, shares a beat.
@@ -62,7 +63,7 @@ class AgentHeartbeat:
 
     def __init__(
         self,
-        link: AgentLink,
+        link: HttpLink,
         node_id: str,
         epoch: int,
         pace: BeatIntervals,
@@ -117,22 +118,22 @@ class AgentHeartbeat:
             LOG.warning("could not take leave of the manager: %s", error.message)
 
     def _run(self) -> None:
-        backoff = Backoff(0.5, self._pace.beat_s)
+        tries = Tries(Backoff(0.5, self._pace.beat_s))
         delay = 0.0
-        while self._wait(delay, at_once=backoff.failures == 0):
+        while self._wait(delay, at_once=tries.failures == 0):
             try:
                 self._beat()
             except CorralError as error:
                 if self._is_over(error):
                     return
                 self._say_failing(error)
-                delay = backoff.next_s()
+                delay = tries.next_s()
             except Exception:
                 LOG.exception("a fault in a beat; the next one comes")
-                delay = backoff.next_s()
+                delay = tries.next_s()
             else:
                 self._say_recovered()
-                backoff.reset()
+                tries.reset()
                 delay = self._pace.beat_s
 
     def _wait(self, delay: float, *, at_once: bool) -> bool:

@@ -23,16 +23,17 @@ from corral.agent.life.started_workers import WorkerJournal
 from corral.agent.life.worker_process import WorkerLaunch
 from corral.agent.link import broker, identity
 from corral.agent.link.identity import Identity
-from corral.agent.link.manager_link import AgentLink
 from corral.agent.link.model_peers import PeerProcess
 from corral.agent.link.tunnel import Tunnel
 from corral.agent.watch.gpus import GpuWatch
 from corral.agent.watch.owner import OwnerWatch
 from corral.agent.watch.sample import Sampler, capabilities
+from corral.core.backoff import Backoff
 from corral.core.nodes.worker import WorkerSpec
 from corral.errors import CorralError, Unauthenticated, VersionRefused
-from corral.process import spawn
-from corral.process.backoff import Backoff
+from corral.process import group, spawn
+from corral.process.keep_alive import Tries
+from corral.relay.manager_link import HttpLink
 
 if TYPE_CHECKING:
     from corral.agent.link.node_port import NodePort
@@ -56,7 +57,7 @@ def serve(config: AgentConfig) -> int:
         AlreadyRunning: another agent uses this folder, or somebody its port.
     """
     if config.die_with_parent:
-        spawn.die_with_parent(os.getppid())
+        group.die_with_parent(os.getppid(), gently=True)
     agent = Agent(config)
     _heed_signals(agent)
     agent.run()
@@ -158,7 +159,7 @@ class Agent:
     def _serve_as(self, who: Identity) -> Identity | None:
         """Serve until the key is refused; the next identity, None at the end."""
         url = self._config.manager_url
-        link = AgentLink(url, who.key, ca_file=self._config.ca_file)
+        link = HttpLink(url, who.key, ca_file=self._config.ca_file)
         try:
             self._serve_registrations(link, who)
         except CorralError as error:
@@ -179,7 +180,7 @@ class Agent:
         LOG.warning("the node's key was refused (%s): joining again", error.message)
         return identity.join(self._config, self._stop)
 
-    def _serve_registrations(self, link: AgentLink, who: Identity) -> None:
+    def _serve_registrations(self, link: HttpLink, who: Identity) -> None:
         hooks = AgentHooks(self._wake, self._config.tick_s, self._news, self.leave)
         while (told := self._register(link, who)) is not None:
             registered = Registered(
@@ -193,9 +194,9 @@ class Agent:
             if session.run(self._stop, self._hurry) is RegistrationEnd.STOPPED:
                 return
 
-    def _register(self, link: AgentLink, who: Identity) -> dict[str, Any] | None:
+    def _register(self, link: HttpLink, who: Identity) -> dict[str, Any] | None:
         """Register, however long it takes; None when asked to stop meanwhile."""
-        backoff = Backoff(0.5, 5.0)
+        tries = Tries(Backoff(0.5, 5.0))
         silent_until = 0.0
         said: type[CorralError] | None = None
         while not self._stop.is_set():
@@ -209,7 +210,7 @@ class Agent:
                 if is_due or type(error) is not said:
                     said, silent_until = type(error), time.monotonic() + _SAY_EVERY_S
                     LOG.warning("%s; keeps trying", error.message)
-                self._stop.wait(_SLOWLY_S if is_slow else backoff.next_s())
+                self._stop.wait(_SLOWLY_S if is_slow else tries.next_s())
             else:
                 LOG.info("registered as %s, epoch %s", who.node_id, told["epoch"])
                 return told

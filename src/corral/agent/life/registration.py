@@ -12,9 +12,9 @@ from corral.agent.life.desired_workers import Desired, Leave
 from corral.agent.life.heartbeat import AgentHeartbeat, BeatIntervals, RegistrationEnd
 from corral.agent.life.worker_process import WorkerLaunch
 from corral.agent.life.workers import NodeWorkers
-from corral.agent.link.manager_link import AgentLink
 from corral.agent.watch.gpu_holders import GpuBinder
 from corral.agent.watch.sample import Sampler
+from corral.relay.manager_link import HttpLink
 
 LOG = logging.getLogger("corral.agent")
 
@@ -72,7 +72,7 @@ class Session:
 
     def __init__(
         self,
-        link: AgentLink,
+        link: HttpLink,
         told: Registered,
         launch: WorkerLaunch,
         sampler: Sampler,

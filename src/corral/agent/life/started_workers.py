@@ -38,7 +38,7 @@ class WorkerJournal:
         former = self._read()
         for entry in former:
             if entry.pid is not None and entry.started is not None:
-                spawn.kill_recorded(entry.pid, entry.started)
+                spawn.kill_recorded(spawn.ProcessIdentity(entry.pid, entry.started))
         ended = spawn.kill_marked([entry.mark for entry in former])
         if former:
             LOG.warning(
@@ -66,8 +66,10 @@ class WorkerJournal:
 
     def started(self, mark: str, pid: int) -> None:
         with self._lock:
-            row = replace(self._entries[mark], pid=pid, started=spawn.start_time(pid))
-            self._entries[mark] = row
+            known = spawn.identity_of(pid)
+            self._entries[mark] = replace(
+                self._entries[mark], pid=pid, started=known.started if known else None
+            )
             self._try_write()
 
     def ended(self, mark: str) -> None:

@@ -18,8 +18,9 @@ from corral.agent.life.breaker import Breakers, WorkerBreaker
 from corral.agent.life.started_workers import WorkerJournal
 from corral.agent.link.status_line import ObservedWorker, line_of
 from corral.agent.restart_policy import ChildPolicy
+from corral.core.backoff import Backoff
 from corral.process import spawn
-from corral.process.backoff import Backoff
+from corral.process.keep_alive import Restarts
 from corral.process.log_file import last_line, log_path, open_log, rotate
 
 LOG = logging.getLogger("corral.agent")
@@ -28,6 +29,8 @@ Box = queue.SimpleQueue[bytes | None]
 _FENCED = 4
 # We look every second: after so long we did not run ourselves.
 _OWN_PAUSE_S = 5.0
+# So much of its last line is told to the manager.
+_SAID = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,7 @@ class SupervisorExit:
 
 
 class WorkerChild:
-    """A thread that starts the supervisor, listens to it, and starts it again.
-
-    The same thread starts and outlives the process: Linux ties a child that asked
-    to die with its parent to the thread that started it.
-    """
+    """A thread that starts the supervisor, listens to it, and starts it again."""
 
     def __init__(
         self,
@@ -77,8 +76,9 @@ class WorkerChild:
         self._variables = dict(variables or {})
         self._on_error = on_error
         self._log_path = log_path(launch.logs, self.name)
-        self._backoff = Backoff(
-            self._policy.first_delay_s, self._policy.longest_delay_s
+        self._restarts = Restarts(
+            Backoff(self._policy.first_delay_s, self._policy.longest_delay_s),
+            steady_s=self._policy.healthy_after_s,
         )
         self._turn = WorkerBreaker(launch.breakers, worker, self._policy.steady_s)
         self._is_halted = False
@@ -189,25 +189,24 @@ class WorkerChild:
         spawn.ask_to_stop(running)
 
     def _keep(self) -> None:
-        delay = 0.0
-        while self._turn.wait(delay, self._stopping):
-            began = time.monotonic()
-            try:
-                fate = self._live()
-            except Exception:
-                LOG.exception("worker %s: a fault inside the agent", self.name)
-                fate = SupervisorExit("met a fault inside the agent", is_fault=False)
-                self._end_family()
-            if self._stopping.is_set():
-                break
-            if time.monotonic() - began >= self._policy.healthy_after_s:
-                self._backoff.reset()
-            delay = self._bury(fate)
+        self._restarts.keep(
+            self._live, lambda pause_s: self._turn.wait(pause_s, self._stopping)
+        )
         self._turn.leave()
         self._over.set()
         self._on_end()
 
-    def _live(self) -> SupervisorExit:
+    def _live(self) -> float:
+        """One life of the supervisor; after how many seconds the next may begin."""
+        try:
+            fate = self._run()
+        except Exception:
+            LOG.exception("worker %s: a fault inside the agent", self.name)
+            fate = SupervisorExit("met a fault inside the agent", is_fault=False)
+            self._end_family()
+        return 0.0 if self._stopping.is_set() else self._bury(fate)
+
+    def _run(self) -> SupervisorExit:
         """One life of the supervisor; how it ended."""
         mark = ""
         try:
@@ -222,7 +221,7 @@ class WorkerChild:
         self._greet(running, mark)
         self._listen(running)
         code = self._reap(running, mark)
-        said = last_line(self._log_path, offset)
+        said = last_line(self._log_path, offset)[:_SAID]
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         text = f"ended with {how}" + (f": {said}" if said else "")
         return SupervisorExit(text, is_fault=code != _FENCED)
@@ -286,16 +285,16 @@ class WorkerChild:
         self._turn.leave()
         when = "waits for its breaker"
         if self._turn.is_closed:
-            delay = self._backoff.next_s()
+            delay = self._restarts.end()
             when = f"starts again in {delay:.1f} s"
         else:
             # Its cool-down is the delay now; ours begin anew after it.
-            self._backoff.reset()
+            self._restarts.reset()
             delay = self._policy.first_delay_s
         LOG.warning("worker %s %s; %s", self.name, fate.text, when)
         # Deaths in a row are no accident any more: the worker is shown as broken.
         # It is still tried again, at the longest delay.
-        broken = self._backoff.failures >= self._policy.deaths_to_error
+        broken = self._restarts.failures >= self._policy.deaths_to_error
         self._say(self.word.died(fate.text, broken=broken))
         return delay
 

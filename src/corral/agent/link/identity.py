@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from corral.agent.config import AgentConfig
-from corral.agent.link.manager_link import AgentLink
+from corral.core.backoff import Backoff
 from corral.errors import (
     CorralError,
     Forbidden,
@@ -22,7 +22,8 @@ from corral.errors import (
     Unauthenticated,
     Unavailable,
 )
-from corral.process.backoff import Backoff
+from corral.process.keep_alive import Tries
+from corral.relay.manager_link import HttpLink
 from corral.trust import is_this_machine
 
 LOG = logging.getLogger("corral.agent")
@@ -108,7 +109,7 @@ def join(config: AgentConfig, stop: threading.Event) -> Identity | None:
         raise Unauthenticated(
             "this node has no credential yet: give a join token (--token)"
         )
-    link = AgentLink(config.manager_url, config.join_token, ca_file=config.ca_file)
+    link = HttpLink(config.manager_url, config.join_token, ca_file=config.ca_file)
     try:
         identity = _ask(config, link, stop)
     finally:
@@ -119,11 +120,9 @@ def join(config: AgentConfig, stop: threading.Event) -> Identity | None:
     return identity
 
 
-def _ask(
-    config: AgentConfig, link: AgentLink, stop: threading.Event
-) -> Identity | None:
+def _ask(config: AgentConfig, link: HttpLink, stop: threading.Event) -> Identity | None:
     give_up_at = time.monotonic() + config.join_wait_s
-    backoff = Backoff(0.5, 5.0)
+    tries = Tries(Backoff(0.5, 5.0))
     body = {"hostname": socket.gethostname(), "name": config.name}
     while not stop.is_set():
         try:
@@ -134,7 +133,7 @@ def _ask(
                 f"the manager refused the join token: {error.message}"
             ) from error
         except (Unavailable, RateLimited) as error:
-            delay = backoff.next_s()
+            delay = tries.next_s()
             if time.monotonic() + delay > give_up_at:
                 raise
             LOG.warning("%s; trying again in %.1f s", error.message, delay)

@@ -11,7 +11,6 @@ import json
 import logging
 import secrets
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -19,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from corral.process import spawn
-from corral.process.backoff import Backoff
+from corral.core.backoff import Backoff
+from corral.process import keep_alive, spawn
 from corral.process.log_file import open_log
 
 LOG = logging.getLogger("corral.agent")
@@ -44,6 +43,7 @@ class PeerProcess:
         self._port = port
         self._log_path = logs / "peer.log"
         self._secret = secrets.token_hex(32)
+        self._restarts = keep_alive.Restarts(Backoff(0.5, 30.0))
         self._stopped = threading.Event()
         self._process: spawn.Spawned | None = None
         self._word: dict[str, Any] | None = None
@@ -60,22 +60,21 @@ class PeerProcess:
         self._stopped.set()
         running = self._process
         if running is not None:
-            with contextlib.suppress(OSError):
-                running.kill()
+            running.kill()
 
     def _keep(self) -> None:
-        backoff = Backoff(0.5, 30.0)
-        while not self._stopped.is_set():
-            try:
-                self._live(own_address(self._manager_url))
-            except OSError as error:
-                LOG.warning("models cannot be given to other nodes: %s", error)
-            if self._word is not None:
-                backoff.reset()
-                self._say(None)
-            self._stopped.wait(backoff.next_s())
+        self._restarts.keep(self._live, lambda pause_s: not self._stopped.wait(pause_s))
 
-    def _live(self, host: str) -> None:
+    def _live(self) -> float:
+        try:
+            self._run(own_address(self._manager_url))
+        except OSError as error:
+            LOG.warning("models cannot be given to other nodes: %s", error)
+        if has_spoken := self._word is not None:
+            self._say(None)
+        return self._restarts.end(was_good=has_spoken)
+
+    def _run(self, host: str) -> None:
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with open_log(self._log_path) as log:
             running = spawn.spawn(ARGV, "", log)
@@ -100,10 +99,8 @@ class PeerProcess:
                 url = f"http://{named}:{offer['port']}"
                 models = offer["models"]
                 self._say({"url": url, "secret": self._secret, "models": models})
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            running.wait(timeout=_END_S)
-        running.kill()
-        running.wait()
+        # Its stream has ended, and it does so by itself.
+        keep_alive.stop(running, _END_S, None)
 
     def _say(self, word: dict[str, Any] | None) -> None:
         self._word = word

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +18,7 @@ from typing import IO, Any
 
 from corral.agent.probe.base import ProbeResult, from_plain
 from corral.agent.probe.vendor import WAYS
+from corral.process import keep_alive
 
 _KILL_WAIT_S = 1.0
 
@@ -65,10 +64,9 @@ class ProbeChild:
         process, self._process = self._process, None
         if process is None:
             return
-        _kill(process)
-        try:
-            process.wait(_KILL_WAIT_S)
-        except subprocess.TimeoutExpired:
+        # With the vendor's tool it may be waiting for.
+        keep_alive.kill(process)
+        if keep_alive.ask_to_stop(process, _KILL_WAIT_S, None) is None:
             self._stuck = process
         for stream in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):
@@ -138,15 +136,6 @@ class ProbeChild:
             target=_pump, args=(process.stdout, answers), name="probe", daemon=True
         ).start()
         return process
-
-
-def _kill(process: subprocess.Popen[str]) -> None:
-    """It, and the vendor's tool it may be waiting for."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        if sys.platform == "win32":
-            process.kill()
-        else:
-            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _pump(stream: Any, answers: queue.Queue[str | None]) -> None:

@@ -19,13 +19,7 @@ from corral.agent.config import AgentConfig
 from corral.cli.up import address
 from corral.cli.up.manager_api import LocalManager
 from corral.cli.up.options import Options
-from corral.cli.up.supervise import (
-    Child,
-    ChildPlan,
-    ChildSupervisor,
-    Interrupted,
-    SignalWatch,
-)
+from corral.cli.up.supervise import ChildSupervisor, Interrupted, SignalWatch
 from corral.embedded.folder import (
     Folder,
     FolderLock,
@@ -34,8 +28,10 @@ from corral.embedded.folder import (
     load_state,
     save_state,
 )
-from corral.embedded.process import Command, ProcessIdentity, StoreServer, end, mark
+from corral.embedded.server import StoreServer
 from corral.errors import Unreachable
+from corral.process.keep_alive import Child, ChildPlan, Command
+from corral.process.spawn import ProcessIdentity, end, identity_of
 
 if TYPE_CHECKING:
     from corral.settings import Settings
@@ -248,10 +244,12 @@ class LocalCluster:
             typer.echo(f"cannot drain: {error.message}", err=True)
 
     def _save(self) -> None:
-        children: dict[str, ProcessIdentity] = {
-            c.name: c.mark for c in self._supervisor.children if c.mark is not None
+        children = {
+            child.name: known
+            for child in self._supervisor.children
+            if child.process and (known := identity_of(child.process.popen.pid))
         }
-        parent = mark(os.getpid()) or ProcessIdentity(os.getpid(), 0.0)
+        parent = identity_of(os.getpid()) or ProcessIdentity(os.getpid(), 0.0)
         shown = self._settings.ssl_cert_path
         save_state(
             self._folder,

@@ -18,6 +18,7 @@ from corral.client.http.endpoint import Flow, Items, Stream
 from corral.client.http.errors import class_of
 from corral.client.http.payload import encode
 from corral.client.progress import Advance
+from corral.core.backoff import Backoff
 from corral.errors import (
     CorralError,
     Forbidden,
@@ -32,8 +33,7 @@ CHUNK = 2_000
 GATHER_S = 0.05
 WINDOW = 2 * CHUNK
 BUFFER = 8 * CHUNK
-SHORTEST_S = 0.05
-LONGEST_S = 1.0
+_WAITS = Backoff(0.05, 1.0)
 IDS_PER_S = 5_000
 
 Arguments: TypeAlias = tuple[Sequence[Any], Mapping[str, Any]]
@@ -173,7 +173,7 @@ def feed(
     total: int | None,
 ) -> Stream[Any]:
     """Results of many calls; arguments are read only as fast as tasks end."""
-    window, is_over, pause_s = _Window(ordered), False, SHORTEST_S
+    window, is_over, empty = _Window(ordered), False, 0
     while True:
         while not is_over and window.has_room:
             chunk = list(_gather(arguments))
@@ -183,13 +183,13 @@ def feed(
             return
         asked = window.oldest()
         # A long list costs the manager more than a short one: it is sent less often.
-        wait_s = max(pause_s, len(asked) / IDS_PER_S)
+        wait_s = max(_WAITS.delay_s(empty + 1), len(asked) / IDS_PER_S)
         found = yield from task_calls.collect(asked, wait_s=round(wait_s, 3))
         if found.unknown:
             raise TaskNotFound(
                 f"there is no task {found.unknown[0]}", task_ids=found.unknown
             )
-        pause_s = SHORTEST_S if found.tasks else min(pause_s * 2, LONGEST_S)
+        empty = 0 if found.tasks else empty + 1
         window.take(found.tasks, found.pending)
         on_progress(window.done, total)
         yield from _hand_over(window.hand_out(), keep_errors)

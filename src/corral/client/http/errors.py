@@ -6,7 +6,6 @@ The answer's `code` picks the class, so that a caller catches what the manager r
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -17,23 +16,9 @@ from corral.client.http.endpoint import NoAnswer, Response
 T = TypeVar("T")
 
 
-def _family(root: type[errors.CorralError]) -> Iterator[type[errors.CorralError]]:
-    yield root
-    for child in root.__subclasses__():
-        yield from _family(child)
-
-
-# Only what `errors` declares: other rooms refine some of them for themselves.
-_CLASS_OF = {
-    kind.code: kind
-    for kind in _family(errors.CorralError)
-    if kind.__module__ == errors.__name__
-}
-
-
 def class_of(code: str) -> type[errors.CorralError]:
     """The exception whose `code` this is; the base when the code is a new one."""
-    return _CLASS_OF.get(code, errors.CorralError)
+    return errors.BY_CODE.get(code, errors.CorralError)
 
 
 class _Problem(msgspec.Struct):

@@ -21,14 +21,14 @@ from corral.client.http.endpoint import (
     Response,
 )
 from corral.client.http.errors import as_error, unreachable
-from corral.core.tasks.retry import RetryPolicy
+from corral.core.backoff import Backoff
 from corral.errors import CorralError, NotLeader, RateLimited, Unavailable
 
 R = TypeVar("R")
 Step: TypeAlias = Request | Pause | Items[Any]
 Outcome: TypeAlias = Response | NoAnswer | None
 
-_BACKOFF = RetryPolicy(base_s=0.1, factor=2.0, cap_s=5.0, jitter=0.5)
+_BACKOFF = Backoff(0.1, 5.0, jitter=0.5)
 
 
 @dataclass(frozen=True, slots=True)

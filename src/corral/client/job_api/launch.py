@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-
 from corral.client.client import Client
 from corral.client.http.manager_address import Target, find_target
 from corral.client.http.retry import Patience
@@ -29,6 +27,9 @@ from corral.errors import (
     Unreachable,
     WorkerError,
 )
+from corral.process import keep_alive
+from corral.process.log_file import last_line
+from corral.relay.manager_link import HttpLink
 from corral.relay.port import MANAGER, has_port
 from corral.trust import is_this_machine
 
@@ -67,10 +68,7 @@ class LaunchedProcess:
             return False
 
     def last_word(self) -> str:
-        with contextlib.suppress(OSError):
-            lines = self.log.read_text(errors="replace").strip().splitlines()
-            return lines[-1] if lines else "it said nothing"
-        return "it left no log"
+        return last_line(self.log, 0) or "it said nothing"
 
     def wait(self, timeout_s: float, *, show: bool) -> None:
         """Return when it is ready, with a spinner in a terminal if `show`.
@@ -94,12 +92,10 @@ class LaunchedProcess:
     def stop(self, *, block: bool) -> None:
         if self.is_over:
             return
-        self.running.terminate()
         if block:
-            try:
-                self.running.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                self.running.kill()
+            keep_alive.stop(self.running, STOP_S)
+        else:
+            self.running.terminate()
 
 
 @contextlib.contextmanager
@@ -125,15 +121,8 @@ def start(
             stderr=subprocess.STDOUT,
             env={**os.environ, **(extra or {})},
         )
-    atexit.register(_end, running)
+    atexit.register(keep_alive.ask_to_stop, running, STOP_S)
     return running
-
-
-def _end(running: subprocess.Popen[bytes]) -> None:
-    if running.poll() is None:
-        running.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            running.wait(STOP_S)
 
 
 _LOOK_S = 0.1
@@ -336,9 +325,11 @@ def find_service(url: str, api_key: str | None, timeout_s: float) -> Client:
     """
     patience = Patience(timeout_s, timeout_s)
     if api_key is None and is_this_machine(url):
-        with contextlib.suppress(httpx.HTTPError):
-            told = httpx.get(f"{url.rstrip('/')}/health", trust_env=False)
-            if manager := told.headers.get(MANAGER):
+        with (
+            contextlib.suppress(Unreachable),
+            contextlib.closing(HttpLink(url)) as port,
+        ):
+            if manager := port.ask("GET", "/health").headers.get(MANAGER):
                 api_key = manager_target(manager, None).api_key
     return Client(url, api_key, patience=patience)
 

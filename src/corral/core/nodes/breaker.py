@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from corral.core.backoff import Backoff
+
 
 class BreakerState(StrEnum):
     CLOSED = "closed"
@@ -29,8 +31,8 @@ class BreakerPolicy:
 
     def pause_s(self, openings: int) -> float:
         """How long it stays open, the `openings`-th time in a row."""
-        doubled = self.cooldown_s * 2.0 ** min(max(openings - 1, 0), 32)
-        return min(doubled, max(self.longest_s, self.cooldown_s))
+        longest_s = max(self.longest_s, self.cooldown_s)
+        return Backoff(self.cooldown_s, longest_s).delay_s(openings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from corral.core.backoff import Backoff
 from corral.core.tasks.job_type import OWN_TYPES
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import State, Task, TaskError, advance
@@ -12,20 +13,10 @@ from corral.errors import IllegalTransition
 
 
 @dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """Backoff between tries and the limit of workers lost under one task."""
+class RetryPolicy(Backoff):
+    """Pauses between tries, and the limit of workers lost under one task."""
 
-    base_s: float = 1.0
-    factor: float = 2.0
-    cap_s: float = 100.0
-    jitter: float = 0.2
     max_losses: int = 3
-
-    def delay_s(self, failures: int, luck: float) -> float:
-        """Seconds before try `failures + 1`; `luck` in [0, 1) spreads the herd."""
-        exponent = min(max(failures - 1, 0), 64)
-        delay = min(self.base_s * self.factor**exponent, self.cap_s)
-        return delay * (1.0 + self.jitter * (2.0 * luck - 1.0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from corral.core.backoff import Backoff
 from corral.core.insight.learned import Figure
 from corral.core.models.model import (
     HeldModel,
@@ -40,8 +41,7 @@ from corral.store.base import Event
 
 MEMORY_NOT_FREED = "memory_not_freed"
 _PERIOD_S = 1.0
-_FIRST_RETRY_S = 5.0
-_LAST_RETRY_S = 300.0
+_PAUSES = Backoff(5.0, 300.0)
 _OWNER = "corral"
 Place = tuple[str, str]
 """A worker's id, and the name of a model."""
@@ -337,7 +337,7 @@ class ModelMemory:
         if self._is_asked(place):
             return
         tries, _ = self._tries.get(place, (0, 0.0))
-        pause_s = min(_LAST_RETRY_S, _FIRST_RETRY_S * 2.0 ** min(tries, 10))
+        pause_s = _PAUSES.delay_s(tries + 1)
         self._tries[place] = (tries + 1, self._clock.monotonic() + pause_s)
         self._asked[place] = await self._submit(link, priority, by, "{}", model)
 

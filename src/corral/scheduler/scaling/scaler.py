@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from corral.core.backoff import Backoff
 from corral.core.nodes.labels import ANYWHERE, Constraint
 from corral.scheduler.scaling.demand import Demand
 from corral.scheduler.scaling.values import (
@@ -64,8 +65,8 @@ class TypeMemory:
 
     def fail(self, node_id: str, now: float, base_s: float, error: str) -> None:
         self.failures += 1
-        pause_s = max(base_s, 1.0) * 2.0 ** min(self.failures - 1, 20)
-        self.retry_at = now + min(pause_s, _MOST_BACKOFF_S)
+        pauses = Backoff(max(base_s, 1.0), _MOST_BACKOFF_S)
+        self.retry_at = now + pauses.delay_s(self.failures)
         self.avoid[node_id] += 1
         self.error = error
 

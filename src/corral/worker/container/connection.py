@@ -20,10 +20,10 @@ from docker import APIClient
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from corral.errors import WorkerError
+from corral.process import spawn
 from corral.worker.pool.transport import child_environment
 
 END_S = 60.0
-_AGENT_MARK = "CORRAL_AGENT_MARK"
 CALL_S = 60
 KNOCK_S = 5.0
 BACK_S = 15.0
@@ -80,7 +80,7 @@ def _environment() -> dict[str, str]:
     The guardian, the service and what watches over containers outlive it for as long
     as it takes to remove them.
     """
-    return {n: text for n, text in child_environment().items() if n != _AGENT_MARK}
+    return {n: text for n, text in child_environment().items() if n != spawn.MARK}
 
 
 class EngineAccess(Protocol):

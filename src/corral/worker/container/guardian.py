@@ -8,7 +8,6 @@ that carries our label, ends the service, and goes.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import select
@@ -19,13 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+from corral.process import group, keep_alive
 from corral.worker import temporary
 
-PR_SET_PDEATHSIG = 1
 SERVICE_START_S = 30.0
 SERVICE_END_S = 10.0
 TICK_S = 0.05
@@ -146,7 +146,7 @@ class PodmanService:
                 stdin=subprocess.DEVNULL,
                 stdout=note,
                 stderr=note,
-                preexec_fn=_end_with_parent,
+                preexec_fn=partial(group.die_with_parent, os.getpid(), gently=True),
             )
         deadline = time.monotonic() + SERVICE_START_S
         while not _answers(path):
@@ -158,18 +158,8 @@ class PodmanService:
 
     def stop(self) -> None:
         if self._child is not None:
-            self._child.terminate()
-            try:
-                self._child.wait(SERVICE_END_S)
-            except subprocess.TimeoutExpired:
-                self._child.kill()
-                self._child.wait()
+            keep_alive.stop(self._child, SERVICE_END_S)
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _end_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _answers(path: Path) -> bool:

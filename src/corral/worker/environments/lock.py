@@ -12,7 +12,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.1
+from corral.core.backoff import Backoff
+from corral.process.keep_alive import Tries
+
+_PAUSES = Backoff(0.002, 0.1, factor=1.5)
 
 if sys.platform == "win32":
     import ctypes
@@ -97,12 +100,11 @@ def acquire(path: Path, *, shared: bool, timeout_s: float) -> FileLock:
         TimeoutError: somebody held it for longer than `timeout_s`.
     """
     give_up_at = time.monotonic() + timeout_s
-    pause_s = _FIRST_PAUSE_S
+    tries = Tries(_PAUSES)
     while (lock := attempt(path, shared=shared)) is None:
         if time.monotonic() > give_up_at:
             raise TimeoutError(f"{path.name} is held by somebody else")
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+        time.sleep(tries.next_s())
     return lock
 
 

@@ -5,22 +5,19 @@ What they start ends with them, and they end with us.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-import psutil
-
-from corral.embedded.process import KILL, bare_environment, tethered
 from corral.errors import EnvironmentFailed
-from corral.process import group
+from corral.process import group, spawn
+from corral.process.keep_alive import KILL, bare_environment, tethered
 
 TAIL_BYTES = 8192
 REASON_LENGTH = 300
@@ -30,9 +27,7 @@ _NETWORK = re.compile(
     r"|(HTTPS?|ALL|NO)_PROXY",
     re.IGNORECASE,
 )
-# By this variable an agent finds what a killed worker has left running.
-_MARK = "CORRAL_AGENT_MARK"
-# And by this one whoever goes on with a build finds what is left of the last try.
+# By this variable whoever goes on with a build finds what is left of the last try.
 _WORK = "CORRAL_BUILD"
 _DECORATION = re.compile(r"^[\s│×╰├─▶]+")
 _FULL = re.compile(r"No space left on device|Out of diskspace")
@@ -44,7 +39,7 @@ def environment() -> dict[str, str]:
     ours = {
         name: value
         for name, value in os.environ.items()
-        if _NETWORK.fullmatch(name) or name == _MARK
+        if _NETWORK.fullmatch(name) or name == spawn.MARK
     }
     return {**bare_environment(), **ours}
 
@@ -133,21 +128,7 @@ def _run(
 
 def end_strays(mark: str) -> None:
     """End what a killed process had started to work on this, wherever it went."""
-    # It may start more while we look: look again until nobody is found.
-    for _ in range(50):
-        found = list(_strays(mark))
-        if not found:
-            return
-        for stray in found:
-            with contextlib.suppress(psutil.Error):
-                stray.kill()
-
-
-def _strays(mark: str) -> Iterator[psutil.Process]:
-    for other in psutil.process_iter():
-        with contextlib.suppress(psutil.Error, OSError):
-            if other.environ().get(_WORK) == mark:
-                yield other
+    spawn.kill_marked([mark], _WORK)
 
 
 def _tail(file: IO[bytes]) -> str:

@@ -10,16 +10,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection
 
+from corral.core.backoff import Backoff
 from corral.errors import CorralError, WorkerError
 from corral.process.group import say_exit
+from corral.process.keep_alive import Restarts
 from corral.worker.pool.code_bundle import Bundle
 from corral.worker.pool.runner_process import Lane, RunnerProcess, RunnerSpec
 from corral.worker.protocol import Item, MemoryLeakFrame, UnloadFrame
 
 log = logging.getLogger(__name__)
 
-FIRST_DELAY_S = 0.5
-LONGEST_DELAY_S = 30.0
+_RESTARTS = Backoff(0.5, 30.0)
 UNLOAD_S = 30.0
 
 
@@ -66,8 +67,7 @@ class RunnerPool:
         """Start every runner, each in the care of a thread that stays with it."""
         self._spec = spec or self._spec
         for number in range(self._size):
-            # The keeper outlives all its runners: the kernel kills a runner when
-            # the thread that started it ends.
+            # The keeper outlives all its runners, see `Restarts.keep`.
             name = f"keeper-{number}"
             does = self._keep_more if number else self._keep
             keeper = threading.Thread(target=does, name=name, daemon=True)
@@ -226,14 +226,18 @@ class RunnerPool:
             self._keep()
 
     def _keep(self) -> None:
-        failures = 0
-        while not self._closing.is_set():
+        restarts = Restarts(_RESTARTS)
+
+        def live() -> float:
             fault = self._live_once()
-            failures = failures + 1 if fault else 0
-            if fault:
-                self._tally(failures, fault)
-                delay = min(FIRST_DELAY_S * 2 ** min(failures - 1, 16), LONGEST_DELAY_S)
-                self._closing.wait(delay)
+            if fault is None:
+                restarts.reset()
+                return 0.0
+            pause_s = restarts.end()
+            self._tally(restarts.failures, fault)
+            return pause_s
+
+        restarts.keep(live, lambda pause_s: not self._closing.wait(pause_s))
 
     def _live_once(self) -> str | None:
         """Run one runner to its end; why its life was of no use, if it was of none."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ log = logging.getLogger(__name__)
 Key = tuple[str, int]
 HELD_BYTES = 256 * 1024
 LOOK_S = 1.0
-AGAIN_S = 0.5
 AWAY_S = 20.0
 SIGNALLED = 128
 UNKNOWN = 125
@@ -182,13 +180,7 @@ class ExecSender:
     def _send(self, post: ExecMessage) -> bool:
         """Is more wanted? A manager that was started again knows no commands."""
         body = msgspec.json.encode(post)
-        give_up_at = time.monotonic() + AWAY_S
-        pause = threading.Event()
-        while time.monotonic() < give_up_at:
-            try:
-                return not _decode(self._link.post(self._path, body)).stop
-            except Away:
-                pause.wait(AGAIN_S)
-            except (Fenced, ReportRefused):
-                return False
-        return False
+        try:
+            return not _decode(self._link.insist(self._path, body, AWAY_S)).stop
+        except (Away, Fenced, ReportRefused):
+            return False

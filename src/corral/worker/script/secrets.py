@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from urllib.parse import quote, quote_plus
@@ -27,8 +26,7 @@ _LONGEST = 4096
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _WRAPPED = (76, 64)
 MASK = b"***"
-_AGAIN_S = 0.5
-_TRIES = 120
+_AWAY_S = 60.0
 _HEAD = 4
 PassOn = Callable[[str, bytes], None]
 
@@ -47,19 +45,13 @@ def fetch_secrets(access: ScriptAccess, task: Context) -> Mapping[str, str]:
         WorkerError: the manager does not give them, or stays away.
     """
     link = access.link()
+    path = f"/workers/{access.worker_id}/secrets"
     body = msgspec.json.encode({"task_id": task.task_id, "attempt": task.attempt})
-    pause = threading.Event()
     try:
-        for _ in range(_TRIES):
-            try:
-                return _decode(
-                    link.post(f"/workers/{access.worker_id}/secrets", body)
-                ).values
-            except Away:
-                pause.wait(_AGAIN_S)  # being started again, perhaps
-            if task.cancelled:
-                break
-        raise WorkerError("the manager is away: no secrets can be had")
+        told = link.insist(path, body, _AWAY_S, lambda: task.cancelled)
+        return _decode(told).values
+    except Away:
+        raise WorkerError("the manager is away: no secrets can be had") from None
     except (Fenced, ReportRefused) as error:
         raise WorkerError(error.message.partition(": ")[2]) from None
     finally:

@@ -10,6 +10,8 @@ import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from corral.core.backoff import Backoff
+from corral.process.keep_alive import Restarts
 from corral.worker.base import Failure
 from corral.worker.server import http_call
 from corral.worker.server.errors import NotServed, start_failure
@@ -20,7 +22,7 @@ from corral.worker.server.resolve import ServerSpec
 LOOK_S = 5.0
 _DOWN_LOOK_S = 0.2
 _STARTING_LOOK_S = 0.1
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 30.0
+_RESTARTS = Backoff(0.2, 30.0)
 # Up for so long, its next death is not the last one's sequel.
 _STEADY_S = 60.0
 _TRIES = 3
@@ -54,7 +56,8 @@ class Replica:
         self._changed = changed
         self._wake = threading.Event()
         self._is_closing = False
-        self._pause_s = _FIRST_PAUSE_S
+        self._is_given_up = False
+        self._restarts = Restarts(_RESTARTS, steady_s=_STEADY_S)
         self._first: Future[None] = Future()
         self._thread = threading.Thread(target=self._keep, daemon=True)
 
@@ -82,25 +85,28 @@ class Replica:
             self.server.stop()
 
     def _keep(self) -> None:
-        while not self._is_closing:
-            began = time.monotonic()
-            try:
-                self._bring_up()
-            except Failure as error:
-                self._complain(str(error))
-                if self._starting:
-                    self._end_server()
-                    self._first.set_exception(error)
-                    return
-            else:
-                if self._starting:
-                    self._first.set_result(None)
-                self._watch()
-            self._drop()
-            self._end_server()
-            self._rest(time.monotonic() - began)
+        self._restarts.keep(self._live, self._rest)
         if self._starting:
             self._first.set_exception(NotServed("it was ended before it had started"))
+
+    def _live(self) -> float:
+        """From a start to its end; the pause before the next one."""
+        try:
+            self._bring_up()
+        except Failure as error:
+            self._complain(str(error))
+            if self._starting:
+                self._end_server()
+                self._first.set_exception(error)
+                self._is_given_up = True
+                return 0.0
+        else:
+            if self._starting:
+                self._first.set_result(None)
+            self._watch()
+        self._drop()
+        self._end_server()
+        return self._restarts.end()
 
     @property
     def _starting(self) -> bool:
@@ -201,15 +207,14 @@ class Replica:
         except Failure as error:
             self._complain(str(error))
 
-    def _rest(self, was_up_s: float) -> None:
-        if was_up_s > _STEADY_S:
-            self._pause_s = _FIRST_PAUSE_S
-        until = time.monotonic() + self._pause_s
-        self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
+    def _rest(self, pause_s: float) -> bool:
+        """Let a pause go by; is it to be started after that?"""
+        until = time.monotonic() + pause_s
         while not self._is_closing and (left := until - time.monotonic()) > 0:
             self._wake.clear()
             if not self._is_closing:
                 self._wake.wait(left)
+        return not (self._is_closing or self._is_given_up)
 
     def _complain(self, text: str) -> None:
         """In the log of the worker: it concerns no task."""

@@ -6,7 +6,6 @@ code never runs in it.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import re
@@ -21,8 +20,10 @@ from typing import IO, Any, TextIO
 
 import msgspec
 
+from corral.core.backoff import Backoff
 from corral.errors import AlreadyRunning, CorralError
 from corral.log_line import LineFormatter, Redaction
+from corral.process.keep_alive import Tries
 from corral.wire.workers import Registration
 from corral.worker.assignment import AgentMessage, Assignment
 from corral.worker.depot.fetch_model import (
@@ -52,7 +53,7 @@ EXIT_USAGE = 2
 EXIT_FENCED = 4
 STOP_S = 5.0
 ANSWER_S = 2.0
-PREPARE_AGAIN_S = (5.0, 15.0, 30.0, 60.0, 120.0)
+_PREPARE_AGAIN = Backoff(5.0, 300.0, factor=2.5)
 THREADS_PER_RUNNER = 2
 
 
@@ -236,7 +237,8 @@ class Supervisor:
 
         A branch may appear and a network come back; meanwhile the worker shows why.
         """
-        for delay_s in itertools.chain(PREPARE_AGAIN_S, itertools.repeat(300.0)):
+        tries = Tries(_PREPARE_AGAIN)
+        while True:
             try:
                 spec = self._recipe.make()
             except CorralError as error:
@@ -246,7 +248,7 @@ class Supervisor:
                 self._status_line.tell(code=self._recipe.facts)
                 self._pool.start(self._trusted(spec))
                 return
-            if self._is_stopping.wait(delay_s):
+            if self._is_stopping.wait(tries.next_s()):
                 return
 
     def _consume(self, registration: Registration) -> None:

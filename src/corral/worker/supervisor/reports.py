@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import random
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -18,7 +17,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from corral.core.backoff import Backoff
 from corral.errors import WorkerError
+from corral.process.keep_alive import Tries
 from corral.wire.workers import Registration
 from corral.worker.backpressure import Backpressure
 from corral.worker.manager_link import Away, Fenced, ManagerLink, ReportRefused
@@ -165,8 +166,7 @@ class Notes:
 
 log = logging.getLogger(__name__)
 
-FIRST_WAIT_S = 0.1
-LONGEST_WAIT_S = 5.0
+_PAUSES = Backoff(0.1, 5.0)
 
 Drops = list[tuple[str, int]]
 
@@ -394,14 +394,14 @@ class Reporter:
         return self._deliver(rest, wants_order=wants_order)
 
     def _send(self, path: str, body: bytes) -> bytes:
-        wait_s = FIRST_WAIT_S
+        tries = Tries(_PAUSES)
         while not self._stopped.is_set():
             try:
                 return self._link.post(self._base + path, body)
             except Away as error:
+                wait_s = tries.next_s()
                 log.warning("%s; again in %.1f s", error.message, wait_s)
-            self._stopped.wait(wait_s * random.uniform(0.8, 1.2))
-            wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+            self._stopped.wait(wait_s)
         raise WorkerError("reporting has stopped")
 
 

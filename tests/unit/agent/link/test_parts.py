@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from pathlib import Path
 
-import httpx
 import pytest
 
 from corral import errors
 from corral.agent import worker_option
-from corral.agent.link import manager_link
 from corral.agent.link.status_line import ObservedWorker
+from corral.core.backoff import Backoff
 from corral.core.nodes.worker import WorkerState
 from corral.process import log_file
-from corral.process.backoff import Backoff
+from corral.process.keep_alive import Tries
+from corral.relay.manager_link import LinkAnswer
 
 
 @pytest.mark.parametrize(
@@ -124,19 +125,17 @@ def test_the_last_line_is_of_this_life_and_not_of_the_one_before(
 def test_an_error_answer_is_raised_as_what_it_stands_for(
     status: int, body: object, kind: type[errors.CorralError]
 ) -> None:
-    request = httpx.Request("GET", "http://m/x")
-    content = {"json": body} if body is not None else {"text": "<html>"}
-    answer = httpx.Response(status, request=request, **content)
-    error = manager_link.error_of(answer)
+    content = b"<html>" if body is None else json.dumps(body).encode()
+    error = LinkAnswer("http://m/x", status, content).error()
     assert type(error) is kind
     assert error.status == status
 
 
 def test_delays_double_up_to_their_cap_and_start_over() -> None:
-    backoff = Backoff(0.5, 30.0, jitter=0.0)
-    assert [backoff.next_s() for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
-    backoff.reset()
-    assert backoff.next_s() == 0.5
+    tries = Tries(Backoff(0.5, 30.0, jitter=0.0))
+    assert [tries.next_s() for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    tries.reset()
+    assert tries.next_s() == 0.5
 
 
 def test_tasks_coming_and_going_are_no_news_but_a_broken_worker_is() -> None:
