@@ -20,8 +20,12 @@ from corral.store.base import (
     TaskFilter,
     TaskPage,
 )
-from corral.store.postgres.tasks.read import read_cursor, write_cursor
-from corral.store.postgres.tasks.write import clean_error, unstorable
+from corral.store.postgres.tasks.tasks import (
+    clean_error,
+    read_cursor,
+    unstorable,
+    write_cursor,
+)
 from corral.store.text import clean, is_storable
 from tests.twins.store_registry import MemorySchedules
 from tests.twins.store_state import MemoryTables

@@ -21,16 +21,14 @@ from corral.store.postgres.registry import LearnedRows, RegistryRows, ShareRows
 from corral.store.postgres.schedules import ScheduleStore
 from corral.store.postgres.tasks.artifacts import ArtifactRows
 from corral.store.postgres.tasks.logs import LogFolder, LogStore
-from corral.store.postgres.tasks.read import TaskRead
 from corral.store.postgres.tasks.result_cache import ResultRows
-from corral.store.postgres.tasks.write import TaskWrite
+from corral.store.postgres.tasks.tasks import TaskRows
 from corral.store.postgres.usage import UsageRows
 from corral.store.tables.registry import leadership
 
 
 class PostgresStore(
-    TaskWrite,
-    TaskRead,
+    TaskRows,
     LogStore,
     ArtifactRows,
     RegistryRows,
