@@ -28,7 +28,7 @@ from corral.manager.outbound.webhook import (
     WebhookSender,
     root_of,
 )
-from corral.store.base import Event
+from corral.store.base import Event, EventStore
 
 log = logging.getLogger(__name__)
 _TOLD = EventQuery(event_types=(ALERT, WORSENED, RESOLVED))
@@ -58,7 +58,7 @@ class AlertNotices:
     def __init__(
         self, ctx: ManagerContext, config: NotifyConfig, urls: Sequence[str]
     ) -> None:
-        self._store = ctx.store
+        self._store: EventStore = ctx.store.events
         self._clock = ctx.clock
         self._record = ctx.record
         self._config = config

@@ -113,11 +113,11 @@ class TaskWebhooks:
 
     async def open(self) -> None:
         """Take up all that is owed for tasks that have ended."""
-        owed = await self._store.notices()
+        owed = await self._store.queues.notices()
         ids = sorted({notice.task_id for notice in owed})
         live: set[str] = set()
         for start in range(0, len(ids), _PAGE):
-            tasks = await self._store.get_tasks(ids[start : start + _PAGE])
+            tasks = await self._store.tasks.get_tasks(ids[start : start + _PAGE])
             live |= {task.id for task in tasks if not task.is_terminal}
         for notice in owed:
             if notice.task_id not in live:
@@ -154,7 +154,7 @@ class TaskWebhooks:
     async def _look(self) -> None:
         self._news.clear()
         if ids := list(dict.fromkeys(self._ended)):
-            for notice in await self._store.notices(ids):
+            for notice in await self._store.queues.notices(ids):
                 self._keep(notice)
             # Only now: while the store is away they must not be forgotten.
             known = set(ids)
@@ -200,9 +200,9 @@ class TaskWebhooks:
     # one notice ----------------------------------------------------------------
     async def _tell(self, notice: Notice) -> None:
         try:
-            found = await self._store.get_task(notice.task_id)
+            found = await self._store.tasks.get_task(notice.task_id)
             if found is None:
-                await self._store.drop_notices([notice])
+                await self._store.queues.drop_notices([notice])
             elif found.is_terminal and found.run == notice.run:
                 await self._settle(notice, await self._call(notice, found))
             # Else it was requeued: the end of that run rings again.
@@ -212,7 +212,7 @@ class TaskWebhooks:
 
     async def _settle(self, notice: Notice, trouble: str | None) -> None:
         if trouble is None:
-            await self._store.drop_notices([notice])
+            await self._store.queues.drop_notices([notice])
             return
         now = self._clock.now()
         since, tries = notice.since or now, notice.tries + 1
@@ -223,7 +223,7 @@ class TaskWebhooks:
             return
         later = replace(notice, tries=tries, since=since, due=now + delay)
         self._keep(later)
-        await self._store.save_notice(later)
+        await self._store.queues.save_notice(later)
 
     async def _give_up(self, notice: Notice, tries: int, trouble: str) -> None:
         root = root_of(notice.url)
@@ -234,7 +234,7 @@ class TaskWebhooks:
         await self._record(
             [Event("webhook_failed", title, "warning", data=data, task_ids=ids)]
         )
-        await self._store.drop_notices([notice])
+        await self._store.queues.drop_notices([notice])
 
     async def _call(self, notice: Notice, task: Task) -> str | None:
         """None once the receiver has it, else what went wrong."""

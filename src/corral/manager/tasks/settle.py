@@ -24,6 +24,7 @@ from corral.manager.group_commit import GroupCommit
 from corral.manager.signals import TasksSettled
 from corral.manager.tasks.payload_schema import checked
 from corral.scheduler.events import DependencyMet, OutOfMemory, TasksGone, TasksQueued
+from corral.store.base import TaskStore
 
 log = logging.getLogger(__name__)
 FOLLOWED_S = 1.0
@@ -43,7 +44,7 @@ class Settle:
 
     def __init__(self, ctx: ManagerContext, policy: RetryPolicy) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: TaskStore = ctx.store.tasks
         self._clock = ctx.clock
         self._policy = policy
         self._luck = random.Random()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import bindparam, delete, select, update
@@ -20,6 +20,7 @@ SEEN = ("uses", "last_used_at", "measures")
 """Columns that are counted, not told."""
 
 
+@dataclass(frozen=True, slots=True)
 class ModelRows:
     _pool: ConnectionPool
 
@@ -46,14 +47,7 @@ class ModelRows:
         ]
 
     async def save_pin(self, pin: Pin) -> None:
-        statement = insert(model_pins).values(asdict(pin))
-        rest = ("preload", "priority", "created_at")
-        await self._pool.fetch(
-            statement.on_conflict_do_update(
-                index_elements=list(model_pins.primary_key),
-                set_={name: statement.excluded[name] for name in rest},
-            )
-        )
+        await self._pool.save(model_pins, [asdict(pin)])
 
     async def delete_pin(self, worker_id: str, model: str) -> None:
         is_it = (model_pins.c.worker_id == worker_id, model_pins.c.model == model)
@@ -63,13 +57,6 @@ class ModelRows:
         order = (model_pins.c.worker_id, model_pins.c.model)
         rows = await self._pool.mappings(select(model_pins).order_by(*order))
         return [Pin(**row) for row in rows]
-
-
-# The catalogue of models: what people said of them, and what was seen since.
-
-
-class CatalogueRows:
-    _pool: ConnectionPool
 
     async def save_catalogue_model(self, model: CatalogueModel) -> None:
         statement = insert(catalogue).values(_row(model))

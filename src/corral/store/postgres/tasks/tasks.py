@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -21,9 +21,10 @@ from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import LIVE as LIVE_STATES
 from corral.core.tasks.task import Attempt, State, Task, TaskError
 from corral.core.tasks.webhook import NOTIFY
-from corral.errors import BadRequest, InvalidField, NotLeader
+from corral.errors import BadRequest, InvalidField
 from corral.store.base import Inserted, Placement, TaskFilter, TaskPage
 from corral.store.postgres.connection import ConnectionPool, WriterLane
+from corral.store.postgres.errors import check_term
 from corral.store.postgres.tasks import sql
 from corral.store.postgres.tasks.columns import (
     TASK_COLUMNS,
@@ -101,11 +102,12 @@ async def bisect(
     return first[0] + second[0], first[1] + second[1]
 
 
+@dataclass(frozen=True, slots=True)
 class TaskRows:
+    _pool: ConnectionPool
     _submits: WriterLane
     _placements: WriterLane
     _reports: WriterLane
-    _pool: ConnectionPool
     _lookups: WriterLane
     """Tasks by id are asked for as often as tasks end; the pool costs far more CPU."""
 
@@ -267,11 +269,7 @@ def _key_of(task: Task) -> tuple[str, str | None]:
 async def _check_term(lane: WriterLane, term: int) -> None:
     """A statement that changed nothing may have been a deposed leader's."""
     rows = await lane.fetch(sql.TERM)
-    current = rows[0][0] if rows else 0
-    if current != term:
-        raise NotLeader(
-            f"term {term} is over, the current one is {current}", term=current
-        )
+    check_term(term, rows[0][0] if rows else 0)
 
 
 def _conditions(where: TaskFilter) -> list[ColumnElement[bool]]:
