@@ -213,9 +213,12 @@ class ConnectionPool(Timed):
                     result = await connection.execute(statement, rows)
                     return result.all() if result.returns_rows else ()
 
-    async def save(self, table: Table, rows: Sequence[dict[str, Any]]) -> None:
-        """Insert rows, each in place of what has its key."""
-        await self.fetch(upsert(table), rows)
+    async def save(
+        self, table: Table, rows: Sequence[dict[str, Any]], only: tuple[str, ...] = ()
+    ) -> None:
+        """Insert rows; of what has the same key all is replaced, or `only` these."""
+        if rows:
+            await self.fetch(upsert(table, only), rows)
 
     async def mappings(self, query: Executable) -> Sequence[Mapping[str, Any]]:
         """The rows of a query by column name."""
@@ -223,10 +226,10 @@ class ConnectionPool(Timed):
 
 
 @cache
-def upsert(table: Table) -> Insert:
+def upsert(table: Table, only: tuple[str, ...] = ()) -> Insert:
     """Made once: when many nodes start together, making it costs more than the rest."""
     statement = insert(table)
-    rest = [c.name for c in table.columns if not c.primary_key]
+    rest = only or [c.name for c in table.columns if not c.primary_key]
     return statement.on_conflict_do_update(
         index_elements=list(table.primary_key),
         set_={name: statement.excluded[name] for name in rest},

@@ -239,8 +239,7 @@ class MetricRows:
     async def save_learned(self, rows: Sequence[Learned], at: datetime) -> None:
         # In one order, always: two batches must not wait for each other's rows.
         values = [asdict(row) | {"at": at} for row in sorted(rows, key=subject_of)]
-        if values:
-            await self._pool.save(learned, values)
+        await self._pool.save(learned, values)
 
     async def learned(self, limit: int) -> Sequence[Learned]:
         latest = select(learned).order_by(learned.c.at.desc()).limit(limit)

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import bindparam, delete, select, update
-from sqlalchemy.dialects.postgresql import insert
 
 from corral.core.models.catalogue import CatalogueModel, Measure, ModelFile
 from corral.core.models.model import KnownModel, Pin
@@ -18,6 +17,7 @@ from corral.store.text import clean
 
 SEEN = ("uses", "last_used_at", "measures")
 """Columns that are counted, not told."""
+_TOLD = tuple(c.name for c in catalogue.columns if c.name not in ("name", *SEEN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,19 +25,11 @@ class ModelRows:
     _pool: ConnectionPool
 
     async def save_models(self, several: Sequence[KnownModel]) -> None:
-        if not several:
-            return
         rows = [
             {"name": m.name, "learned_size_mb": m.size_mb, "load_s": m.load_s}
             for m in several
         ]
-        statement = insert(models)
-        learned = ("learned_size_mb", "load_s")
-        known = statement.on_conflict_do_update(
-            index_elements=["name"],
-            set_={name: statement.excluded[name] for name in learned},
-        )
-        await self._pool.fetch(known, rows)
+        await self._pool.save(models, rows, only=("learned_size_mb", "load_s"))
 
     async def models(self) -> Sequence[KnownModel]:
         rows = await self._pool.mappings(select(models).order_by(models.c.name))
@@ -59,14 +51,7 @@ class ModelRows:
         return [Pin(**row) for row in rows]
 
     async def save_catalogue_model(self, model: CatalogueModel) -> None:
-        statement = insert(catalogue).values(_row(model))
-        told = [c.name for c in catalogue.columns if c.name not in ("name", *SEEN)]
-        await self._pool.fetch(
-            statement.on_conflict_do_update(
-                index_elements=["name"],
-                set_={name: statement.excluded[name] for name in told},
-            )
-        )
+        await self._pool.save(catalogue, [_row(model)], only=_TOLD)
 
     async def save_catalogue_figures(self, several: Sequence[CatalogueModel]) -> None:
         if not several:

@@ -63,10 +63,9 @@ class RegistryRows:
         return [record.node_of(row) for row in rows]
 
     async def save_workers(self, several: Sequence[WorkerRecord]) -> None:
-        if several:
-            # In one order, always: two batches must not wait for each other's rows.
-            rows = sorted(map(record.worker_row, several), key=itemgetter("id"))
-            await self._pool.save(workers, rows)
+        # In one order, always: two batches must not wait for each other's rows.
+        rows = sorted(map(record.worker_row, several), key=itemgetter("id"))
+        await self._pool.save(workers, rows)
 
     async def delete_worker(self, worker_id: str) -> None:
         gone = delete(workers).where(workers.c.id == worker_id)
