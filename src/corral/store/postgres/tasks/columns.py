@@ -35,8 +35,8 @@ def array_literal(values: Sequence[str]) -> str | None:
     """PostgreSQL's own spelling of a text array; None when there is nothing in it."""
     if not values:
         return None
-    quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
-    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
+    quoted = [value.replace("\\", "\\\\").replace('"', '\\"') for value in values]
+    return '{"' + '","'.join(quoted) + '"}'
 
 
 def label_texts(labels: Mapping[str, str]) -> list[str]:
@@ -47,8 +47,11 @@ def label_texts(labels: Mapping[str, str]) -> list[str]:
 def _label_literals(specs: Sequence[TaskSpec]) -> list[str | None]:
     """Tasks of one request mostly share their labels: those are written once."""
     known: dict[int, str | None] = {}
+    # Those without any would each be written for themselves: half of the whole time.
     return [
-        known[key]
+        None
+        if not spec.labels
+        else known[key]
         if (key := id(spec.labels)) in known
         else known.setdefault(key, array_literal(label_texts(spec.labels)))
         for spec in specs
