@@ -20,8 +20,8 @@ from corral.store.base import (
     TaskFilter,
     TaskPage,
 )
+from corral.store.postgres.tasks.columns import clean_error
 from corral.store.postgres.tasks.tasks import (
-    clean_error,
     read_cursor,
     unstorable,
     write_cursor,

@@ -9,6 +9,7 @@ migration; it needs a line in `_WRITE` and `_READ` only when it is not kept as i
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any
@@ -19,6 +20,7 @@ from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import Attempt, Overlap, State, Task, TaskError, TaskSpec
 from corral.store.base import Placement
 from corral.store.tables.tasks import attempts, tasks
+from corral.store.text import clean, clean_or_none
 
 Array = list[Any] | None
 
@@ -83,7 +85,9 @@ def array_type(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ArrayColumn:
-    """A column of a batch: what a row has there, as source, and what most have."""
+    """A column of a batch: what a row, its spec or its error has there, as source,
+    and what most have.
+    """
 
     name: str
     source: str
@@ -101,27 +105,27 @@ class ArrayColumn:
 
     def array(self) -> str:
         """Its array, as source."""
-        place = self.source.partition(".")[0]
-        made = f"[{self.source} for {place} in {place}s]"
+        of = re.split(r"\W", self.source)[0]
+        made = f"[{self.source} for {of} in {of}s]"
         if self.name in _WRITE:
             made = f"write[{self.name!r}](specs)"
         is_thin = self.usual is not MISSING
         return f"thin({made}, usual[{self.name!r}])" if is_thin else made
 
 
-def _columns(kind: type, place: str = "row") -> Iterator[ArrayColumn]:
+def _columns(kind: type, of: str = "row") -> Iterator[ArrayColumn]:
     """Of the fields in their order, those of a spec and an error in their places."""
     for field in fields(kind):
         name = "id" if field.name == "task_id" else field.name
-        source = f"{place}.{field.name}"
         if name == "spec":
             yield from _columns(TaskSpec, "spec")
         elif name == "error":
             for part in fields(TaskError):
-                given = f"{source} and {source}.{part.name}"
+                given = f"error and error.{part.name}"
                 yield ArrayColumn(f"error_{part.name}", given, None)
         elif name in _TYPES:
-            yield ArrayColumn(name, source, None if name in _WRITE else field.default)
+            usual = None if name in _WRITE else field.default
+            yield ArrayColumn(name, f"{of}.{field.name}", usual)
 
 
 TASK_COLUMNS = tuple(column.name for column in _columns(Task))
@@ -156,14 +160,14 @@ def _made(source: str, **names: Any) -> Any:
 def _arrays(columns: Sequence[ArrayColumn]) -> Callable[..., list[Array]]:
     lists = ", ".join(column.array() for column in columns)
     usual = {column.name: column.usual for column in columns}
-    source = f"def made(rows, specs=()):\n    return [{lists}]"
+    source = f"def made(rows, specs=(), errors=()):\n    return [{lists}]"
     return _made(source, thin=thin, write=_WRITE, usual=usual)  # type: ignore[no-any-return]
 
 
 _insert_arrays = _arrays(INSERTED)
 _answered_arrays = _arrays(ANSWERED)
+_settle_arrays = _arrays(SETTLED)
 place_arrays = _arrays(PLACED)
-settle_arrays = _arrays(SETTLED)
 
 
 def insert_arrays(rows: Sequence[Task]) -> list[Array]:
@@ -172,6 +176,18 @@ def insert_arrays(rows: Sequence[Task]) -> list[Array]:
 
 def answered_arrays(rows: Sequence[Task]) -> list[Array]:
     return _answered_arrays(rows, [task.spec for task in rows])
+
+
+def settle_arrays(rows: Sequence[Settlement]) -> list[Array]:
+    return _settle_arrays(rows, errors=[clean_error(row.error) for row in rows])
+
+
+def clean_error(error: TaskError | None) -> TaskError | None:
+    if error is None:
+        return None
+    return TaskError(
+        clean(error.kind), clean(error.message), clean_or_none(error.traceback)
+    )
 
 
 def _error(

@@ -37,7 +37,7 @@ from corral.store.postgres.tasks.columns import (
     task_of,
 )
 from corral.store.tables.tasks import LIVE, attempts, tasks
-from corral.store.text import clean, clean_or_none, is_storable
+from corral.store.text import clean, is_storable
 
 log = logging.getLogger(__name__)
 
@@ -50,20 +50,6 @@ _TASK = [tasks.c[name] for name in TASK_COLUMNS]
 # Updates lock rows in the order of their arrays. All of them go by id, so that two
 # lanes that meet on the same tasks wait for each other but never in a circle.
 _by_id = attrgetter("task_id")
-
-
-def clean_error(error: TaskError | None) -> TaskError | None:
-    if error is None:
-        return None
-    return TaskError(
-        clean(error.kind), clean(error.message), clean_or_none(error.traceback)
-    )
-
-
-def _cleaned(settlement: Settlement) -> Settlement:
-    if settlement.error is None:
-        return settlement
-    return replace(settlement, error=clean_error(settlement.error))
 
 
 def unstorable(settlement: Settlement, complaint: str) -> Settlement:
@@ -179,10 +165,7 @@ class TaskRows:
         self, term: int, settlements: Sequence[Settlement]
     ) -> set[str]:
         async def run(part: Sequence[Settlement]) -> Sequence[Any]:
-            rows = [
-                replace(s, error=clean_error(s.error)) if s.error else s for s in part
-            ]
-            arrays = settle_arrays(sorted(rows, key=_by_id))
+            arrays = settle_arrays(sorted(part, key=_by_id))
             return await self._reports.fetch(sql.SETTLE, term, *arrays)
 
         if not settlements:
