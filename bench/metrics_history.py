@@ -210,8 +210,8 @@ class Bench:
     async def thin(self) -> Figures:
         """The real thinning over one day, counting tasks with it, then the pruning."""
         before = await self._counts()
-        thin_s = await _timed(self.store.roll_up(datetime.now(UTC)))
-        again_s = await _timed(self.store.roll_up(datetime.now(UTC)))
+        thin_s = await _timed(self.store.metrics.roll_up(datetime.now(UTC)))
+        again_s = await _timed(self.store.metrics.roll_up(datetime.now(UTC)))
         after = await self._counts()
         hours = DAY_S // HOURS_S
         for name, each in (("system_hours", 1), ("gpu_hours", self.options.cards)):

@@ -317,6 +317,23 @@ def _is_below(module: str) -> bool:
     return module.split(".")[:2] in (["corral", "store"], ["corral", "engine"])
 
 
+def test_the_store_is_nine_seams_of_at_most_fifteen_calls() -> None:
+    base = parse(SRC / "store" / "base.py")
+    classes = {node.name: node for node in base.body if isinstance(node, ast.ClassDef)}
+    seams = {
+        ast.unparse(node.target): ast.unparse(node.annotation)
+        for node in classes["Store"].body
+        if isinstance(node, ast.AnnAssign)
+    }
+    words = "access events metrics models output queues registry results tasks"
+    assert " ".join(sorted(seams)) == words
+    for name in ("Store", *seams.values()):
+        calls = [n for n in classes[name].body if isinstance(n, ast.AsyncFunctionDef)]
+        assert 0 < len(calls) <= 15, name
+        # None has more by another way.
+        assert [ast.unparse(each) for each in classes[name].bases] == ["Protocol"]
+
+
 def test_every_room_has_its_place() -> None:
     rooms = "agent api cli client core embedded engine manager scheduler store worker"
     missing = [r for r in rooms.split() if not (SRC / r / "__init__.py").is_file()]

@@ -221,7 +221,7 @@ def insert(store: Store, term: int) -> Insert:
     """Store tasks and give them back as they are then."""
 
     async def run(*tasks: Task) -> list[Task]:
-        created = (await store.insert_tasks(term, tasks)).created
+        created = (await store.tasks.insert_tasks(term, tasks)).created
         return [replace(task, seq=created[task.id]) for task in tasks]
 
     return run

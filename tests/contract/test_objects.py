@@ -33,7 +33,7 @@ from corral.store.objects import (
     in_memory,
     open_objects,
 )
-from corral.store.postgres.tasks.logs import LogFolder
+from corral.store.postgres.tasks.output import LogFolder
 from tests.property_examples import examples
 
 LIMIT = 4 << 20

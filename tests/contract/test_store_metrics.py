@@ -46,7 +46,7 @@ def card(seconds: float, used: float | None, node_id: str = "n1", **more: Any) -
 
 
 async def fill(store: Store, samples: list[Sample], cards: list[Any] = []) -> None:  # noqa: B006
-    await store.save_beats([], NOW, samples, cards)
+    await store.metrics.save_beats([], NOW, samples, cards)
 
 
 def span(begin: int, end: int, step_s: int) -> MetricSpan:
@@ -71,11 +71,11 @@ async def test_raw_readings_are_put_together_by_step_and_gaps_stay(
 ) -> None:
     rows = [machine(s, c) for s, c in ((0, 10), (30, 30), (65, 50), (300, 7))]
     await fill(store, [*rows, machine(0, 99, "n2")])
-    found = await store.node_history("n1", span(0, 360, 60))
+    found = await store.metrics.node_history("n1", span(0, 360, 60))
     assert cpu(found) == [(0, 2, 20.0), (60, 1, 50.0), (300, 1, 7.0)]
     assert cpu(found, "maximum") == [(0, 2, 30.0), (60, 1, 50.0), (300, 1, 7.0)]
-    assert await store.node_history("n3", span(0, 360, 60)) == []
-    assert await store.node_history("n1", span(3600, 7200, 60)) == []
+    assert await store.metrics.node_history("n3", span(0, 360, 60)) == []
+    assert await store.metrics.node_history("n1", span(3600, 7200, 60)) == []
 
 
 async def test_thinned_readings_tell_the_same_as_raw_ones(store: Store) -> None:
@@ -85,11 +85,11 @@ async def test_thinned_readings_tell_the_same_as_raw_ones(store: Store) -> None:
     ]
     await fill(store, rows, [card(30 * n, 10.0 * (n % 7)) for n in range(500)])
     wanted = span(0, 18_000, 3600)
-    raw = await store.node_history("n1", wanted)
-    ((_, raw_cards),) = await store.gpu_history("n1", wanted)
-    await store.roll_up(at(20_000))
-    thinned = await store.node_history("n1", wanted)
-    ((gpu, thinned_cards),) = await store.gpu_history("n1", wanted)
+    raw = await store.metrics.node_history("n1", wanted)
+    ((_, raw_cards),) = await store.metrics.gpu_history("n1", wanted)
+    await store.metrics.roll_up(at(20_000))
+    thinned = await store.metrics.node_history("n1", wanted)
+    ((gpu, thinned_cards),) = await store.metrics.gpu_history("n1", wanted)
     for before, after in ((raw, thinned), (raw_cards, thinned_cards)):
         assert [(b.at, b.samples) for b in before] == [(b.at, b.samples) for b in after]
         for a, b in zip(before, after, strict=True):
@@ -106,9 +106,9 @@ async def test_thinning_again_or_in_parts_changes_nothing(store: Store) -> None:
     await fill(store, [machine(30 * n, n) for n in range(400)])
     wanted = span(0, 12_000 // 3600 * 3600 + 3600, 3600)
     for seconds in (100, 700, 3000, 3000, 5000, 12_000, 13_000, 20_000, 20_000):
-        await store.roll_up(at(seconds))
-        await store.roll_up(at(seconds))
-    found = await store.node_history("n1", wanted)
+        await store.metrics.roll_up(at(seconds))
+        await store.metrics.roll_up(at(seconds))
+    found = await store.metrics.node_history("n1", wanted)
     assert [b.samples for b in found] == [120, 120, 120, 40]
     assert found[0].average[0] == pytest.approx(59.5)
     assert found[3].maximum[0] == 399
@@ -118,8 +118,8 @@ async def test_what_came_while_the_manager_was_down_is_thinned_later(
     store: Store,
 ) -> None:
     await fill(store, [machine(0, 1), machine(86_400 * 3, 3), machine(86_400 * 9, 9)])
-    await store.roll_up(at(86_400 * 10))
-    found = await store.node_history("n1", span(0, 86_400 * 10, 3600))
+    await store.metrics.roll_up(at(86_400 * 10))
+    found = await store.metrics.node_history("n1", span(0, 86_400 * 10, 3600))
     assert cpu(found) == [(0, 1, 1), (86_400 * 3, 1, 3), (86_400 * 9, 1, 9)]
 
 
@@ -127,9 +127,9 @@ async def test_readings_newer_than_what_is_thinned_come_from_the_finer_tables(
     store: Store,
 ) -> None:
     await fill(store, [machine(30 * n, n) for n in range(130)])
-    await store.roll_up(at(3700))
+    await store.metrics.roll_up(at(3700))
     await fill(store, [machine(3900, 1000)])
-    found = await store.node_history("n1", span(0, 7200, 3600))
+    found = await store.metrics.node_history("n1", span(0, 7200, 3600))
     assert [b.samples for b in found] == [120, 11]
     assert found[1].maximum[0] == 1000
 
@@ -137,12 +137,12 @@ async def test_readings_newer_than_what_is_thinned_come_from_the_finer_tables(
 async def test_a_mark_of_a_clock_that_was_wrong_does_not_stop_thinning(
     store: Store,
 ) -> None:
-    await store.roll_up(at(86_400 * 400))
-    await store.roll_up(at(60))
+    await store.metrics.roll_up(at(86_400 * 400))
+    await store.metrics.roll_up(at(60))
     await fill(store, [machine(30 * n, 5) for n in range(20)])
-    await store.roll_up(at(2000))
+    await store.metrics.roll_up(at(2000))
     await store.prune(at(86_400 * 2), KEEP)
-    assert cpu(await store.node_history("n1", span(0, 600, 300))) == [
+    assert cpu(await store.metrics.node_history("n1", span(0, 600, 300))) == [
         (0, 10, 5.0),
         (300, 10, 5.0),
     ]
@@ -157,12 +157,12 @@ async def test_pruning_leaves_each_reading_in_its_coarser_form(store: Store) -> 
     assert gone["system_resources"] == gone["gpu_resources"] == 144 * 9
     assert gone["system_minutes"] == gone["gpu_minutes"] == 144 * 3
     assert await store.prune(now, KEEP) == {}
-    assert len(await store.samples("n1", at(0), 9999)) == 144
-    days = await store.node_history("n1", span(0, 86_400 * 10, 3600))
+    assert len(await store.metrics.samples("n1", at(0), 9999)) == 144
+    days = await store.metrics.node_history("n1", span(0, 86_400 * 10, 3600))
     assert sum(b.samples for b in days) == 1440
-    minutes = await store.node_history("n1", span(0, 86_400 * 10, 300))
+    minutes = await store.metrics.node_history("n1", span(0, 86_400 * 10, 300))
     assert minutes[0].at == HOUR + 86_400 * 3
-    ((_, hours),) = await store.gpu_history("n1", span(0, 86_400 * 10, 3600))
+    ((_, hours),) = await store.metrics.gpu_history("n1", span(0, 86_400 * 10, 3600))
     assert (len(hours), sum(b.samples for b in hours)) == (240, 1440)
     year = replace(KEEP, hours_s=86_400)
     assert (await store.prune(now, year))["gpu_hours"] == 216
@@ -171,7 +171,7 @@ async def test_pruning_leaves_each_reading_in_its_coarser_form(store: Store) -> 
 async def test_nothing_is_pruned_before_it_is_thinned(store: Store) -> None:
     await fill(store, [machine(0, 1)])
     await store.prune(at(100), replace(KEEP, samples_s=60))
-    assert len(await store.samples("n1", at(0))) == 1
+    assert len(await store.metrics.samples("n1", at(0))) == 1
 
 
 @pytest.mark.spec("A22", "C37")
@@ -187,7 +187,7 @@ async def test_each_card_has_a_history_and_what_is_unknown_stays_so(
     ]
     await fill(store, [machine(0, 1)], cards)
     await fill(store, [], [card(60, 300.0, driver="590")])
-    found = await store.gpu_history("n1", span(0, 60, 60))
+    found = await store.metrics.gpu_history("n1", span(0, 60, 60))
     assert [(gpu.id, gpu.index, gpu.driver) for gpu, _ in found] == [
         ("GPU-1", 0, "590"),
         ("GPU-2", 1, "580"),
@@ -198,7 +198,7 @@ async def test_each_card_has_a_history_and_what_is_unknown_stays_so(
     assert found[1][0].name == "odd\ufffd"
     assert len(GPU_METRICS) == 4
     await fill(store, [], [card(0, 999.0)])
-    assert (await store.gpu_history("n1", span(0, 60, 60)))[0][1] == [first]
+    assert (await store.metrics.gpu_history("n1", span(0, 60, 60)))[0][1] == [first]
 
 
 async def test_the_cluster_is_its_nodes_put_together(store: Store) -> None:
@@ -214,14 +214,14 @@ async def test_the_cluster_is_its_nodes_put_together(store: Store) -> None:
         ],
     )
     for _ in range(2):
-        first, last = await store.cluster_history(span(0, 300, 60))
+        first, last = await store.metrics.cluster_history(span(0, 300, 60))
         figures = dict(zip(CLUSTER_METRICS, first.average, strict=True))
         assert (first.at, first.samples, last.samples) == (HOUR, 2, 1)
         assert (figures["cpu_percent"], first.maximum[0]) == (30.0, 45.0)
         assert (figures["memory_used_mb"], figures["gpu_count"]) == (200.0, 4)
         assert figures["gpu_utilization_percent"] == 30.0
         assert last.average[CLUSTER_METRICS.index(GPU_SHARE)] is None
-        await store.roll_up(at(20_000))
+        await store.metrics.roll_up(at(20_000))
 
 
 async def test_ended_tasks_are_counted_once_by_when_they_ended(
@@ -250,16 +250,16 @@ async def test_ended_tasks_are_counted_once_by_when_they_ended(
             outcome=OutcomeKind.FAILED,
         ),
     ]
-    await store.settle_tasks(term, ends[:2])
-    await store.settle_tasks(term, ends[2:])
-    await store.roll_up(at(4010))
-    assert await store.task_totals(HOUR, HOUR + 7200) == TaskTotals()
+    await store.tasks.settle_tasks(term, ends[:2])
+    await store.tasks.settle_tasks(term, ends[2:])
+    await store.metrics.roll_up(at(4010))
+    assert await store.metrics.task_totals(HOUR, HOUR + 7200) == TaskTotals()
     for seconds in (4300, 4480, 4480, 9000):
-        await store.roll_up(at(seconds))
+        await store.metrics.roll_up(at(seconds))
     took = 8001 - 2 * (NOW.timestamp() - HOUR)
-    found = await store.task_totals(HOUR, HOUR + 7200)
+    found = await store.metrics.task_totals(HOUR, HOUR + 7200)
     assert found == TaskTotals(4, 2, 1, found.response_s, 2)
     assert found.response_s == pytest.approx(took)
-    assert (await store.task_totals(HOUR + 4200, HOUR + 7200)).ended == 2
+    assert (await store.metrics.task_totals(HOUR + 4200, HOUR + 7200)).ended == 2
     await store.prune(at(9000), replace(KEEP, tasks_s=0, hours_s=9000 - 4100))
-    assert (await store.task_totals(HOUR, HOUR + 7200)).ended == 2
+    assert (await store.metrics.task_totals(HOUR, HOUR + 7200)).ended == 2

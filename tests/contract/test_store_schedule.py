@@ -51,19 +51,19 @@ NIGHTLY = Schedule(
 
 async def test_schedules_come_back_as_they_were_saved(store: Store) -> None:
     other = Schedule("b", "@daily", TaskSpec("", "echo", "{}"))
-    await store.save_schedule(NIGHTLY)
-    await store.save_schedule(other)
-    assert list(await store.schedules()) == [other, NIGHTLY]
+    await store.queues.save_schedule(NIGHTLY)
+    await store.queues.save_schedule(other)
+    assert list(await store.queues.schedules()) == [other, NIGHTLY]
     changed = replace(NIGHTLY, next_at=None, note=None)
-    await store.save_schedule(changed)
-    await store.delete_schedule("b")
-    await store.delete_schedule("never\x00there")
-    assert list(await store.schedules()) == [changed]
+    await store.queues.save_schedule(changed)
+    await store.queues.delete_schedule("b")
+    await store.queues.delete_schedule("never\x00there")
+    assert list(await store.queues.schedules()) == [changed]
 
 
 async def test_a_note_with_any_character_is_kept(store: Store) -> None:
-    await store.save_schedule(replace(NIGHTLY, note="a\x00b\ud800"))
-    (kept,) = await store.schedules()
+    await store.queues.save_schedule(replace(NIGHTLY, note="a\x00b\ud800"))
+    (kept,) = await store.queues.schedules()
     assert kept.note is not None
     assert kept.note.startswith("a")
 
@@ -71,20 +71,20 @@ async def test_a_note_with_any_character_is_kept(store: Store) -> None:
 async def test_a_schedule_moves_on_only_from_the_time_it_was_planned_for(
     store: Store, term: int
 ) -> None:
-    await store.save_schedule(NIGHTLY)
+    await store.queues.save_schedule(NIGHTLY)
     on = replace(NIGHTLY, next_at=later(120), last_at=later(60), cron="never this")
-    assert await store.advance_schedules(term, [(later(60), on)]) == {"nightly"}
+    assert await store.queues.advance_schedules(term, [(later(60), on)]) == {"nightly"}
     again = replace(NIGHTLY, next_at=later(900))
-    assert await store.advance_schedules(term, [(later(60), again)]) == set()
-    (kept,) = await store.schedules()
+    assert await store.queues.advance_schedules(term, [(later(60), again)]) == set()
+    (kept,) = await store.queues.schedules()
     assert kept == replace(on, cron=NIGHTLY.cron)
 
 
 async def test_a_deposed_leader_moves_no_schedule(store: Store, term: int) -> None:
-    await store.save_schedule(NIGHTLY)
+    await store.queues.save_schedule(NIGHTLY)
     await store.take_lead("manager-2", NOW)
     with pytest.raises(NotLeader):
-        await store.advance_schedules(term, [(later(60), NIGHTLY)])
+        await store.queues.advance_schedules(term, [(later(60), NIGHTLY)])
 
 
 def noted(task_id: str, *urls: str, **more: Any) -> Any:
@@ -100,19 +100,21 @@ async def test_a_task_is_stored_together_with_whom_to_tell(
     await insert(noted("t1", url, "http://b/"), make_task("t2"), make_task("t3"))
     await insert(make_task("t4"))
     owed = [Notice("t1", "http://b/"), Notice("t1", url)]
-    assert list(await store.notices()) == owed
-    assert list(await store.notices(["t1", "x\x00"])) == owed
-    assert list(await store.notices(["t2"])) == []
+    assert list(await store.queues.notices()) == owed
+    assert list(await store.queues.notices(["t1", "x\x00"])) == owed
+    assert list(await store.queues.notices(["t2"])) == []
 
 
 async def test_a_task_that_was_there_before_makes_no_notice_again(
     store: Store, insert: Insert, term: int
 ) -> None:
     await insert(noted("t1", "http://b/", idempotency_key="k"))
-    await store.drop_notices([Notice("t1", "http://b/")])
-    await store.insert_tasks(term, [noted("t1", "http://b/")])
-    await store.insert_tasks(term, [noted("t2", "http://b/", idempotency_key="k")])
-    assert list(await store.notices()) == []
+    await store.queues.drop_notices([Notice("t1", "http://b/")])
+    await store.tasks.insert_tasks(term, [noted("t1", "http://b/")])
+    await store.tasks.insert_tasks(
+        term, [noted("t2", "http://b/", idempotency_key="k")]
+    )
+    assert list(await store.queues.notices()) == []
 
 
 async def test_how_often_a_notice_was_tried_is_kept_for_its_run_alone(
@@ -120,25 +122,25 @@ async def test_how_often_a_notice_was_tried_is_kept_for_its_run_alone(
 ) -> None:
     await insert(noted("t1", "http://b/"))
     tried = Notice("t1", "http://b/", 1, 3, NOW, later(60))
-    await store.save_notice(tried)
-    assert list(await store.notices()) == [tried]
-    await store.settle_tasks(term, [settlement("t1")])
-    await store.requeue_task(term, "t1", later(9))
+    await store.queues.save_notice(tried)
+    assert list(await store.queues.notices()) == [tried]
+    await store.tasks.settle_tasks(term, [settlement("t1")])
+    await store.tasks.requeue_task(term, "t1", later(9))
     fresh = Notice("t1", "http://b/", 2)
-    assert list(await store.notices()) == [fresh]
-    await store.save_notice(tried)
-    await store.drop_notices([tried])
-    assert list(await store.notices()) == [fresh]
-    await store.drop_notices([fresh])
-    assert list(await store.notices()) == []
+    assert list(await store.queues.notices()) == [fresh]
+    await store.queues.save_notice(tried)
+    await store.queues.drop_notices([tried])
+    assert list(await store.queues.notices()) == [fresh]
+    await store.queues.drop_notices([fresh])
+    assert list(await store.queues.notices()) == []
 
 
 async def test_requeueing_makes_the_notices_of_the_next_run(
     store: Store, insert: Insert, term: int
 ) -> None:
     await insert(noted("t1", "http://b/"), make_task("t2"))
-    await store.drop_notices([Notice("t1", "http://b/")])
-    await store.settle_tasks(term, [settlement("t1"), settlement("t2")])
+    await store.queues.drop_notices([Notice("t1", "http://b/")])
+    await store.tasks.settle_tasks(term, [settlement("t1"), settlement("t2")])
     for task_id in ("t1", "t2"):
-        await store.requeue_task(term, task_id, later(9))
-    assert list(await store.notices()) == [Notice("t1", "http://b/", 2)]
+        await store.tasks.requeue_task(term, task_id, later(9))
+    assert list(await store.queues.notices()) == [Notice("t1", "http://b/", 2)]

@@ -32,7 +32,7 @@ FAILED: dict[str, Any] = {
 
 
 async def read(store: Store, task_id: str) -> Task:
-    task = await store.get_task(task_id)
+    task = await store.tasks.get_task(task_id)
     assert task is not None
     return task
 
@@ -41,7 +41,7 @@ async def test_placing_gives_a_queued_task_to_a_worker(
     store: Store, term: int, insert: Insert
 ) -> None:
     (task,) = await insert(make_task("one", payload='{"x": "\\u0000"}'))
-    placed = await store.place_tasks(term, [place(task)], NOW)
+    placed = await store.tasks.place_tasks(term, [place(task)], NOW)
     assert placed == {"one": '{"x": "\\u0000"}'}
     assert await read(store, "one") == assigned(task)
 
@@ -52,7 +52,7 @@ async def test_placing_leaves_tasks_that_moved_on(
     queued, taken = await insert(make_task(), assigned(make_task(), "w9"))
     stale = replace(place(queued), attempt=2)
     unknown = replace(place(queued), task_id="nobody")
-    assert not await store.place_tasks(term, [stale, unknown, place(taken)], NOW)
+    assert not await store.tasks.place_tasks(term, [stale, unknown, place(taken)], NOW)
     assert await read(store, queued.id) == queued
     assert await read(store, taken.id) == taken
 
@@ -62,8 +62,8 @@ async def test_two_placements_of_one_task_take_effect_once(
 ) -> None:
     (task,) = await insert(make_task())
     one, two = await asyncio.gather(
-        store.place_tasks(term, [place(task, "w1")], NOW),
-        store.place_tasks(term, [place(task, "w2")], NOW),
+        store.tasks.place_tasks(term, [place(task, "w1")], NOW),
+        store.tasks.place_tasks(term, [place(task, "w2")], NOW),
     )
     assert len(one) + len(two) == 1
 
@@ -74,7 +74,7 @@ async def test_starting_moves_only_assigned_tasks_of_that_attempt(
     ready, queued, stale = await insert(
         assigned(make_task()), make_task(), assigned(make_task())
     )
-    changed = await store.start_tasks(
+    changed = await store.tasks.start_tasks(
         term,
         [(ready.id, 1, later(1)), (queued.id, 1, later(1)), (stale.id, 2, later(1))],
     )
@@ -88,7 +88,7 @@ async def test_a_completed_attempt_ends_its_task(
     store: Store, term: int, insert: Insert
 ) -> None:
     (task,) = await insert(assigned(make_task()))
-    assert await store.settle_tasks(term, [settlement(task.id)]) == {task.id}
+    assert await store.tasks.settle_tasks(term, [settlement(task.id)]) == {task.id}
     assert await read(store, task.id) == replace(
         task,
         state=State.COMPLETED,
@@ -96,15 +96,15 @@ async def test_a_completed_attempt_ends_its_task(
         finished_at=later(2),
         result='{"ok": true}',
     )
-    assert await store.attempts(task.id) == []
+    assert await store.tasks.attempts(task.id) == []
 
 
 async def test_a_start_already_written_outlives_a_report_without_one(
     store: Store, term: int, insert: Insert
 ) -> None:
     (task,) = await insert(assigned(make_task()))
-    await store.start_tasks(term, [(task.id, 1, later(0.5))])
-    await store.settle_tasks(term, [settlement(task.id, started_at=None)])
+    await store.tasks.start_tasks(term, [(task.id, 1, later(0.5))])
+    await store.tasks.settle_tasks(term, [settlement(task.id, started_at=None)])
     assert (await read(store, task.id)).started_at == later(0.5)
 
 
@@ -112,11 +112,11 @@ async def test_a_failed_attempt_leaves_its_history(
     store: Store, term: int, insert: Insert
 ) -> None:
     (task,) = await insert(assigned(make_task()))
-    assert await store.settle_tasks(term, [settlement(task.id, **FAILED)])
+    assert await store.tasks.settle_tasks(term, [settlement(task.id, **FAILED)])
     failed = await read(store, task.id)
     assert (failed.state, failed.tries) == (State.FAILED, 1)
     assert (failed.error, failed.dead_letter) == (FAILED["error"], "failed")
-    assert await store.attempts(task.id) == [
+    assert await store.tasks.attempts(task.id) == [
         Attempt(
             task.id, 1, 1, "failed", "w1", "n1", later(1), later(2), FAILED["error"]
         )
@@ -135,16 +135,16 @@ async def test_a_settlement_to_queued_is_the_next_attempt_of_nobody(
         run_after=later(30),
         error=TaskError("lost", "its worker died"),
     )
-    assert await store.settle_tasks(term, [again]) == {task.id}
+    assert await store.tasks.settle_tasks(term, [again]) == {task.id}
     queued = await read(store, task.id)
     assert (queued.state, queued.attempt, queued.losses) == (State.QUEUED, 2, 1)
     assert queued.spec.run_after == later(30)
     assert (queued.worker_id, queued.incarnation, queued.node_id) == (None,) * 3
     assert (queued.assigned_at, queued.started_at, queued.finished_at) == (None,) * 3
-    (attempt,) = await store.attempts(task.id)
+    (attempt,) = await store.tasks.attempts(task.id)
     assert (attempt.attempt, attempt.outcome) == (1, "lost")
     assert (attempt.worker_id, attempt.node_id) == ("w1", "n1")
-    assert await store.place_tasks(term, [place(queued)], NOW)
+    assert await store.tasks.place_tasks(term, [place(queued)], NOW)
 
 
 async def test_every_attempt_that_did_not_complete_is_kept_in_order(
@@ -155,9 +155,9 @@ async def test_every_attempt_that_did_not_complete_is_kept_in_order(
         again = settlement(
             task.id, attempt, state=State.QUEUED, outcome=OutcomeKind.RETURNED
         )
-        assert await store.settle_tasks(term, [again])
-    await store.settle_tasks(term, [settlement(task.id, 4)])
-    kept = await store.attempts(task.id)
+        assert await store.tasks.settle_tasks(term, [again])
+    await store.tasks.settle_tasks(term, [settlement(task.id, 4)])
+    kept = await store.tasks.attempts(task.id)
     assert [(a.attempt, a.outcome) for a in kept] == [
         (n, "returned") for n in (1, 2, 3)
     ]
@@ -168,9 +168,9 @@ async def test_a_report_of_an_old_attempt_changes_nothing(
 ) -> None:
     (task,) = await insert(assigned(make_task()))
     again = settlement(task.id, state=State.QUEUED, outcome=OutcomeKind.LOST)
-    await store.settle_tasks(term, [again])
+    await store.tasks.settle_tasks(term, [again])
     before = await read(store, task.id)
-    assert await store.settle_tasks(term, [settlement(task.id, 1)]) == set()
+    assert await store.tasks.settle_tasks(term, [settlement(task.id, 1)]) == set()
     assert await read(store, task.id) == before
 
 
@@ -178,10 +178,10 @@ async def test_a_repeated_report_changes_nothing(
     store: Store, term: int, insert: Insert
 ) -> None:
     (task,) = await insert(assigned(make_task()))
-    await store.settle_tasks(term, [settlement(task.id)])
+    await store.tasks.settle_tasks(term, [settlement(task.id)])
     other = settlement(task.id, result='"late"')
-    assert await store.settle_tasks(term, [other]) == set()
-    assert await store.settle_tasks(term, [settlement("nobody")]) == set()
+    assert await store.tasks.settle_tasks(term, [other]) == set()
+    assert await store.tasks.settle_tasks(term, [settlement("nobody")]) == set()
     assert (await read(store, task.id)).result == '{"ok": true}'
 
 
@@ -191,11 +191,13 @@ async def test_of_many_settlements_of_one_attempt_exactly_one_applies(
     (task,) = await insert(assigned(make_task()))
     rivals = [settlement(task.id, result=str(n)) for n in range(8)]
     answers = await asyncio.gather(
-        *(store.settle_tasks(term, [rival]) for rival in rivals[2:]),
-        store.settle_tasks(term, rivals[:2]),
+        *(store.tasks.settle_tasks(term, [rival]) for rival in rivals[2:]),
+        store.tasks.settle_tasks(term, rivals[:2]),
     )
     assert sum(len(answer) for answer in answers) == 1
-    settled = [e for e in await store.events() if e.event_type == "tasks_settled"]
+    settled = [
+        e for e in await store.events.events() if e.event_type == "tasks_settled"
+    ]
     assert [e.task_ids for e in settled] == [(task.id,)]
 
 
@@ -206,7 +208,7 @@ async def test_a_result_that_cannot_be_stored_fails_its_task_alone(
     batch = [settlement(task.id) for task in tasks]
     batch[7] = settlement(tasks[7].id, result='"\x00"')
     batch[8] = settlement(tasks[8].id, result='"\ud800"')
-    assert await store.settle_tasks(term, batch) == {task.id for task in tasks}
+    assert await store.tasks.settle_tasks(term, batch) == {task.id for task in tasks}
     states = [(await read(store, task.id)).state for task in tasks]
     assert states == [State.COMPLETED] * 7 + [State.FAILED] * 2 + [State.COMPLETED] * 11
     failed = await read(store, tasks[7].id)
@@ -221,7 +223,9 @@ async def test_error_texts_lose_only_what_cannot_be_stored(
 ) -> None:
     (task,) = await insert(assigned(make_task()))
     error = TaskError("Bad", "a\x00b", "line\ud800\nnext")
-    await store.settle_tasks(term, [settlement(task.id, **{**FAILED, "error": error})])
+    await store.tasks.settle_tasks(
+        term, [settlement(task.id, **{**FAILED, "error": error})]
+    )
     cleaned = TaskError("Bad", "a\ufffdb", "line\ufffd\nnext")
     assert (await read(store, task.id)).error == cleaned
 
@@ -232,21 +236,21 @@ async def test_a_deposed_leader_moves_nothing(
     queued, taken, done = await insert(
         make_task(), assigned(make_task()), assigned(make_task())
     )
-    await store.settle_tasks(term, [settlement(done.id)])
-    events = await store.events()
+    await store.tasks.settle_tasks(term, [settlement(done.id)])
+    events = await store.events.events()
     await store.take_lead("manager-2", NOW)
     for call in (
-        store.place_tasks(term, [place(queued)], NOW),
-        store.start_tasks(term, [(taken.id, 1, NOW)]),
-        store.settle_tasks(term, [settlement(taken.id)]),
-        store.requeue_task(term, done.id, NOW),
+        store.tasks.place_tasks(term, [place(queued)], NOW),
+        store.tasks.start_tasks(term, [(taken.id, 1, NOW)]),
+        store.tasks.settle_tasks(term, [settlement(taken.id)]),
+        store.tasks.requeue_task(term, done.id, NOW),
     ):
         with pytest.raises(NotLeader):
             await call
     assert await read(store, queued.id) == queued
     assert await read(store, taken.id) == taken
     assert (await read(store, done.id)).state is State.COMPLETED
-    assert await store.events() == events
+    assert await store.events.events() == events
 
 
 async def test_requeue_starts_a_new_run_of_the_same_task(
@@ -254,8 +258,8 @@ async def test_requeue_starts_a_new_run_of_the_same_task(
 ) -> None:
     task = assigned(make_task(deadline=later(5), run_after=later(1), retries=1))
     (task,) = await insert(task)
-    await store.settle_tasks(term, [settlement(task.id, **FAILED)])
-    again = await store.requeue_task(term, task.id, later(100))
+    await store.tasks.settle_tasks(term, [settlement(task.id, **FAILED)])
+    again = await store.tasks.requeue_task(term, task.id, later(100))
     assert again is not None
     assert again == await read(store, task.id)
     assert (again.state, again.attempt, again.run) == (State.QUEUED, 2, 2)
@@ -274,11 +278,11 @@ async def test_requeue_of_a_completed_task_keeps_the_attempt_that_completed(
     store: Store, term: int, insert: Insert
 ) -> None:
     (task,) = await insert(assigned(make_task(deadline=later(500))))
-    await store.settle_tasks(term, [settlement(task.id)])
-    again = await store.requeue_task(term, task.id, later(100))
+    await store.tasks.settle_tasks(term, [settlement(task.id)])
+    again = await store.tasks.requeue_task(term, task.id, later(100))
     assert again is not None
     assert again.spec.deadline == later(500)
-    (attempt,) = await store.attempts(task.id)
+    (attempt,) = await store.tasks.attempts(task.id)
     assert (attempt.run, attempt.attempt, attempt.outcome) == (1, 1, "completed")
     assert (attempt.worker_id, attempt.finished_at) == ("w1", later(2))
 
@@ -287,7 +291,7 @@ async def test_only_a_terminal_task_can_be_requeued(
     store: Store, term: int, insert: Insert
 ) -> None:
     (task,) = await insert(make_task())
-    assert await store.requeue_task(term, task.id, NOW) is None
-    assert await store.requeue_task(term, "nobody", NOW) is None
-    assert await store.requeue_task(term, "\ud800", NOW) is None
+    assert await store.tasks.requeue_task(term, task.id, NOW) is None
+    assert await store.tasks.requeue_task(term, "nobody", NOW) is None
+    assert await store.tasks.requeue_task(term, "\ud800", NOW) is None
     assert await read(store, task.id) == task

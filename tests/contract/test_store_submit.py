@@ -32,14 +32,14 @@ async def test_a_stored_task_comes_back_with_every_field(
         owner="me",
     )
     (task,) = await insert(assigned(Task(spec, State.QUEUED, NOW)))
-    assert await store.get_task("T.1:a_b-c") == task
+    assert await store.tasks.get_task("T.1:a_b-c") == task
 
 
 async def test_created_tasks_get_rising_seqs_in_the_order_sent(
     store: Store, term: int
 ) -> None:
     tasks = [make_task() for _ in range(50)]
-    created = (await store.insert_tasks(term, tasks)).created
+    created = (await store.tasks.insert_tasks(term, tasks)).created
     assert list(created) == [task.id for task in tasks]
     assert sorted(created.values()) == list(created.values())
     assert len(set(created.values())) == 50
@@ -54,7 +54,7 @@ async def test_mixed_batches_keep_each_task_s_own_values(
         assigned(make_task(timeout_s=1.0, depends_on=("x",))),
         replace(make_task(), run=2, attempt=4, tries=1, losses=1),
     )
-    found = await store.get_tasks([task.id for task in tasks])
+    found = await store.tasks.get_tasks([task.id for task in tasks])
     assert sorted(found, key=lambda task: task.seq) == tasks
 
 
@@ -63,17 +63,17 @@ async def test_a_known_id_is_answered_with_the_task_that_has_it(
 ) -> None:
     (first,) = await insert(make_task("one"))
     again = make_task("one", payload='"other"')
-    inserted = await store.insert_tasks(term, [again, make_task("two")])
+    inserted = await store.tasks.insert_tasks(term, [again, make_task("two")])
     assert inserted.existing == {"one": first}
     assert list(inserted.created) == ["two"]
-    assert await store.get_task("one") == first
+    assert await store.tasks.get_task("one") == first
 
 
 async def test_a_known_idempotency_key_is_answered_with_its_task(
     store: Store, term: int, insert: Insert
 ) -> None:
     (first,) = await insert(make_task("one", idempotency_key="k", owner="me"))
-    inserted = await store.insert_tasks(
+    inserted = await store.tasks.insert_tasks(
         term,
         [
             make_task("two", idempotency_key="k", owner="me"),
@@ -82,14 +82,14 @@ async def test_a_known_idempotency_key_is_answered_with_its_task(
     )
     assert inserted.existing == {"two": first}
     assert list(inserted.created) == ["three"]
-    assert await store.get_task("two") is None
+    assert await store.tasks.get_task("two") is None
 
 
 async def test_one_batch_with_a_key_twice_creates_one_task(
     store: Store, term: int
 ) -> None:
     tasks = [make_task(name, idempotency_key="k") for name in ("one", "two")]
-    inserted = await store.insert_tasks(term, tasks)
+    inserted = await store.tasks.insert_tasks(term, tasks)
     assert list(inserted.created) == ["one"]
     assert inserted.existing["two"].id == "one"
 
@@ -98,10 +98,10 @@ async def test_one_batch_with_an_id_twice_creates_one_task(
     store: Store, term: int
 ) -> None:
     twice = [make_task("one", payload="1"), make_task("one", payload="2")]
-    inserted = await store.insert_tasks(term, twice)
+    inserted = await store.tasks.insert_tasks(term, twice)
     assert list(inserted.created) == ["one"]
     assert not inserted.existing
-    task = await store.get_task("one")
+    task = await store.tasks.get_task("one")
     assert task is not None
     assert task.spec.payload == "1"
 
@@ -122,11 +122,11 @@ async def test_a_row_that_cannot_be_stored_is_refused_alone(
     store: Store, term: int, bad: Task
 ) -> None:
     good = [make_task() for _ in range(100)]
-    inserted = await store.insert_tasks(term, [*good[:70], bad, *good[70:]])
+    inserted = await store.tasks.insert_tasks(term, [*good[:70], bad, *good[70:]])
     assert list(inserted.rejected) == ["bad"]
     assert inserted.rejected["bad"]
     assert inserted.created.keys() == {task.id for task in good}
-    assert await store.get_task("bad") is None
+    assert await store.tasks.get_task("bad") is None
 
 
 async def test_several_bad_rows_leave_the_good_ones_alone(
@@ -135,7 +135,7 @@ async def test_several_bad_rows_leave_the_good_ones_alone(
     bad = [make_task(payload="\x00") for _ in range(5)]
     good = [make_task() for _ in range(20)]
     mixed = [task for pair in zip(bad, good, strict=False) for task in pair]
-    inserted = await store.insert_tasks(term, [*mixed, *good[5:]])
+    inserted = await store.tasks.insert_tasks(term, [*mixed, *good[5:]])
     assert inserted.rejected.keys() == {task.id for task in bad}
     assert inserted.created.keys() == {task.id for task in good}
 
@@ -143,15 +143,15 @@ async def test_several_bad_rows_leave_the_good_ones_alone(
 async def test_a_deposed_leader_stores_nothing(store: Store, term: int) -> None:
     await store.take_lead("manager-2", NOW)
     with pytest.raises(NotLeader) as raised:
-        await store.insert_tasks(term, [make_task("one")])
+        await store.tasks.insert_tasks(term, [make_task("one")])
     assert raised.value.term == term + 1
-    assert await store.get_task("one") is None
-    assert await store.events() == []
+    assert await store.tasks.get_task("one") is None
+    assert await store.events.events() == []
 
 
 async def test_a_store_nobody_leads_is_written_by_nobody(store: Store) -> None:
     with pytest.raises(NotLeader):
-        await store.insert_tasks(7, [make_task("one")])
+        await store.tasks.insert_tasks(7, [make_task("one")])
     assert await store.term() == 0
 
 
@@ -162,11 +162,11 @@ async def test_taking_the_lead_raises_the_term(store: Store) -> None:
 
 
 async def test_an_empty_batch_is_no_work(store: Store, term: int) -> None:
-    assert not (await store.insert_tasks(term, [])).created
-    assert await store.place_tasks(term, [], NOW) == {}
-    assert await store.start_tasks(term, []) == set()
-    assert await store.settle_tasks(term, []) == set()
-    assert await store.events() == []
+    assert not (await store.tasks.insert_tasks(term, [])).created
+    assert await store.tasks.place_tasks(term, [], NOW) == {}
+    assert await store.tasks.start_tasks(term, []) == set()
+    assert await store.tasks.settle_tasks(term, []) == set()
+    assert await store.events.events() == []
 
 
 async def test_ping_answers_from_a_living_store(store: Store) -> None:

@@ -82,7 +82,7 @@ class Walk:
             tasks.append(assigned(task) if placed else task)
 
         async def run(store: Store) -> Any:
-            inserted = await store.insert_tasks(1, tasks)
+            inserted = await store.tasks.insert_tasks(1, tasks)
             return inserted.created.keys(), inserted.existing, inserted.rejected.keys()
 
         return run
@@ -91,11 +91,11 @@ class Walk:
         worker = f"w{self._random.randint(1, 3)}"
         rows = [Placement(t.id, t.attempt, worker, "i", "n") for t in self._some(model)]
         at = later(self._clock)
-        return lambda store: store.place_tasks(1, rows, at)
+        return lambda store: store.tasks.place_tasks(1, rows, at)
 
     def start(self, model: dict[str, Task]) -> Call:
         rows = [(t.id, t.attempt, later(self._clock)) for t in self._some(model)]
-        return lambda store: store.start_tasks(1, rows)
+        return lambda store: store.tasks.start_tasks(1, rows)
 
     def settle(self, model: dict[str, Task]) -> Call:
         rows = [
@@ -103,7 +103,7 @@ class Walk:
             for task in self._some(model)
             if task.state in (State.ASSIGNED, State.RUNNING)
         ]
-        return lambda store: store.settle_tasks(1, rows)
+        return lambda store: store.tasks.settle_tasks(1, rows)
 
     def _outcome(self, task: Task) -> Outcome:
         kind = self._random.choice(list(OutcomeKind))
@@ -116,7 +116,7 @@ class Walk:
     def requeue(self, model: dict[str, Task]) -> Call:
         name = self._random.choice([*model, "nobody"])
         at = later(self._clock)
-        return lambda store: store.requeue_task(1, name, at)
+        return lambda store: store.tasks.requeue_task(1, name, at)
 
     def prune(self, _model: dict[str, Task]) -> Call:
         keep = Retention(*[self._random.uniform(0, 600)] * 4)
@@ -146,17 +146,17 @@ def bare(answer: Any) -> Any:
 
 
 async def everything(store: Store) -> Any:
-    page = await store.list_tasks(TaskFilter(), limit=1000)
-    events = await store.events(limit=1000)
+    page = await store.tasks.list_tasks(TaskFilter(), limit=1000)
+    events = await store.events.events(limit=1000)
     return (
         bare(page.tasks),
         # A batch that was halved has left several events.
         Counter((e.event_type, id_) for e in events for id_ in e.task_ids),
-        bare(tuple(await store.live_tasks())),
-        dict(await store.count_tasks()),
+        bare(tuple(await store.tasks.live_tasks())),
+        dict(await store.tasks.count_tasks()),
         [
             [(a.attempt, a.run, a.outcome, a.worker_id, a.started_at) for a in kept]
-            for kept in [await store.attempts(task.id) for task in page.tasks]
+            for kept in [await store.tasks.attempts(task.id) for task in page.tasks]
         ],
     )
 
@@ -169,9 +169,9 @@ async def test_both_stores_walk_the_same_way(
     memory, postgres = twins
     for store in twins:
         await store.take_lead("m", NOW)
-        await store.add_logs([LogChunk("t1", 1, 1, "[]")])
+        await store.output.add_logs([LogChunk("t1", 1, 1, "[]")])
     for step in range(STEPS):
-        page = await memory.list_tasks(TaskFilter(), limit=1000)
+        page = await memory.tasks.list_tasks(TaskFilter(), limit=1000)
         call = walk.call({task.id: task for task in page.tasks})
         mine, theirs = await call(memory), await call(postgres)
         assert bare(mine) == bare(theirs), step

@@ -46,8 +46,8 @@ def worker(worker_id: str, gpus: str) -> WorkerRecord:
 async def test_gpu_hours_are_told_by_owner_type_and_label(
     store: Store, insert: Insert, term: int
 ) -> None:
-    await store.save_worker(worker("w1", gpus="2"))
-    await store.save_worker(worker("w2", gpus="gpu:0"))
+    await store.registry.save_workers([worker("w1", gpus="2")])
+    await store.registry.save_workers([worker("w2", gpus="gpu:0")])
     half = SpecOptions(resources=read_needs({"gpus": 0.5}))
     red = {"team": "red", 'a"ü': "ö,\\"}
     done, part, failed, runs, none = await insert(
@@ -57,8 +57,8 @@ async def test_gpu_hours_are_told_by_owner_type_and_label(
         assigned(make_task(owner="bob"), "w2"),
         assigned(make_task(owner="eve"), "nobody"),
     )
-    await store.start_tasks(term, [(runs.id, 1, at(7200))])
-    await store.settle_tasks(
+    await store.tasks.start_tasks(term, [(runs.id, 1, at(7200))])
+    await store.tasks.settle_tasks(
         term,
         [
             settlement(done.id, started_at=at(0), finished_at=at(600)),
@@ -67,7 +67,7 @@ async def test_gpu_hours_are_told_by_owner_type_and_label(
             settlement(none.id, started_at=at(10), finished_at=at(20)),
         ],
     )
-    found = await store.usage(UsageBy.OWNER, "", span(0, 9000, 3600))
+    found = await store.metrics.usage(UsageBy.OWNER, "", span(0, 9000, 3600))
     assert list(found) == [
         UsageStep("ann", START, 600 * 2 + 1800.0, 4200.0, 1),
         UsageStep("ann", START + 3600, 0.0, 0.0, 1),
@@ -76,14 +76,14 @@ async def test_gpu_hours_are_told_by_owner_type_and_label(
         UsageStep("bob", START + 7200, 1800.0, 1800.0, 0),
         UsageStep("eve", START, 0.0, 10.0, 1),
     ]
-    by_type = await store.usage(UsageBy.JOB_TYPE, "", span(0, 9000, DAY))
+    by_type = await store.metrics.usage(UsageBy.JOB_TYPE, "", span(0, 9000, DAY))
     assert [(row.name, row.run_s) for row in by_type] == [
         ("echo", 600 + 1200 + 1800 + 10.0),
         ("train", 3600.0),
     ]
-    strange = await store.usage(UsageBy.LABEL, 'a"ü', span(0, 9000, DAY))
+    strange = await store.metrics.usage(UsageBy.LABEL, 'a"ü', span(0, 9000, DAY))
     assert [row.name for row in strange] == ["", "ö,\\"]
-    by_team = await store.usage(UsageBy.LABEL, "team", span(0, 9000, DAY))
+    by_team = await store.metrics.usage(UsageBy.LABEL, "team", span(0, 9000, DAY))
     assert [(row.name, row.gpu_s) for row in by_team] == [
         ("", 1200 + 1800.0),
         ("red", 1200 + 1800.0),
@@ -95,22 +95,26 @@ async def test_only_the_time_asked_for_counts(
 ) -> None:
     (long,) = await insert(assigned(make_task(owner="ann")))
     ended = settlement(long.id, started_at=at(0), finished_at=at(3 * DAY))
-    await store.settle_tasks(term, [ended])
-    found = await store.usage(UsageBy.OWNER, "", span(DAY, 2 * DAY, DAY, 9 * DAY))
+    await store.tasks.settle_tasks(term, [ended])
+    found = await store.metrics.usage(
+        UsageBy.OWNER, "", span(DAY, 2 * DAY, DAY, 9 * DAY)
+    )
     assert sum(row.run_s for row in found) == DAY
-    assert await store.usage(UsageBy.OWNER, "", span(4 * DAY, 5 * DAY, DAY)) == []
+    assert (
+        await store.metrics.usage(UsageBy.OWNER, "", span(4 * DAY, 5 * DAY, DAY)) == []
+    )
 
 
 async def test_the_cards_of_a_worker_that_is_gone_still_count(
     store: Store, insert: Insert, term: int
 ) -> None:
-    await store.save_worker(worker("w1", gpus="4"))
+    await store.registry.save_workers([worker("w1", gpus="4")])
     (task,) = await insert(assigned(make_task(owner="ann")))
     ended = settlement(task.id, started_at=at(0), finished_at=at(10))
-    await store.settle_tasks(term, [ended])
+    await store.tasks.settle_tasks(term, [ended])
     for _ in range(2):
-        await store.delete_worker("w1")
-    (row,) = await store.usage(UsageBy.OWNER, "", span(0, 60, 3600))
+        await store.registry.delete_worker("w1")
+    (row,) = await store.metrics.usage(UsageBy.OWNER, "", span(0, 60, 3600))
     assert row.gpu_s == 40.0
 
 
@@ -121,16 +125,16 @@ async def test_tasks_are_told_by_step_with_the_most_that_waited(
         assigned(make_task()), assigned(make_task()), make_task(), make_task()
     )
     when = (NOW.timestamp() // 3600 + 1) * 3600 - START
-    await store.settle_tasks(
+    await store.tasks.settle_tasks(
         term,
         [
             settlement(first.id, finished_at=at(when + 10)),
             settlement(second.id, finished_at=at(when + 310), **FAILURE),
         ],
     )
-    await store.roll_up(at(when + 900))
+    await store.metrics.roll_up(at(when + 900))
     begin = START + int(when)
-    steps = await store.task_history(MetricSpan(begin, begin + 3600, 300))
+    steps = await store.metrics.task_history(MetricSpan(begin, begin + 3600, 300))
     took = steps[0].response_s
     assert list(steps) == [
         TaskStep(begin, 1, 0, took, None),
@@ -138,5 +142,5 @@ async def test_tasks_are_told_by_step_with_the_most_that_waited(
         TaskStep(begin + 900, 0, 0, 0.0, 2),
     ]
     assert took == pytest.approx((at(when + 10) - NOW).total_seconds())
-    (whole,) = await store.task_history(MetricSpan(begin, begin + 3600, 3600))
+    (whole,) = await store.metrics.task_history(MetricSpan(begin, begin + 3600, 3600))
     assert whole == TaskStep(begin, 1, 1, took, 2)

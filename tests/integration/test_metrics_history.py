@@ -12,6 +12,7 @@ import pytest
 from corral.core.insight.chart_series import ReadingRetention, plan
 from corral.core.insight.metric import GPU_METRICS, HOURS_S, MINUTES_S, NODE_METRICS
 from corral.store.base import Retention
+from corral.store.postgres.metrics import MetricRows
 from corral.store.postgres.store import PostgresStore
 from tests.contract.conftest import PostgresServer
 
@@ -98,12 +99,12 @@ async def test_thirty_days_are_thinned_to_their_size_and_drawn_whole(
     begin = datetime.fromtimestamp(END - DAYS * DAY_S, UTC)
     span = plan(begin, NOW, None, NOW, ReadingRetention(DAY_S, 7 * DAY_S))
     whole = DAYS * DAY_S // SAMPLE_S
-    buckets = await store.node_history("n2", span)
+    buckets = await store.metrics.node_history("n2", span)
     assert len(buckets) == len(span.times) == 240
     assert sum(bucket.samples for bucket in buckets) == whole
-    cards = await store.gpu_history("n2", span)
+    cards = await store.metrics.gpu_history("n2", span)
     assert [sum(b.samples for b in rows) for _, rows in cards] == [whole] * CARDS
-    cluster = await store.cluster_history(span)
+    cluster = await store.metrics.cluster_history(span)
     assert [bucket.samples for bucket in cluster] == [NODES] * 240
 
 
@@ -112,13 +113,13 @@ async def test_thinning_goes_on_where_it_was_broken_off(
 ) -> None:
     await fill(database, days=2)
     for step_s in (MINUTES_S, HOURS_S):
-        await store._thin(step_s, END - DAY_S)
+        await MetricRows(store._pool)._thin(step_s, END - DAY_S)
     await database.execute(
         "update system_minutes set cpu_percent = -1; update gpu_minutes set power_w = 0"
     )
     other = PostgresStore(store._url)
-    await store.roll_up(NOW)
-    await other.roll_up(NOW)
+    await store.metrics.roll_up(NOW)
+    await other.metrics.roll_up(NOW)
     await other.close()
     # What was done is not done again, and the rest is done once.
     done = "select count(*) from system_minutes where cpu_percent = -1"

@@ -28,7 +28,7 @@ from corral.store.postgres.connection import patient_engine
 from corral.store.postgres.migrate import alembic_config
 from corral.store.postgres.store import PostgresStore
 from corral.store.postgres.tasks import sql
-from corral.store.postgres.tasks.logs import SHORT
+from corral.store.postgres.tasks.output import SHORT
 from corral.store.tables.metadata import HEAD, metadata
 from tests.contract.conftest import (
     NOW,
@@ -98,15 +98,15 @@ async def test_a_killed_server_is_unavailable_and_then_works_again(
     server: PostgresServer, store: PostgresStore, term: int
 ) -> None:
     task = assigned(make_task("before"))
-    await store.insert_tasks(term, [task, make_task("waiting")])
+    await store.tasks.insert_tasks(term, [task, make_task("waiting")])
     with server.killed():
         for call in (
-            store.insert_tasks(term, [make_task("during")]),
-            store.place_tasks(term, [place(make_task("waiting"))], NOW),
-            store.settle_tasks(term, [settlement("before")]),
-            store.get_task("before"),
-            store.nodes(),
-            store.add_audit([AuditRow(NOW, "a", "b", "c", True, "d", "e")]),
+            store.tasks.insert_tasks(term, [make_task("during")]),
+            store.tasks.place_tasks(term, [place(make_task("waiting"))], NOW),
+            store.tasks.settle_tasks(term, [settlement("before")]),
+            store.tasks.get_task("before"),
+            store.registry.nodes(),
+            store.access.add_audit([AuditRow(NOW, "a", "b", "c", True, "d", "e")]),
             store.ping(),
             PostgresStore(server.url()).open(),
         ):
@@ -114,9 +114,11 @@ async def test_a_killed_server_is_unavailable_and_then_works_again(
                 await call
     await store.ping()
     assert await store.term() == term
-    assert await store.settle_tasks(term, [settlement("before")]) == {"before"}
-    assert list(await store.place_tasks(term, [place(make_task("waiting"))], NOW))
-    inserted = await store.insert_tasks(term, [make_task("before"), make_task("after")])
+    assert await store.tasks.settle_tasks(term, [settlement("before")]) == {"before"}
+    assert list(await store.tasks.place_tasks(term, [place(make_task("waiting"))], NOW))
+    inserted = await store.tasks.insert_tasks(
+        term, [make_task("before"), make_task("after")]
+    )
     assert list(inserted.created) == ["after"]
     assert inserted.existing["before"].state is State.COMPLETED
 
@@ -124,28 +126,28 @@ async def test_a_killed_server_is_unavailable_and_then_works_again(
 async def test_a_server_killed_under_a_statement_ends_the_call(
     server: PostgresServer, store: PostgresStore, term: int, aside: Any
 ) -> None:
-    await store.insert_tasks(term, [assigned(make_task("held"))])
+    await store.tasks.insert_tasks(term, [assigned(make_task("held"))])
     transaction = aside.transaction()
     await transaction.start()
     await aside.execute("select from tasks where id = 'held' for update")
-    call = asyncio.create_task(store.settle_tasks(term, [settlement("held")]))
+    call = asyncio.create_task(store.tasks.settle_tasks(term, [settlement("held")]))
     await blocked(aside)
     with server.killed(), pytest.raises(StoreUnavailable):
         await asyncio.wait_for(call, 10)
-    assert await store.settle_tasks(term, [settlement("held")]) == {"held"}
+    assert await store.tasks.settle_tasks(term, [settlement("held")]) == {"held"}
 
 
 async def test_ended_connections_are_replaced_without_an_error(
     store: PostgresStore, term: int, aside: Any
 ) -> None:
-    await store.nodes()
+    await store.registry.nodes()
     await aside.execute("""
         select pg_terminate_backend(pid) from pg_stat_activity
         where pid <> pg_backend_pid() and datname = current_database()""")
     await settled(aside, "select count(*) = 1 from pg_stat_activity where " + OURS)
-    assert (await store.insert_tasks(term, [make_task("one")])).created
-    assert await store.get_task("one") is not None
-    assert await store.nodes() == []
+    assert (await store.tasks.insert_tasks(term, [make_task("one")])).created
+    assert await store.tasks.get_task("one") is not None
+    assert await store.registry.nodes() == []
 
 
 async def test_two_stores_that_open_an_empty_database_make_one_schema(
@@ -218,14 +220,14 @@ async def test_a_new_leader_waits_for_the_statement_in_flight(
 async def test_a_statement_that_met_the_change_of_leader_writes_nothing(
     store: PostgresStore, term: int, aside: Any
 ) -> None:
-    await store.insert_tasks(term, [assigned(make_task("one"))])
+    await store.tasks.insert_tasks(term, [assigned(make_task("one"))])
     async with aside.transaction():
         await aside.execute("update leadership set term = term + 1")
-        call = asyncio.create_task(store.settle_tasks(term, [settlement("one")]))
+        call = asyncio.create_task(store.tasks.settle_tasks(term, [settlement("one")]))
         await blocked(aside)
     with pytest.raises(NotLeader):
         await call
-    task = await store.get_task("one")
+    task = await store.tasks.get_task("one")
     assert task is not None
     assert task.state is State.ASSIGNED
 
@@ -234,14 +236,14 @@ async def test_batches_that_lock_rows_crosswise_both_go_through(
     store: PostgresStore, term: int
 ) -> None:
     tasks = [make_task() for _ in range(2000)]
-    await store.insert_tasks(term, tasks)
+    await store.tasks.insert_tasks(term, tasks)
     cancel = [
         settlement(task.id, state=State.CANCELLED, outcome=OutcomeKind.CANCELLED)
         for task in reversed(tasks)
     ]
     placed, cancelled = await asyncio.gather(
-        store.place_tasks(term, [place(task) for task in tasks], NOW),
-        store.settle_tasks(term, cancel),
+        store.tasks.place_tasks(term, [place(task) for task in tasks], NOW),
+        store.tasks.settle_tasks(term, cancel),
     )
     assert cancelled == {task.id for task in tasks}
     assert set(placed) <= cancelled
@@ -250,14 +252,14 @@ async def test_batches_that_lock_rows_crosswise_both_go_through(
 async def test_a_reader_of_events_misses_none_that_is_committed_late(
     store: PostgresStore, aside: Any
 ) -> None:
-    await store.add_events([Event("a", "1", at=NOW)])
+    await store.events.add_events([Event("a", "1", at=NOW)])
     transaction = aside.transaction()
     await transaction.start()
     await aside.execute(
         "insert into cluster_events (at, event_type, title) values (now(), 'a', '2')"
     )
-    await store.add_events([Event("a", "3", at=NOW)])
-    reading = asyncio.create_task(store.events(after_seq=1))
+    await store.events.add_events([Event("a", "3", at=NOW)])
+    reading = asyncio.create_task(store.events.events(after_seq=1))
     assert not (await asyncio.wait({reading}, timeout=0.05))[0]
     await transaction.commit()
     assert [event.title for event in await reading] == ["2", "3"]
@@ -266,12 +268,12 @@ async def test_a_reader_of_events_misses_none_that_is_committed_late(
 async def test_a_seq_that_was_never_written_does_not_stop_a_reader(
     store: PostgresStore, aside: Any
 ) -> None:
-    await store.add_events([Event("a", "1", at=NOW)])
+    await store.events.add_events([Event("a", "1", at=NOW)])
     await aside.execute(
         "select nextval(pg_get_serial_sequence('cluster_events', 'seq'))"
     )
-    await store.add_events([Event("a", "3", at=NOW), Event("a", "4", at=NOW)])
-    found = await store.events(after_seq=1)
+    await store.events.add_events([Event("a", "3", at=NOW), Event("a", "4", at=NOW)])
+    found = await store.events.events(after_seq=1)
     assert [(event.seq, event.title) for event in found] == [(3, "3"), (4, "4")]
 
 
@@ -290,10 +292,10 @@ async def test_a_changed_or_missing_audit_row_breaks_the_chain(
     store: PostgresStore, aside: Any, tampering: str
 ) -> None:
     row = AuditRow(NOW, "key:k1", "task.cancel", "t", True, "127.0.0.1", "r", {"a": 1})
-    await asyncio.gather(*(store.add_audit([row]) for _ in range(3)))
-    assert await store.check_audit()
+    await asyncio.gather(*(store.access.add_audit([row]) for _ in range(3)))
+    assert await store.access.check_audit()
     await aside.execute(tampering)
-    assert not await store.check_audit()
+    assert not await store.access.check_audit()
 
 
 LONG = f'["{"a" * SHORT}"]'
@@ -311,11 +313,11 @@ def remove(folder: Path, pattern: str) -> None:
 async def test_log_chunks_are_files_in_the_object_folder(
     store: PostgresStore, term: int, tmp_path: Path, aside: Any
 ) -> None:
-    await store.insert_tasks(term, [assigned(make_task("one"))])
-    await store.settle_tasks(term, [settlement("one")])
-    await store.add_logs([LogChunk("one", 1, n, LONG) for n in (1, 2)])
-    await store.add_logs([LogChunk("../../up", 1, 1, LONG)])
-    await store.add_logs([LogChunk("one", 1, 3, '["short"]')])
+    await store.tasks.insert_tasks(term, [assigned(make_task("one"))])
+    await store.tasks.settle_tasks(term, [settlement("one")])
+    await store.output.add_logs([LogChunk("one", 1, n, LONG) for n in (1, 2)])
+    await store.output.add_logs([LogChunk("../../up", 1, 1, LONG)])
+    await store.output.add_logs([LogChunk("one", 1, 3, '["short"]')])
     assert names(tmp_path, "objects/logs/??/one/*") == ["1-1.json", "1-2.json"]
     assert len(names(tmp_path, "**/*.json")) == 3
     assert (
@@ -328,9 +330,9 @@ async def test_log_chunks_are_files_in_the_object_folder(
 async def test_a_log_file_that_was_removed_reads_as_empty(
     store: PostgresStore, tmp_path: Path
 ) -> None:
-    await store.add_logs([LogChunk("one", 1, 1, LONG)])
+    await store.output.add_logs([LogChunk("one", 1, 1, LONG)])
     remove(tmp_path, "objects/logs/??/one/*")
-    assert await store.logs("one") == [LogChunk("one", 1, 1, "[]")]
+    assert await store.output.logs("one") == [LogChunk("one", 1, 1, "[]")]
 
 
 async def test_thousands_of_tasks_pass_in_a_few_statements(
@@ -339,14 +341,14 @@ async def test_thousands_of_tasks_pass_in_a_few_statements(
     tasks = [assigned(make_task()) for _ in range(5000)]
     began = time.perf_counter()
     for start in range(0, 5000, 1000):
-        inserted = await store.insert_tasks(term, tasks[start : start + 1000])
+        inserted = await store.tasks.insert_tasks(term, tasks[start : start + 1000])
         assert len(inserted.created) == 1000
     for start in range(0, 5000, 200):
         batch = [settlement(task.id) for task in tasks[start : start + 200]]
-        assert len(await store.settle_tasks(term, batch)) == 200
+        assert len(await store.tasks.settle_tasks(term, batch)) == 200
     record_property("tasks_per_s", 5000 / (time.perf_counter() - began))
-    assert await store.count_tasks() == {State.COMPLETED: 5000}
-    assert len(await store.events(limit=100)) == 30
+    assert await store.tasks.count_tasks() == {State.COMPLETED: 5000}
+    assert len(await store.events.events(limit=100)) == 30
 
 
 @pytest.mark.parametrize("name", ["INSERT", "PLACE", "START", "SETTLE", "REQUEUE"])
@@ -373,7 +375,7 @@ async def test_a_pool_of_one_serves_all_who_wait_in_turn_and_measures_them(
 
     async def ask(number: int) -> None:
         for _ in range(3):
-            await store.nodes()
+            await store.registry.nodes()
             served.append(number)
 
     await asyncio.gather(*(ask(number) for number in range(20)))
@@ -389,13 +391,15 @@ async def test_beats_do_not_wait_for_a_worker_that_is_being_written(
     store: PostgresStore, url: str
 ) -> None:
     spec = WorkerSpec("one", "corral:EchoWorker", ("echo",))
-    await store.save_node(NodeRecord("n1", "box"))
-    await store.save_workers([WorkerRecord(id_, "n1", spec) for id_ in ("w2", "w1")])
+    await store.registry.save_node(NodeRecord("n1", "box"))
+    await store.registry.save_workers(
+        [WorkerRecord(id_, "n1", spec) for id_ in ("w2", "w1")]
+    )
     other = await asyncpg.connect(url)
     async with asyncio.timeout(10), other.transaction():
         await other.execute("update workers set pid = 1 where id = 'w1'")
-        await store.save_beats(["n1"], NOW, [])
+        await store.metrics.save_beats(["n1"], NOW, [])
     await other.close()
-    assert [w.last_heartbeat for w in await store.workers()] == [None, NOW]
-    await store.save_beats(["n1"], later(10), [])
-    assert {w.last_heartbeat for w in await store.workers()} == {later(10)}
+    assert [w.last_heartbeat for w in await store.registry.workers()] == [None, NOW]
+    await store.metrics.save_beats(["n1"], later(10), [])
+    assert {w.last_heartbeat for w in await store.registry.workers()} == {later(10)}

@@ -142,7 +142,7 @@ def said(task: Task) -> tuple[dict[str, str], dict[str, Any]]:
 
 async def test_every_task_reads_as_before_and_runs_on(store: PostgresStore) -> None:
     ids = [f"t{number:05}" for number in range(LIVE + ENDED)]
-    found = {task.id: task for task in await store.get_tasks(ids)}
+    found = {task.id: task for task in await store.tasks.get_tasks(ids)}
     assert found.keys() == set(ids)
     for number, task_id in enumerate(ids):
         task = found[task_id]
@@ -156,32 +156,36 @@ async def test_every_task_reads_as_before_and_runs_on(store: PostgresStore) -> N
             assert getattr(task.spec.options, name) == value, (task_id, name)
         if "cached_from" in now:
             assert cached_from(task) == "t2"
-    live = await store.live_tasks()
+    live = await store.tasks.live_tasks()
     assert sorted(task.id for task in live) == ids[:LIVE]
     term = await store.take_lead("m", NOW)
-    placed = await store.place_tasks(term, [place(task) for task in live], later(2))
+    placed = await store.tasks.place_tasks(
+        term, [place(task) for task in live], later(2)
+    )
     assert len(placed) == LIVE
-    done = await store.settle_tasks(term, [settlement(task.id) for task in live])
+    done = await store.tasks.settle_tasks(term, [settlement(task.id) for task in live])
     assert done == set(ids[:LIVE])
 
 
 async def test_what_is_asked_for_by_option_is_found(store: PostgresStore) -> None:
     for where in (TaskFilter(request_id="ann-1"), TaskFilter(schedule="nightly")):
-        page = await store.list_tasks(where, 1000)
+        page = await store.tasks.list_tasks(where, 1000)
         every = (LIVE + ENDED) // len(SAID)
         assert page.total in (every, every + 1)
-    assert (await store.list_tasks(TaskFilter(request_id="ann"), 10)).total == 0
-    assert (await store.list_tasks(TaskFilter(labels={"mine": "x"}), 10)).total > 0
+    assert (await store.tasks.list_tasks(TaskFilter(request_id="ann"), 10)).total == 0
+    assert (
+        await store.tasks.list_tasks(TaskFilter(labels={"mine": "x"}), 10)
+    ).total > 0
 
 
 async def test_schedules_and_requeued_tasks_keep_whom_to_tell(
     store: PostgresStore,
 ) -> None:
-    (schedule,) = await store.schedules()
+    (schedule,) = await store.queues.schedules()
     assert schedule.task.labels == {"team": "red"}
     assert schedule.task.options.notify == ("http://a.test/",)
     told = next(n for n in range(LIVE, LIVE + 99) if "notify" in SAID[n % len(SAID)][1])
     term = await store.take_lead("m", NOW)
-    await store.requeue_task(term, f"t{told:05}", NOW + timedelta(seconds=9))
-    notices = await store.notices([f"t{told:05}"])
+    await store.tasks.requeue_task(term, f"t{told:05}", NOW + timedelta(seconds=9))
+    notices = await store.queues.notices([f"t{told:05}"])
     assert {n.url for n in notices} == {"http://a.test/x?y=1", "http://b.test/"}

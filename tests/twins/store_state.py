@@ -11,9 +11,17 @@ from corral.core.access.key import Key
 from corral.core.access.secret import Secret
 from corral.core.access.share import Share, ShareUse
 from corral.core.insight.learned import Learned
+from corral.core.insight.metric import (
+    HOURS_S,
+    MINUTES_S,
+    GpuSample,
+    MetricStep,
+    TaskTotals,
+)
 from corral.core.models.catalogue import CatalogueModel
 from corral.core.models.model import KnownModel, Pin
-from corral.core.nodes.node import NodeRecord
+from corral.core.nodes.gpu import Gpu
+from corral.core.nodes.node import NodeRecord, Sample
 from corral.core.nodes.worker import WorkerRecord
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.app import App
@@ -22,60 +30,76 @@ from corral.core.tasks.result_cache import KeptResult
 from corral.core.tasks.schedule import Schedule
 from corral.core.tasks.task import Attempt, Task
 from corral.core.tasks.webhook import Notice
-from corral.errors import NotLeader
 from corral.store.base import Event, KeptTree, LogChunk
 from corral.store.postgres.audit_chain import Chain
-from corral.store.postgres.registry import Subject
+from corral.store.postgres.errors import check_term
+from corral.store.postgres.metrics import Subject
+
+STEPS = (MINUTES_S, HOURS_S)
+# A node, or a node's card.
+MeasuredBy = tuple[str, str | None]
 
 
 class MemoryTables:
     def __init__(self) -> None:
-        self._term = 0
-        self._seq = 0
-        self._tasks: dict[str, Task] = {}
-        self._keyed: dict[tuple[str, str], str] = {}
-        self._attempts: dict[str, dict[int, Attempt]] = {}
-        self._logs: dict[tuple[str, int, int], LogChunk] = {}
-        self._trees: dict[tuple[str, str, int], KeptTree] = {}
-        self._job_types: dict[str, JobType] = {}
-        self._apps: dict[str, App] = {}
-        self._nodes: dict[str, NodeRecord] = {}
-        self._workers: dict[str, WorkerRecord] = {}
-        self._gone_workers: dict[str, str] = {}
-        self._worker_types: dict[str, WorkerType] = {}
-        self._keys: dict[str, Key] = {}
-        self._secrets: dict[str, Secret] = {}
-        self._models: dict[str, KnownModel] = {}
-        self._pins: dict[tuple[str, str], Pin] = {}
-        self._catalogue: dict[str, CatalogueModel] = {}
-        self._shares: dict[str, Share] = {}
-        self._share_uses: dict[str, ShareUse] = {}
-        self._learned: dict[Subject, tuple[datetime, Learned]] = {}
-        self._results: dict[str, tuple[datetime, KeptResult]] = {}
-        self._events: list[Event] = []
-        self._event_seq = 0
-        self._cursors: dict[str, int] = {}
-        self._schedules: dict[str, Schedule] = {}
-        self._notices: dict[tuple[str, str], Notice] = {}
-        self._audit: list[dict[str, Any]] = []
-        self._chain = Chain()
+        self.term = 0
+        self.seq = 0
+        self.tasks: dict[str, Task] = {}
+        self.keyed: dict[tuple[str, str], str] = {}
+        self.attempts: dict[str, dict[int, Attempt]] = {}
+        self.logs: dict[tuple[str, int, int], LogChunk] = {}
+        self.trees: dict[tuple[str, str, int], KeptTree] = {}
+        self.job_types: dict[str, JobType] = {}
+        self.apps: dict[str, App] = {}
+        self.nodes: dict[str, NodeRecord] = {}
+        self.workers: dict[str, WorkerRecord] = {}
+        self.gone_workers: dict[str, str] = {}
+        self.worker_types: dict[str, WorkerType] = {}
+        self.keys: dict[str, Key] = {}
+        self.secrets: dict[str, Secret] = {}
+        self.models: dict[str, KnownModel] = {}
+        self.pins: dict[tuple[str, str], Pin] = {}
+        self.catalogue: dict[str, CatalogueModel] = {}
+        self.shares: dict[str, Share] = {}
+        self.share_uses: dict[str, ShareUse] = {}
+        self.learned: dict[Subject, tuple[datetime, Learned]] = {}
+        self.results: dict[str, tuple[datetime, KeptResult]] = {}
+        self.events: list[Event] = []
+        self.event_seq = 0
+        self.cursors: dict[str, int] = {}
+        self.schedules: dict[str, Schedule] = {}
+        self.notices: dict[tuple[str, str], Notice] = {}
+        self.audit: list[dict[str, Any]] = []
+        self.chain = Chain()
+        self.samples: dict[tuple[str, datetime], Sample] = {}
+        self.cards: dict[tuple[str, str, datetime], GpuSample] = {}
+        self.gpus: dict[tuple[str, str], Gpu] = {}
+        self.thinned: dict[int, dict[tuple[MeasuredBy, int], MetricStep]] = {
+            step_s: {} for step_s in STEPS
+        }
+        self.marks = dict.fromkeys(STEPS, 0)
+        self.counts: dict[int, TaskTotals] = {}
+        self.waiting: dict[int, int] = {}
+        self.counted = 0
 
-    def _check_term(self, term: int) -> None:
-        if term != self._term:
-            raise NotLeader(
-                f"term {term} is over, the current one is {self._term}", term=self._term
-            )
+    def check_term(self, term: int) -> None:
+        check_term(term, self.term)
 
-    def _record(
+    def note(self, task: Task) -> None:
+        """Whoever is to be told of this run's end is owed that from now on."""
+        for url in task.spec.options.notify:
+            self.notices[task.id, url] = Notice(task.id, url, task.run)
+
+    def record(
         self, verb: str, at: datetime, ids: Collection[str], data: Mapping[str, Any]
     ) -> None:
         """One event for all that a batch did, none when it did nothing."""
         if ids:
             title = f"{len(ids)} {verb}"
-            self._append(
+            self.append(
                 Event(f"tasks_{verb}", title, data=data, task_ids=tuple(ids), at=at)
             )
 
-    def _append(self, event: Event) -> None:
-        self._event_seq += 1
-        self._events.append(replace(event, seq=self._event_seq))
+    def append(self, event: Event) -> None:
+        self.event_seq += 1
+        self.events.append(replace(event, seq=self.event_seq))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from corral.core.tasks.report import OutcomeKind
@@ -20,20 +20,27 @@ from corral.store.base import (
     TaskFilter,
     TaskPage,
 )
-from corral.store.postgres.tasks.read import read_cursor, write_cursor
-from corral.store.postgres.tasks.write import clean_error, unstorable
+from corral.store.postgres.tasks.columns import clean_error
+from corral.store.postgres.tasks.tasks import (
+    read_cursor,
+    unstorable,
+    write_cursor,
+)
 from corral.store.text import clean, is_storable
-from tests.twins.store_registry import MemorySchedules
 from tests.twins.store_state import MemoryTables
 
+_DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _INTEGER = range(-(2**31), 2**31)
 
 
-class MemoryWrite(MemorySchedules):
+@dataclass(frozen=True, slots=True)
+class MemoryTasks:
+    _tables: MemoryTables
+
     async def insert_tasks(self, term: int, tasks: Sequence[Task]) -> Inserted:
         if not tasks:
             return Inserted({})
-        self._check_term(term)
+        self._tables.check_term(term)
         created: dict[str, int] = {}
         existing: dict[str, Task] = {}
         rejected: dict[str, str] = {}
@@ -46,9 +53,9 @@ class MemoryWrite(MemorySchedules):
             elif known.id not in created or known.id != task.id:
                 existing[task.id] = known
         at = max(task.created_at for task in tasks)
-        states = {"states": [str(self._tasks[id_].state) for id_ in created]}
-        self._record("submitted", at, created, states)
-        self._record_answered([self._tasks[id_] for id_ in created])
+        states = {"states": [str(self._tables.tasks[id_].state) for id_ in created]}
+        self._tables.record("submitted", at, created, states)
+        self._record_answered([self._tables.tasks[id_] for id_ in created])
         return Inserted(created, existing, rejected)
 
     def _record_answered(self, tasks: Sequence[Task]) -> None:
@@ -60,32 +67,32 @@ class MemoryWrite(MemorySchedules):
                 "states": [str(task.state) for task in ended],
             }
             at = max(task.finished_at for task in ended if task.finished_at)
-            self._record("settled", at, [task.id for task in ended], data)
+            self._tables.record("settled", at, [task.id for task in ended], data)
 
     def _known(self, task: Task) -> Task | None:
         key = task.spec.idempotency_key
-        holder = None if key is None else self._keyed.get((task.spec.owner, key))
-        return self._tasks.get(task.id) or self._tasks.get(holder or "")
+        holder = None if key is None else self._tables.keyed.get((task.spec.owner, key))
+        return self._tables.tasks.get(task.id) or self._tables.tasks.get(holder or "")
 
     def _insert(self, task: Task) -> int:
-        self._seq += 1
-        self._tasks[task.id] = replace(task, seq=self._seq)
+        self._tables.seq += 1
+        self._tables.tasks[task.id] = replace(task, seq=self._tables.seq)
         if task.spec.idempotency_key is not None:
-            self._keyed[task.spec.owner, task.spec.idempotency_key] = task.id
-        self._note(task)
-        return self._seq
+            self._tables.keyed[task.spec.owner, task.spec.idempotency_key] = task.id
+        self._tables.note(task)
+        return self._tables.seq
 
     async def place_tasks(
         self, term: int, placements: Sequence[Placement], now: datetime
     ) -> Mapping[str, str]:
         if not placements:
             return {}
-        self._check_term(term)
+        self._tables.check_term(term)
         placed: dict[str, str] = {}
         for p in placements:
             task = self._current(p.task_id, p.attempt, State.QUEUED)
             if task is not None:
-                self._tasks[task.id] = replace(
+                self._tables.tasks[task.id] = replace(
                     task,
                     state=advance(task.state, State.ASSIGNED),
                     worker_id=p.worker_id,
@@ -95,14 +102,14 @@ class MemoryWrite(MemorySchedules):
                 )
                 placed[task.id] = task.spec.payload
         data = {
-            "attempts": [self._tasks[id_].attempt for id_ in placed],
-            "workers": [self._tasks[id_].worker_id for id_ in placed],
+            "attempts": [self._tables.tasks[id_].attempt for id_ in placed],
+            "workers": [self._tables.tasks[id_].worker_id for id_ in placed],
         }
-        self._record("assigned", now, placed, data)
+        self._tables.record("assigned", now, placed, data)
         return placed
 
     def _current(self, task_id: str, attempt: int, *states: State) -> Task | None:
-        task = self._tasks.get(task_id)
+        task = self._tables.tasks.get(task_id)
         if task is None or task.attempt != attempt or task.state not in states:
             return None
         return task
@@ -112,12 +119,12 @@ class MemoryWrite(MemorySchedules):
     ) -> set[str]:
         if not started:
             return set()
-        self._check_term(term)
+        self._tables.check_term(term)
         changed = set()
         for task_id, attempt, at in started:
             task = self._current(task_id, attempt, State.ASSIGNED)
             if task is not None:
-                self._tasks[task_id] = replace(
+                self._tables.tasks[task_id] = replace(
                     task, state=advance(task.state, State.RUNNING), started_at=at
                 )
                 changed.add(task_id)
@@ -128,7 +135,7 @@ class MemoryWrite(MemorySchedules):
     ) -> set[str]:
         if not settlements:
             return set()
-        self._check_term(term)
+        self._tables.check_term(term)
         ended: list[Settlement] = []
         for settlement in settlements:
             if not is_storable(settlement.result or ""):
@@ -143,7 +150,7 @@ class MemoryWrite(MemorySchedules):
         }
         at = max(s.finished_at for s in settlements)
         ids = [s.task_id for s in ended]
-        self._record("settled", at, ids, data)
+        self._tables.record("settled", at, ids, data)
         return set(ids)
 
     def _settle(self, task: Task, s: Settlement) -> None:
@@ -160,7 +167,7 @@ class MemoryWrite(MemorySchedules):
                 started_at=s.started_at or task.started_at,
                 finished_at=s.finished_at,
             )
-        self._tasks[task.id] = replace(
+        self._tables.tasks[task.id] = replace(
             counted,
             result=s.result,
             error=clean_error(s.error),
@@ -168,19 +175,19 @@ class MemoryWrite(MemorySchedules):
         )
 
     def _keep(self, attempt: Attempt) -> None:
-        self._attempts.setdefault(attempt.task_id, {})[attempt.attempt] = attempt
+        self._tables.attempts.setdefault(attempt.task_id, {})[attempt.attempt] = attempt
 
     async def discard_dead_letter(self, term: int, task_id: str) -> bool:
-        self._check_term(term)
-        task = self._tasks.get(task_id)
+        self._tables.check_term(term)
+        task = self._tables.tasks.get(task_id)
         if task is None or task.dead_letter is None:
             return False
-        self._tasks[task_id] = replace(task, dead_letter=None)
+        self._tables.tasks[task_id] = replace(task, dead_letter=None)
         return True
 
     async def requeue_task(self, term: int, task_id: str, now: datetime) -> Task | None:
-        self._check_term(term)
-        task = self._tasks.get(task_id)
+        self._tables.check_term(term)
+        task = self._tables.tasks.get(task_id)
         if task is None or not task.is_terminal:
             return None
         if task.state is State.COMPLETED:
@@ -202,11 +209,49 @@ class MemoryWrite(MemorySchedules):
             error=None,
             dead_letter=None,
         )
-        self._tasks[task_id] = again
-        self._note(again)
+        self._tables.tasks[task_id] = again
+        self._tables.note(again)
         data = {"attempts": [again.attempt]}
-        self._record("requeued", now, [task_id], data)
+        self._tables.record("requeued", now, [task_id], data)
         return again
+
+    async def get_task(self, task_id: str) -> Task | None:
+        return self._tables.tasks.get(task_id)
+
+    async def get_tasks(self, task_ids: Sequence[str]) -> Sequence[Task]:
+        return [
+            self._tables.tasks[id_]
+            for id_ in set(task_ids)
+            if id_ in self._tables.tasks
+        ]
+
+    async def list_tasks(
+        self, where: TaskFilter, limit: int, offset: int = 0, cursor: str | None = None
+    ) -> TaskPage:
+        chosen = [task for task in self._tables.tasks.values() if _matches(task, where)]
+        total = len(chosen)
+        chosen.sort(key=lambda task: -task.seq)
+        if cursor is not None:
+            last = read_cursor(cursor)
+            chosen = [task for task in chosen if task.seq < last]
+        chosen = chosen[offset:]
+        page = tuple(chosen[:limit])
+        more = len(chosen) > limit and page
+        return TaskPage(page, total, write_cursor(page[-1].seq) if more else None)
+
+    async def count_tasks(self) -> Mapping[State, int]:
+        return Counter(task.state for task in self._tables.tasks.values())
+
+    async def live_tasks(self) -> Sequence[Task]:
+        live = (task for task in self._tables.tasks.values() if not task.is_terminal)
+        return [
+            replace(task, spec=replace(task.spec, payload=""))
+            for task in sorted(live, key=lambda task: task.seq)
+        ]
+
+    async def attempts(self, task_id: str) -> Sequence[Attempt]:
+        kept = self._tables.attempts.get(task_id, {})
+        return [kept[attempt] for attempt in sorted(kept)]
 
 
 def _unplaced(task: Task) -> Task:
@@ -260,84 +305,6 @@ def _complaint(task: Task) -> str | None:
     return None
 
 
-# Reads of tasks and their logs in memory.
-
-
-class MemoryRead(MemoryTables):
-    async def get_task(self, task_id: str) -> Task | None:
-        return self._tasks.get(task_id)
-
-    async def get_tasks(self, task_ids: Sequence[str]) -> Sequence[Task]:
-        return [self._tasks[id_] for id_ in set(task_ids) if id_ in self._tasks]
-
-    async def list_tasks(
-        self, where: TaskFilter, limit: int, offset: int = 0, cursor: str | None = None
-    ) -> TaskPage:
-        chosen = [task for task in self._tasks.values() if _matches(task, where)]
-        total = len(chosen)
-        chosen.sort(key=lambda task: -task.seq)
-        if cursor is not None:
-            last = read_cursor(cursor)
-            chosen = [task for task in chosen if task.seq < last]
-        chosen = chosen[offset:]
-        page = tuple(chosen[:limit])
-        more = len(chosen) > limit and page
-        return TaskPage(page, total, write_cursor(page[-1].seq) if more else None)
-
-    async def count_tasks(self) -> Mapping[State, int]:
-        return Counter(task.state for task in self._tasks.values())
-
-    async def live_tasks(self) -> Sequence[Task]:
-        live = (task for task in self._tasks.values() if not task.is_terminal)
-        return [
-            replace(task, spec=replace(task.spec, payload=""))
-            for task in sorted(live, key=lambda task: task.seq)
-        ]
-
-    async def attempts(self, task_id: str) -> Sequence[Attempt]:
-        kept = self._attempts.get(task_id, {})
-        return [kept[attempt] for attempt in sorted(kept)]
-
-    async def add_logs(self, chunks: Sequence[LogChunk]) -> None:
-        for chunk in chunks:
-            self._logs.setdefault(
-                (chunk.task_id, chunk.attempt, chunk.seq),
-                replace(chunk, lines=clean(chunk.lines)),
-            )
-
-    async def logs(
-        self,
-        task_id: str,
-        after: tuple[int, int] = (0, 0),
-        limit: int = 1000,
-        *,
-        attempt: int | None = None,
-        limit_bytes: int | None = None,
-    ) -> Sequence[LogChunk]:
-        found: list[LogChunk] = []
-        size = 0
-        for place in self._log_places(task_id, attempt):
-            if len(found) == limit or (limit_bytes is not None and size >= limit_bytes):
-                break
-            if place[1:] > after:
-                found.append(self._logs[place])
-                size += len(found[-1].lines.encode())
-        return found
-
-    async def log_end(
-        self, task_id: str, attempt: int | None = None
-    ) -> tuple[int, int] | None:
-        places = self._log_places(task_id, attempt)
-        return places[-1][1:] if places else None
-
-    def _log_places(
-        self, task_id: str, attempt: int | None
-    ) -> list[tuple[str, int, int]]:
-        return sorted(
-            p for p in self._logs if p[0] == task_id and attempt in (None, p[1])
-        )
-
-
 def _matches(task: Task, where: TaskFilter) -> bool:
     spec = task.spec
     return (
@@ -360,52 +327,86 @@ def _has(task: Task, text: str) -> bool:
     return any(text in word.lower() for word in told if word)
 
 
-# Which trees are kept for which task, in memory.
-
-_DIGEST = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
+# Logs, and which trees are kept for which task, in memory.
 
 
-class MemoryArtifacts(MemoryTables):
+@dataclass(frozen=True, slots=True)
+class MemoryOutput:
+    _tables: MemoryTables
+
+    async def add_logs(self, chunks: Sequence[LogChunk]) -> None:
+        for chunk in chunks:
+            self._tables.logs.setdefault(
+                (chunk.task_id, chunk.attempt, chunk.seq),
+                replace(chunk, lines=clean(chunk.lines)),
+            )
+
+    async def logs(
+        self,
+        task_id: str,
+        after: tuple[int, int] = (0, 0),
+        limit: int = 1000,
+        *,
+        attempt: int | None = None,
+        limit_bytes: int | None = None,
+    ) -> Sequence[LogChunk]:
+        found: list[LogChunk] = []
+        size = 0
+        for place in self._log_places(task_id, attempt):
+            if len(found) == limit or (limit_bytes is not None and size >= limit_bytes):
+                break
+            if place[1:] > after:
+                found.append(self._tables.logs[place])
+                size += len(found[-1].lines.encode())
+        return found
+
+    async def log_end(
+        self, task_id: str, attempt: int | None = None
+    ) -> tuple[int, int] | None:
+        places = self._log_places(task_id, attempt)
+        return places[-1][1:] if places else None
+
+    def _log_places(
+        self, task_id: str, attempt: int | None
+    ) -> list[tuple[str, int, int]]:
+        return sorted(
+            p for p in self._tables.logs if p[0] == task_id and attempt in (None, p[1])
+        )
+
     async def save_tree(self, tree: KeptTree) -> None:
         tree = replace(tree, left_out=clean(tree.left_out))
-        self._trees[tree.task_id, tree.kind, tree.attempt] = tree
+        self._tables.trees[tree.task_id, tree.kind, tree.attempt] = tree
         if tree.kind == CHECKPOINT:
             for old in await self.trees(tree.task_id, CHECKPOINT):
                 if old.attempt < tree.attempt:
-                    del self._trees[old.task_id, old.kind, old.attempt]
+                    del self._tables.trees[old.task_id, old.kind, old.attempt]
 
     async def trees(self, task_id: str, kind: str) -> Sequence[KeptTree]:
         found = [
             tree
-            for tree in self._trees.values()
+            for tree in self._tables.trees.values()
             if tree.task_id == task_id and tree.kind == kind
         ]
         return sorted(found, key=lambda tree: tree.attempt)
 
     async def forget_trees(self, task_id: str, kind: str) -> None:
         for tree in await self.trees(task_id, kind):
-            del self._trees[tree.task_id, tree.kind, tree.attempt]
+            del self._tables.trees[tree.task_id, tree.kind, tree.attempt]
 
     async def drop_trees(self) -> int:
         gone = [
             place
-            for place, tree in self._trees.items()
-            if (task := self._tasks.get(tree.task_id)) is None
+            for place, tree in self._tables.trees.items()
+            if (task := self._tables.tasks.get(tree.task_id)) is None
             or (tree.kind == CHECKPOINT and task.state is State.COMPLETED)
         ]
         for place in gone:
-            del self._trees[place]
+            del self._tables.trees[place]
         return len(gone)
 
     async def kept_digests(self) -> set[str]:
-        return {tree.digest for tree in self._trees.values()}
+        return {tree.digest for tree in self._tables.trees.values()}
 
     async def payload_digests(self) -> set[str]:
-        payloads = (task.spec.payload for task in self._tasks.values())
+        payloads = (task.spec.payload for task in self._tables.tasks.values())
         return {digest for text in payloads for digest in _DIGEST.findall(text)}
-
-    def _forget_trees_of(self, task_ids: Collection[str]) -> int:
-        gone = [place for place in self._trees if place[0] in task_ids]
-        for place in gone:
-            del self._trees[place]
-        return len(gone)

@@ -32,5 +32,5 @@ class ManagerContext:
     async def record(self, events: Sequence[Event]) -> None:
         """Put events into the history, and tell who follows them."""
         with self.signals.writing() as tell:
-            await self.store.add_events(events)
+            await self.store.events.add_events(events)
             tell(EventsAdded(events))

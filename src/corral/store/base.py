@@ -44,123 +44,6 @@ from corral.core.tasks.task import TaskFilter as TaskFilter
 from corral.core.tasks.webhook import Notice
 
 
-class EventStore(Protocol):
-    """What a store does with events."""
-
-    async def add_events(self, events: Sequence[Event]) -> None: ...
-
-    async def events(self, after_seq: int = 0, limit: int = 100) -> Sequence[Event]:
-        """Oldest first when `after_seq` > 0, else the newest `limit`, oldest first."""
-
-    async def event_page(
-        self, where: EventQuery, after_seq: int = 0, limit: int = 100
-    ) -> EventPage:
-        """The same of some events, with the place to go on from without a loss."""
-
-    async def alerts(self, where: EventQuery, limit: int = 1000) -> Sequence[Event]:
-        """Alerts, newest first."""
-
-    async def acknowledge_alert(
-        self, seq: int, by: str, at: datetime, note: str = ""
-    ) -> Event | None:
-        """Note that somebody has seen an alert; the first one to say so stays.
-
-        The alert as it is then, None when there is none; a resolved one is left alone.
-        """
-
-    async def worsen_alert(
-        self, seq: int, severity: str, title: str, data: Mapping[str, Any]
-    ) -> None:
-        """An open alert is worse than it was; what `data` does not name stays."""
-
-    async def resolve_alerts(self, seqs: Sequence[int], at: datetime) -> None:
-        """The cause of these alerts is gone; those resolved already are left alone."""
-
-
-class ResultStore(Protocol):
-    """What the store keeps of results that may be given again."""
-
-    async def save_results(
-        self, rows: Sequence[KeptResult], now: datetime
-    ) -> Mapping[str, int]:
-        """Keep these, each key once; the size of each that was there, by its key."""
-
-    async def find_results(self, keys: Sequence[str]) -> Mapping[str, KeptResult]:
-        """Those that are kept, by key."""
-
-    async def use_results(self, used: Mapping[str, datetime]) -> None:
-        """Note when these were used last."""
-
-    async def kept_results(self) -> Mapping[str, KeptTotal]:
-        """How much is kept, by job type."""
-
-    async def clear_results(self, job_type: str) -> int:
-        """Forget all of a type; how many there were."""
-
-    async def prune_results(self, since: Mapping[str, datetime]) -> int:
-        """Forget what was made before the time of its type, or is of no such type."""
-
-    async def trim_results(self, limit_bytes: int) -> int:
-        """Forget those not used for longest, until the rest takes no more than that."""
-
-
-class LearnedStore(Protocol):
-    """What the store keeps of what was learned."""
-
-    async def save_learned(self, rows: Sequence[Learned], at: datetime) -> None:
-        """Keep these figures, in place of those of the same subjects."""
-
-    async def learned(self, limit: int) -> Sequence[Learned]:
-        """The latest so many, by subject."""
-
-    async def forget_learned(self, before: datetime) -> None:
-        """Drop what nothing was added to since."""
-
-
-class ShareStore(Protocol):
-    """What the store keeps of shares."""
-
-    async def save_share(self, share: Share) -> None: ...
-
-    async def delete_share(self, name: str) -> None: ...
-
-    async def shares(self) -> Sequence[Share]: ...
-
-    async def save_share_uses(self, uses: Sequence[ShareUse]) -> None:
-        """In place of what was there: what is not among them is forgotten."""
-
-    async def share_uses(self) -> Sequence[ShareUse]: ...
-
-
-class CatalogueStore(Protocol):
-    """What the store keeps of the catalogue."""
-
-    async def save_catalogue_model(self, model: CatalogueModel) -> None:
-        """Add or replace what was told of it; of a known one, figures stay."""
-
-    async def save_catalogue_figures(self, several: Sequence[CatalogueModel]) -> None:
-        """Keep uses and measures of those that are there; nothing else changes."""
-
-    async def delete_catalogue_model(self, name: str) -> None: ...
-
-    async def catalogue(self) -> Sequence[CatalogueModel]: ...
-
-
-class ModelStore(Protocol):
-    """What the store keeps of models."""
-
-    async def save_models(self, several: Sequence[KnownModel]) -> None:
-        """Keep what is known of each; nothing else of a model's row changes."""
-
-    async def models(self) -> Sequence[KnownModel]: ...
-
-    async def save_pin(self, pin: Pin) -> None: ...
-
-    async def delete_pin(self, worker_id: str, model: str) -> None: ...
-
-    async def pins(self) -> Sequence[Pin]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Inserted:
     """Outcome of one batch of submits, by task id.
@@ -241,32 +124,9 @@ class Retention:
     hours_s: float = 365 * 86_400.0
 
 
-class Store(
-    EventStore,
-    ModelStore,
-    CatalogueStore,
-    ShareStore,
-    LearnedStore,
-    ResultStore,
-    Protocol,
-):
-    """PostgreSQL or its in-memory twin; `tests/contract/` holds both to this."""
+class TaskStore(Protocol):
+    """Tasks: the hot path, then reads."""
 
-    async def open(self) -> None:
-        """Connect and bring the schema up to date (under an advisory lock)."""
-
-    async def close(self) -> None: ...
-
-    async def ping(self) -> None:
-        """Raises StoreUnavailable when the database does not answer."""
-
-    # leadership -----------------------------------------------------------
-    async def take_lead(self, holder: str, now: datetime) -> int:
-        """Become leader; returns the new term."""
-
-    async def term(self) -> int: ...
-
-    # tasks: the hot path --------------------------------------------------
     async def insert_tasks(self, term: int, tasks: Sequence[Task]) -> Inserted:
         """Store new tasks, `queued`, `assigned` or already `completed`, with a seq."""
 
@@ -298,7 +158,6 @@ class Store(
         None when the task does not exist or is not terminal.
         """
 
-    # tasks: reads ---------------------------------------------------------
     async def get_task(self, task_id: str) -> Task | None: ...
 
     async def get_tasks(self, task_ids: Sequence[str]) -> Sequence[Task]:
@@ -315,7 +174,10 @@ class Store(
 
     async def attempts(self, task_id: str) -> Sequence[Attempt]: ...
 
-    # logs -----------------------------------------------------------------
+
+class OutputStore(Protocol):
+    """Logs of tasks, and which trees of files are kept for whom."""
+
     async def add_logs(self, chunks: Sequence[LogChunk]) -> None:
         """Idempotent on (task_id, attempt, seq)."""
 
@@ -335,7 +197,6 @@ class Store(
     ) -> tuple[int, int] | None:
         """(attempt, seq) of the last chunk; None where there is none."""
 
-    # files ----------------------------------------------------------------
     async def save_tree(self, tree: KeptTree) -> None:
         """Keep it, in place of the same attempt's; of checkpoints only the newest."""
 
@@ -353,7 +214,10 @@ class Store(
     async def payload_digests(self) -> set[str]:
         """Whatever looks like a digest in the payload of any task."""
 
-    # registry -------------------------------------------------------------
+
+class RegistryStore(Protocol):
+    """Job types, apps, nodes, workers and worker types, each saved whole."""
+
     async def save_job_type(self, job_type: JobType) -> None: ...
 
     async def delete_job_type(self, name: str) -> None: ...
@@ -372,8 +236,6 @@ class Store(
 
     async def nodes(self) -> Sequence[NodeRecord]: ...
 
-    async def save_worker(self, worker: WorkerRecord) -> None: ...
-
     async def save_workers(self, several: Sequence[WorkerRecord]) -> None: ...
 
     async def delete_worker(self, worker_id: str) -> None: ...
@@ -386,7 +248,111 @@ class Store(
 
     async def worker_types(self) -> Sequence[WorkerType]: ...
 
-    # readings -------------------------------------------------------------
+
+class ModelStore(Protocol):
+    """The catalogue, what was learned of models, and which are pinned where."""
+
+    async def save_catalogue_model(self, model: CatalogueModel) -> None:
+        """Add or replace what was told of it; of a known one, figures stay."""
+
+    async def save_catalogue_figures(self, several: Sequence[CatalogueModel]) -> None:
+        """Keep uses and measures of those that are there; nothing else changes."""
+
+    async def delete_catalogue_model(self, name: str) -> None: ...
+
+    async def catalogue(self) -> Sequence[CatalogueModel]: ...
+
+    async def save_models(self, several: Sequence[KnownModel]) -> None:
+        """Keep what is known of each; nothing else of a model's row changes."""
+
+    async def models(self) -> Sequence[KnownModel]: ...
+
+    async def save_pin(self, pin: Pin) -> None: ...
+
+    async def delete_pin(self, worker_id: str, model: str) -> None: ...
+
+    async def pins(self) -> Sequence[Pin]: ...
+
+
+class QueueStore(Protocol):
+    """Schedules, shares, and who is to be told of the end of tasks."""
+
+    async def save_schedule(self, schedule: Schedule) -> None: ...
+
+    async def delete_schedule(self, name: str) -> None: ...
+
+    async def schedules(self) -> Sequence[Schedule]: ...
+
+    async def advance_schedules(
+        self, term: int, moves: Sequence[tuple[datetime, Schedule]]
+    ) -> set[str]:
+        """Save times, last task and note; names whose row had that `next_at` before."""
+
+    async def save_share(self, share: Share) -> None: ...
+
+    async def delete_share(self, name: str) -> None: ...
+
+    async def shares(self) -> Sequence[Share]: ...
+
+    async def save_share_uses(self, uses: Sequence[ShareUse]) -> None:
+        """In place of what was there: what is not among them is forgotten."""
+
+    async def share_uses(self) -> Sequence[ShareUse]: ...
+
+    async def notices(self, task_ids: Sequence[str] | None = None) -> Sequence[Notice]:
+        """Who is still to be told of the end of these tasks, or of any.
+
+        Storing or requeueing a task that has webhooks makes its notices with it.
+        """
+
+    async def save_notice(self, notice: Notice) -> None:
+        """Keep how often it was tried; nothing when its run is not owed any more."""
+
+    async def drop_notices(self, told: Sequence[Notice]) -> None: ...
+
+
+class EventStore(Protocol):
+    """Events, alerts among them, and how far readers have come."""
+
+    async def add_events(self, events: Sequence[Event]) -> None: ...
+
+    async def events(self, after_seq: int = 0, limit: int = 100) -> Sequence[Event]:
+        """Oldest first when `after_seq` > 0, else the newest `limit`, oldest first."""
+
+    async def event_page(
+        self, where: EventQuery, after_seq: int = 0, limit: int = 100
+    ) -> EventPage:
+        """The same of some events, with the place to go on from without a loss."""
+
+    async def alerts(self, where: EventQuery, limit: int = 1000) -> Sequence[Event]:
+        """Alerts, newest first."""
+
+    async def acknowledge_alert(
+        self, seq: int, by: str, at: datetime, note: str = ""
+    ) -> Event | None:
+        """Note that somebody has seen an alert; the first one to say so stays.
+
+        The alert as it is then, None when there is none; a resolved one is left alone.
+        """
+
+    async def worsen_alert(
+        self, seq: int, severity: str, title: str, data: Mapping[str, Any]
+    ) -> None:
+        """An open alert is worse than it was; what `data` does not name stays."""
+
+    async def resolve_alerts(self, seqs: Sequence[int], at: datetime) -> None:
+        """The cause of these alerts is gone; those resolved already are left alone."""
+
+    async def cursor(self, name: str) -> int | None:
+        """How far a reader of the events has come; None for one that never read."""
+
+    async def save_cursor(self, name: str, seq: int) -> None:
+        """It never goes back."""
+
+
+class MetricStore(Protocol):
+    """Readings and what is made of them; what was used, and what was learned."""
+
     async def save_beats(
         self,
         node_ids: Sequence[str],
@@ -431,30 +397,19 @@ class Store(
     ) -> Sequence[UsageStep]:
         """What was used by name and step; of a label, its values (`` for none)."""
 
-    # schedules and notices ------------------------------------------------
-    async def save_schedule(self, schedule: Schedule) -> None: ...
+    async def save_learned(self, rows: Sequence[Learned], at: datetime) -> None:
+        """Keep these figures, in place of those of the same subjects."""
 
-    async def delete_schedule(self, name: str) -> None: ...
+    async def learned(self, limit: int) -> Sequence[Learned]:
+        """The latest so many, by subject."""
 
-    async def schedules(self) -> Sequence[Schedule]: ...
+    async def forget_learned(self, before: datetime) -> None:
+        """Drop what nothing was added to since."""
 
-    async def advance_schedules(
-        self, term: int, moves: Sequence[tuple[datetime, Schedule]]
-    ) -> set[str]:
-        """Save times, last task and note; names whose row had that `next_at` before."""
 
-    async def notices(self, task_ids: Sequence[str] | None = None) -> Sequence[Notice]:
-        """Who is still to be told of the end of these tasks, or of any.
+class AccessStore(Protocol):
+    """Keys, secrets, and who asked for what."""
 
-        Storing or requeueing a task that has webhooks makes its notices with it.
-        """
-
-    async def save_notice(self, notice: Notice) -> None:
-        """Keep how often it was tried; nothing when its run is not owed any more."""
-
-    async def drop_notices(self, told: Sequence[Notice]) -> None: ...
-
-    # keys -----------------------------------------------------------------
     async def save_key(self, key: Key) -> None: ...
 
     async def keys(self) -> Sequence[Key]: ...
@@ -471,13 +426,6 @@ class Store(
 
     async def secrets(self) -> Sequence[Secret]: ...
 
-    # history --------------------------------------------------------------
-    async def cursor(self, name: str) -> int | None:
-        """How far a reader of the events has come; None for one that never read."""
-
-    async def save_cursor(self, name: str, seq: int) -> None:
-        """It never goes back."""
-
     async def add_audit(self, rows: Sequence[AuditRow]) -> None:
         """Append, each row's hash chained to the one before."""
 
@@ -486,6 +434,63 @@ class Store(
 
     async def check_audit(self) -> bool:
         """Is the hash chain whole?"""
+
+
+class ResultStore(Protocol):
+    """Results that may be given again."""
+
+    async def save_results(
+        self, rows: Sequence[KeptResult], now: datetime
+    ) -> Mapping[str, int]:
+        """Keep these, each key once; the size of each that was there, by its key."""
+
+    async def find_results(self, keys: Sequence[str]) -> Mapping[str, KeptResult]:
+        """Those that are kept, by key."""
+
+    async def use_results(self, used: Mapping[str, datetime]) -> None:
+        """Note when these were used last."""
+
+    async def kept_results(self) -> Mapping[str, KeptTotal]:
+        """How much is kept, by job type."""
+
+    async def clear_results(self, job_type: str) -> int:
+        """Forget all of a type; how many there were."""
+
+    async def prune_results(self, since: Mapping[str, datetime]) -> int:
+        """Forget what was made before the time of its type, or is of no such type."""
+
+    async def trim_results(self, limit_bytes: int) -> int:
+        """Forget those not used for longest, until the rest takes no more than that."""
+
+
+class Store(Protocol):
+    """PostgreSQL or its in-memory twin; `tests/contract/` holds both to this.
+
+    Nine seams, and what concerns the whole database. Who needs one seam takes that.
+    """
+
+    tasks: TaskStore
+    output: OutputStore
+    registry: RegistryStore
+    models: ModelStore
+    queues: QueueStore
+    events: EventStore
+    metrics: MetricStore
+    access: AccessStore
+    results: ResultStore
+
+    async def open(self) -> None:
+        """Connect and bring the schema up to date (under an advisory lock)."""
+
+    async def close(self) -> None: ...
+
+    async def ping(self) -> None:
+        """Raises StoreUnavailable when the database does not answer."""
+
+    async def take_lead(self, holder: str, now: datetime) -> int:
+        """Become leader; returns the new term."""
+
+    async def term(self) -> int: ...
 
     async def prune(self, now: datetime, keep: Retention) -> Mapping[str, int]:
         """Delete what is past its time; rows deleted by table."""

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
 
 from corral.errors import StoreUnavailable
-from corral.store.base import Store
 from tests.twins.store import MemoryStore
+
+Seam = TypeVar("Seam")
 
 
 class FaultyStore:
@@ -27,6 +29,22 @@ class FaultyStore:
         self._left: dict[str, int] = {}
         self._gates: dict[str, asyncio.Event] = {}
         self._reached: dict[str, asyncio.Event] = {}
+        self.tasks = self._faulty(inner.tasks)
+        self.output = self._faulty(inner.output)
+        self.registry = self._faulty(inner.registry)
+        self.models = self._faulty(inner.models)
+        self.queues = self._faulty(inner.queues)
+        self.events = self._faulty(inner.events)
+        self.metrics = self._faulty(inner.metrics)
+        self.access = self._faulty(inner.access)
+        self.results = self._faulty(inner.results)
+        self.open = self._through("open", inner.open)
+        self.close = self._through("close", inner.close)
+        self.ping = self._through("ping", inner.ping)
+        self.take_lead = self._through("take_lead", inner.take_lead)
+        self.term = self._through("term", inner.term)
+        self.prune = self._through("prune", inner.prune)
+        self.clear = self._through("clear", inner.clear)
 
     def loses_answer(self, name: str) -> None:
         """The next call of `name` is carried out, and its caller is told nothing."""
@@ -46,12 +64,12 @@ class FaultyStore:
         self._reached[name], self._gates[name] = asyncio.Event(), asyncio.Event()
         return self._reached[name], self._gates[name]
 
-    def seam(self) -> Store:
-        return cast(Store, self)
+    def _faulty(self, seam: Seam) -> Seam:
+        names = [name for name in dir(seam) if not name.startswith("_")]
+        calls = {name: self._through(name, getattr(seam, name)) for name in names}
+        return cast(Seam, SimpleNamespace(**calls))
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        call = getattr(self.inner, name)
-
+    def _through(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         async def through(*args: Any, **more: Any) -> Any:
             rows = next((len(a) for a in args if isinstance(a, list | tuple)), 0)
             self.calls.append((name, rows))

@@ -38,7 +38,7 @@ FREE = replace(CONFIG, limits=RateLimits(failures_per_min=1000))
 async def audit(world: World) -> list[AuditRow]:
     """Newest first."""
     await world.manager.access.audit.flush()
-    return list(await world.store.inner.audit(1000))
+    return list(await world.store.inner.access.audit(1000))
 
 
 def check(method: str, answer: httpx.Response, status: int, code: str) -> None:
@@ -348,7 +348,7 @@ async def test_every_change_leaves_an_audit_row(world: World) -> None:
         "node.register",
         "worker.register",
     ]
-    assert await world.store.inner.check_audit()
+    assert await world.store.inner.access.check_audit()
 
 
 async def test_every_denial_leaves_an_audit_row(world: World) -> None:

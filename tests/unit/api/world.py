@@ -344,7 +344,7 @@ async def running(
     """A manager that serves, until the block ends."""
     clock, engine = clock or StepClock(), engine or InlineDispatcher()
     store = FaultyStore(inner or MemoryStore())
-    manager = Manager(make_context(store.seam(), engine, config, clock), config)
+    manager = Manager(make_context(store, engine, config, clock), config)
     app = build(around(manager), **limits)
     async with app.router.lifespan_context(app), Http(app) as http:
         made: Sequence[Caller] = await callers(manager, http)

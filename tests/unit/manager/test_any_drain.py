@@ -182,7 +182,7 @@ async def test_whatever_is_held_every_task_completes_in_its_first_attempt(
         await machines.begin()
         await machines.run(80)
         await machines.end()
-        stored = await world.store.inner.get_tasks(machines.accepted)
+        stored = await world.store.inner.tasks.get_tasks(machines.accepted)
         assert len(stored) == len(set(machines.accepted)) > 20
         ended = {(str(t.state), t.attempt, t.losses) for t in stored}
         assert ended == {("completed", 1, 0)}

@@ -296,12 +296,12 @@ class History:
         manager, store = self.world.manager, self.world.store.inner
         assert manager.ctx.cluster.tasks == {}
         for task_id in self.accepted:
-            task = await store.get_task(task_id)
+            task = await store.tasks.get_task(task_id)
             assert task is not None
             assert task.state in TERMINAL
             if task.state is State.COMPLETED:
                 assert task.result == f'"{task_id}"'
-        assert await store.live_tasks() == []
+        assert await store.tasks.live_tasks() == []
         assert manager.tasks.dispatch.in_hand == set()
         assert manager.ctx.cluster.scheduler.waiting_count() == 0
         for worker in self.workers:

@@ -265,5 +265,5 @@ async def test_every_task_lives_through_a_flapping_store(world: World) -> None:
     assert [
         t for t in world.manager.ctx.cluster.tasks.values() if t.id in accepted
     ] == []
-    counts = await world.store.inner.count_tasks()
+    counts = await world.store.inner.tasks.count_tasks()
     assert set(counts) == {State.COMPLETED}

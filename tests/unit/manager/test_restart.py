@@ -170,7 +170,7 @@ async def test_many_tasks_of_a_worker_that_was_removed_go_back_in_one_write(
     rows = [{"task_type": "echo"} for _ in range(50)]
     told = await world.submit.tell("/tasks/batch", {"tasks": rows})
     assert len(worker.take()) == 50
-    await lives.store.delete_worker(worker.id)
+    await lives.store.registry.delete_worker(worker.id)
     world = await lives.next()
     writes = [rows for name, rows in world.store.calls if name == "settle_tasks"]
     assert writes == [50]
@@ -234,8 +234,8 @@ async def test_a_dependent_whose_dependency_fell_just_before_the_end_falls(
     error = {"kind": "exception", "message": "it broke"}
     ended = {"task_id": one, "attempt": 1, "kind": "failed", "error": error}
     await worker.report(outcomes=[ended])
-    assert (await lives.store.get_tasks([one]))[0].is_terminal
-    assert not (await lives.store.get_tasks([two]))[0].is_terminal
+    assert (await lives.store.tasks.get_tasks([one]))[0].is_terminal
+    assert not (await lives.store.tasks.get_tasks([two]))[0].is_terminal
     world = await lives.next()
     follow(worker, world)
     await worker.node.beat(worker.word())

@@ -6,12 +6,12 @@ from datetime import datetime
 from typing import Any
 
 from corral.manager.context import ManagerContext
-from corral.store.base import AuditRow
+from corral.store.base import AccessStore, AuditRow
 
 
 class Audit:
     def __init__(self, ctx: ManagerContext) -> None:
-        self._store = ctx.store
+        self._store: AccessStore = ctx.store.access
         self._clock = ctx.clock
         self._rows: list[AuditRow] = []
 

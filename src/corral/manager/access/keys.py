@@ -31,6 +31,7 @@ from corral.errors import (
 from corral.manager.access.rate_limit import RateLimits, TokenBucket, TokenBuckets
 from corral.manager.clock import Clock
 from corral.manager.context import ManagerContext
+from corral.store.base import AccessStore
 
 # Same path for unknown ids, so that timing tells nothing about which ids exist.
 _NOBODY = Key(id="nobody", digest=digest_secret("nobody"), scope=Scope.READ)
@@ -44,7 +45,7 @@ class Keys:
     def __init__(
         self, ctx: ManagerContext, limits: RateLimits, is_open: bool = False
     ) -> None:
-        self._store = ctx.store
+        self._store: AccessStore = ctx.store.access
         self._clock = ctx.clock
         self._keys: dict[str, Key] = {}
         self._buckets = TokenBuckets(limits.per_s, limits.burst)

@@ -48,7 +48,7 @@ class NamedSecrets:
 
     async def load(self) -> None:
         """Read them, and say which of them cannot be opened here."""
-        self._secrets = {s.name: s for s in await self._store.secrets()}
+        self._secrets = {s.name: s for s in await self._store.access.secrets()}
         for name in self._secrets:
             try:
                 self._open(name)
@@ -77,14 +77,14 @@ class NamedSecrets:
             former.created_at if former else now,
             now,
         )
-        await self._store.save_secret(secret)
+        await self._store.access.save_secret(secret)
         self._secrets[name] = secret
         return secret, former is None
 
     async def remove(self, name: str) -> None:
         if name not in self._secrets:
             raise NotFound(f"no secret {name!r}", name=name)
-        await self._store.delete_secret(name)
+        await self._store.access.delete_secret(name)
         self._secrets.pop(name, None)
 
     def check(self, spec: TaskSpec) -> None:
@@ -114,7 +114,7 @@ class NamedSecrets:
             raise Conflict("this worker does not have that attempt", task_id=task_id)
         payload = task.spec.payload
         if not payload:  # too large to be kept in memory
-            stored = await self._store.get_task(task_id)
+            stored = await self._store.tasks.get_task(task_id)
             payload = stored.spec.payload if stored else "{}"
         names = _named(payload)
         return {

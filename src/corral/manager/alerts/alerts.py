@@ -184,7 +184,7 @@ class AlertWatch:
         """Alerts of these severities, newest first: those that stand, or all."""
         if not is_open:
             where = EventQuery(severities=tuple(severities))
-            return await self._store.alerts(where, limit)
+            return await self._store.events.alerts(where, limit)
         rows = self.open_alerts()
         return [row for row in rows if row.severity in severities][:limit]
 
@@ -195,7 +195,7 @@ class AlertWatch:
             NotFound, Conflict: no such alert, or it is over.
         """
         now = self._clock.now()
-        row = await self._store.acknowledge_alert(seq, by, now, note)
+        row = await self._store.events.acknowledge_alert(seq, by, now, note)
         if row is None:
             raise NotFound(f"no alert {seq}", alert_id=seq)
         if row.resolved_at is not None:
@@ -267,11 +267,11 @@ class AlertWatch:
     async def _reload(self) -> None:
         found: dict[Key, Event] = {}
         doubles: list[int] = []
-        for row in await self._store.alerts(_OPEN, _MOST_OPEN):
+        for row in await self._store.events.alerts(_OPEN, _MOST_OPEN):
             if found.setdefault(_key(row), row) is not row:
                 doubles.append(row.seq)
         # Of a leader that was deposed while it wrote: one alert for a subject.
-        await self._store.resolve_alerts(doubles, self._clock.now())
+        await self._store.events.resolve_alerts(doubles, self._clock.now())
         self._rows = found
         self._is_unsure = False
 
@@ -290,10 +290,10 @@ class AlertWatch:
             log.log(_LEVELS[Severity(event.severity)], "alert: %s", event.title)
         await self._record(events)
         for row, finding in worse:
-            await self._store.worsen_alert(
+            await self._store.events.worsen_alert(
                 row.seq, finding.severity, finding.title, _data(finding)
             )
-        await self._store.resolve_alerts([row.seq for row in over], now)
+        await self._store.events.resolve_alerts([row.seq for row in over], now)
 
 
 def _standing(finding: Finding, row: Event | None) -> ActiveFinding:

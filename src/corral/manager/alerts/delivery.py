@@ -27,6 +27,7 @@ from corral.manager.outbound.webhook import (
     failed,
     root_of,
 )
+from corral.store.base import EventStore
 
 log = logging.getLogger(__name__)
 _TOLD = EventQuery(event_types=(ALERT, WORSENED, RESOLVED))
@@ -55,7 +56,7 @@ class AlertNotices:
     def __init__(
         self, ctx: ManagerContext, config: NotifyConfig, urls: Sequence[str]
     ) -> None:
-        self._store = ctx.store
+        self._store: EventStore = ctx.store.events
         self._clock = ctx.clock
         self._record = ctx.record
         self._receivers = [_AlertReceiver(url) for url in dict.fromkeys(urls)]

@@ -6,6 +6,7 @@ import asyncio
 
 from corral.core.insight.event import EventPage, EventQuery
 from corral.manager.context import ManagerContext
+from corral.store.base import EventStore
 
 EVENTS = "@events"
 """The name of the bell; no task is called like that."""
@@ -17,7 +18,7 @@ class EventHistory:
     """Pages of events, waited for."""
 
     def __init__(self, ctx: ManagerContext) -> None:
-        self._store = ctx.store
+        self._store: EventStore = ctx.store.events
         self._followers = ctx.cluster.followers
 
     async def page(

@@ -22,6 +22,7 @@ from corral.manager.cluster.state import Cluster, WorkerLink
 from corral.manager.context import ManagerContext
 from corral.manager.outbound.address import GatewayConfig, Pinned, pin
 from corral.scheduler.events import WorkerGone, WorkerReady
+from corral.store.base import RegistryStore
 from corral.trust import is_this_machine
 
 NODE = "manager"
@@ -135,7 +136,7 @@ class Apps:
         self, ctx: ManagerContext, config: GatewayConfig, calls: InsideWorker
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._clock = ctx.clock
         self._config = config
         self._calls = calls

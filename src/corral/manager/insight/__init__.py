@@ -53,7 +53,7 @@ class Insight(Feature):
         self, by: UsageBy, label: str, span: UsageSpan
     ) -> Sequence[UsageStep]:
         """What tasks used of GPUs, by owner, job type or label."""
-        return await self._ctx.store.usage(by, label, span)
+        return await self._ctx.store.metrics.usage(by, label, span)
 
     def counters(self) -> Iterator[MetricFamily]:
         """What was counted since the manager began."""

@@ -27,7 +27,7 @@ from corral.core.insight.metric import (
 from corral.core.insight.trend import trend
 from corral.core.nodes.gpu import Gpu
 from corral.manager.context import ManagerContext
-from corral.store.base import Retention
+from corral.store.base import MetricStore, Retention
 
 TIMEFRAMES_S = {"1h": 3600, "24h": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400}
 THIN_PERIOD_S = 60.0
@@ -58,7 +58,7 @@ class MetricCharts:
     """`step` thins; the rest reads."""
 
     def __init__(self, ctx: ManagerContext, keep: Retention, sample_s: float) -> None:
-        self._store = ctx.store
+        self._store: MetricStore = ctx.store.metrics
         self._clock = ctx.clock
         self._kept = ReadingRetention(keep.samples_s, keep.minutes_s, sample_s)
 

@@ -41,7 +41,7 @@ async def overview_of(
     ctx: ManagerContext, started_at: datetime, health: str
 ) -> ClusterOverview:
     cluster = ctx.cluster
-    tasks = await ctx.store.count_tasks()
+    tasks = await ctx.store.tasks.count_tasks()
     # The manager's own machine runs nothing, and does not count.
     nodes = [n for n in cluster.nodes.values() if not n.is_own]
     online = [n for n in nodes if n.node.state is NodeState.ONLINE]

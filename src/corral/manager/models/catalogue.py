@@ -45,6 +45,7 @@ from corral.manager.models.sources import (
 )
 from corral.manager.output.objects import Objects
 from corral.manager.signals import NameChanged
+from corral.store.base import ModelStore
 
 log = logging.getLogger(__name__)
 _PERIOD_S = 1.0
@@ -83,7 +84,7 @@ class Catalogue:
         config: SourceConfig,
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: ModelStore = ctx.store.models
         self._signals = ctx.signals
         self._objects = ctx.objects
         self._models = models

@@ -37,7 +37,7 @@ from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.manager.tasks import Tasks
 from corral.scheduler.events import MemoryChanged, ModelKnown, ModelsHeld, ModelsPinned
-from corral.store.base import Event
+from corral.store.base import Event, ModelStore
 
 MEMORY_NOT_FREED = "memory_not_freed"
 _PERIOD_S = 1.0
@@ -71,7 +71,7 @@ class ModelStatus:
 class ModelMemory:
     def __init__(self, ctx: ManagerContext, tasks: Tasks, config: ModelConfig) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: ModelStore = ctx.store.models
         self._tasks = tasks
         self._dispatch = tasks.dispatch
         self._clock = ctx.clock

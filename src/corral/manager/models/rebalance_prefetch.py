@@ -57,7 +57,6 @@ class _Underway:
 class Rebalancer:
     def __init__(self, ctx: ManagerContext, models: ModelMemory) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
         self._models = models
         self._clock = ctx.clock
         self._record = ctx.record

@@ -25,6 +25,7 @@ from corral.manager.nodes.save_heartbeats import NodeReadings
 from corral.manager.prometheus import Gauge, Labels, MetricFamily
 from corral.manager.tasks import Tasks
 from corral.manager.workers import Workers
+from corral.store.base import RegistryStore
 
 _MB = 1 << 20
 _GB = 1 << 30
@@ -83,7 +84,7 @@ class Nodes(Feature):
         config: NodesConfig,
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._clock = ctx.clock
         self._workers = workers
         registry, dispatch = workers.registry, tasks.dispatch

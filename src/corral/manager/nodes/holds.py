@@ -23,7 +23,7 @@ from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.workers.lifecycle import WorkerMoves
 from corral.manager.workers.registry import WorkerRegistry
 from corral.scheduler.events import NodeHeld
-from corral.store.base import Event, Store
+from corral.store.base import Event, RegistryStore
 
 _PERIOD_S = 0.25
 DRAINED = "drained"
@@ -36,7 +36,7 @@ class NodeHolds:
         self, ctx: ManagerContext, workers: WorkerRegistry, dispatch: Dispatch
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._workers = workers
         self._dispatch = dispatch
         self._clock = ctx.clock
@@ -199,7 +199,7 @@ class NodeHolds:
         # Nobody knows here whether its process has been told to stop. Whichever it
         # is, with another generation the agent starts it anew.
         row = replace(worker.worker, generation=worker.worker.generation + 1)
-        await self._store.save_worker(row)
+        await self._store.save_workers([row])
         worker.worker = replace(worker.worker, generation=row.generation)
 
     async def _tell(self, link: NodeLink, kind: str, title: str) -> None:
@@ -227,7 +227,7 @@ def _window_of(holds: tuple[Hold, ...]) -> Hold | None:
     return next(found, None)
 
 
-async def change_node(store: Store, link: NodeLink, **said: Any) -> None:
+async def change_node(store: RegistryStore, link: NodeLink, **said: Any) -> None:
     """Change fields of a node in memory and in the store, or in neither.
 
     Memory has them first: a beat that writes the row meanwhile writes them too.

@@ -12,6 +12,7 @@ from corral.manager.context import ManagerContext
 from corral.manager.nodes import holds
 from corral.manager.nodes.windows import MOST, check
 from corral.manager.tasks.dispatch import Dispatch
+from corral.store.base import RegistryStore
 
 _MOST = 64
 
@@ -19,7 +20,7 @@ _MOST = 64
 class NodeLabels:
     def __init__(self, ctx: ManagerContext, dispatch: Dispatch) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._dispatch = dispatch
         self._clock = ctx.clock
 

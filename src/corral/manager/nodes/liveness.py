@@ -17,7 +17,7 @@ from corral.manager.cluster.state import NodeLink
 from corral.manager.context import ManagerContext
 from corral.manager.tasks import Tasks
 from corral.manager.workers.registry import WorkerRegistry
-from corral.store.base import Event
+from corral.store.base import Event, RegistryStore
 
 log = logging.getLogger(__name__)
 WATCH_S = 0.25
@@ -59,7 +59,7 @@ class NodeWatch:
         liveness: Liveness,
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._workers = workers
         self._settle = tasks.settle
         self._dispatch = tasks.dispatch

@@ -13,7 +13,7 @@ from typing import Any
 from corral.core.nodes.node import NodeRecord, NodeState, Sample
 from corral.manager.cluster.state import NodeLink
 from corral.manager.context import ManagerContext
-from corral.store.base import Event
+from corral.store.base import Event, RegistryStore
 
 log = logging.getLogger(__name__)
 MASTER, WORKER = "master", "worker"
@@ -50,7 +50,7 @@ class Master:
         self, ctx: ManagerContext, config: MasterConfig | None, sample_s: float
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._clock = ctx.clock
         self._record = ctx.record
         self._config = config

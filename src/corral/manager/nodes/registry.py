@@ -16,13 +16,13 @@ from corral.manager.clock import new_id
 from corral.manager.cluster.state import NodeLink
 from corral.manager.context import ManagerContext
 from corral.manager.workers.registry import WorkerBeat, WorkerRegistry
-from corral.store.base import Event
+from corral.store.base import Event, RegistryStore
 
 
 class NodeRegistry:
     def __init__(self, ctx: ManagerContext, workers: WorkerRegistry) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._clock = ctx.clock
         self._record = ctx.record
         self._workers = workers

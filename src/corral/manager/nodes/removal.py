@@ -16,7 +16,7 @@ from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.manager.nodes import holds, resources
 from corral.manager.workers.registry import WorkerRegistry
-from corral.store.base import Event
+from corral.store.base import Event, RegistryStore
 
 log = logging.getLogger(__name__)
 _PERIOD_S = 0.5
@@ -34,7 +34,7 @@ class NodeLeave:
         stale_after_s: float,
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._workers = workers
         self._keys = keys
         self._clock = ctx.clock

@@ -8,6 +8,7 @@ from corral.core.insight.metric import GpuSample, rate, with_gpus
 from corral.core.nodes.node import Sample
 from corral.manager.cluster.state import NodeLink
 from corral.manager.context import ManagerContext
+from corral.store.base import MetricStore
 
 # Over longer gaps a mean rate would tell of times nobody looked at.
 _GAP_SAMPLES = 3.5
@@ -20,7 +21,7 @@ class NodeReadings:
         self, ctx: ManagerContext, sample_s: float = 30.0, stamp_s: float = 10.0
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: MetricStore = ctx.store.metrics
         self._clock = ctx.clock
         self._gap_s = sample_s * _GAP_SAMPLES
         self._stamp_s = stamp_s

@@ -93,21 +93,21 @@ class TaskService:
 
     async def open(self) -> None:
         """Find the place in the events; the first time, that is their end."""
-        at = await self._store.cursor(CURSOR)
+        at = await self._store.events.cursor(CURSOR)
         if at is None:
             at = await self._last_event()
-            await self._store.save_cursor(CURSOR, at)
+            await self._store.events.save_cursor(CURSOR, at)
         self._at = self._saved = at
         running = (t.id for t in self._cluster.tasks.values() if _runs(t))
         self._queued.update(islice(running, REMEMBERED))
 
     async def _last_event(self) -> int:
-        rows = await self._store.events(limit=1)
+        rows = await self._store.events.events(limit=1)
         if not rows:
             # A place after which to read needs an event to stand on.
             title = "the task service is told of tasks from here on"
             await self._record([Event("task_service_connected", title)])
-            rows = (await self._store.events(limit=1000))[:1]
+            rows = (await self._store.events.events(limit=1000))[:1]
         return rows[0].seq
 
     async def close(self) -> None:
@@ -132,7 +132,7 @@ class TaskService:
             await self._save()
 
     async def _tell(self, due: Sequence[OwedStatus]) -> None:
-        tasks = await self._store.get_tasks([owed.task_id for owed in due])
+        tasks = await self._store.tasks.get_tasks([owed.task_id for owed in due])
         rows = {task.id: task for task in tasks}
         for owed in due:
             owed.task = rows.get(owed.task_id)
@@ -156,7 +156,7 @@ class TaskService:
             self._queued.discard(id_)
             self._add(id_, self._at + 1)
         while not self._page:
-            events = await self._store.events(self._at, PAGE)
+            events = await self._store.events.events(self._at, PAGE)
             if not events:
                 return
             for event in events:
@@ -174,7 +174,7 @@ class TaskService:
         owed = [owed.seq for owed in self._outbox.items()]
         seq = min([*islice(self._page.values(), 1), *owed], default=self._at + 1) - 1
         if seq > self._saved:
-            await self._store.save_cursor(CURSOR, seq)
+            await self._store.events.save_cursor(CURSOR, seq)
             self._saved = seq
 
     # calls ---------------------------------------------------------------------

@@ -97,11 +97,11 @@ class TaskWebhooks:
 
     async def open(self) -> None:
         """Take up all that is owed for tasks that have ended."""
-        owed = await self._store.notices()
+        owed = await self._store.queues.notices()
         ids = sorted({notice.task_id for notice in owed})
         live: set[str] = set()
         for start in range(0, len(ids), _PAGE):
-            tasks = await self._store.get_tasks(ids[start : start + _PAGE])
+            tasks = await self._store.tasks.get_tasks(ids[start : start + _PAGE])
             live |= {task.id for task in tasks if not task.is_terminal}
         for notice in owed:
             if notice.task_id not in live:
@@ -135,7 +135,7 @@ class TaskWebhooks:
         """Begin with everything that is due now."""
         async with self._looking:
             if ids := list(dict.fromkeys(self._ended)):
-                for notice in await self._store.notices(ids):
+                for notice in await self._store.queues.notices(ids):
                     self._put(notice)
                 # Only now: while the store is away they must not be forgotten.
                 known = set(ids)
@@ -144,7 +144,7 @@ class TaskWebhooks:
 
     # one notice ----------------------------------------------------------------
     async def _send(self, notice: Notice, number: int, delay_s: float) -> Notice | None:
-        task = await self._store.get_task(notice.task_id)
+        task = await self._store.tasks.get_task(notice.task_id)
         if task is not None and (not task.is_terminal or task.run != notice.run):
             # It was requeued: the end of that run rings again.
             return None
@@ -154,10 +154,10 @@ class TaskWebhooks:
             since, due = notice.since or now, now + timedelta(seconds=delay_s)
             if not self._sender.is_over(trouble, since, due):
                 later = replace(notice, tries=number, since=since, due=due)
-                await self._store.save_notice(later)
+                await self._store.queues.save_notice(later)
                 return later
             await self._give_up(notice, number, trouble)
-        await self._store.drop_notices([notice])
+        await self._store.queues.drop_notices([notice])
         return None
 
     async def _give_up(self, notice: Notice, tries: int, trouble: str) -> None:

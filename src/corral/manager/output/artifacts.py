@@ -78,7 +78,7 @@ class Artifacts:
             keep.left_out[:2000],
             self._clock.now(),
         )
-        await self._store.save_tree(row)
+        await self._store.output.save_tree(row)
         return row
 
     async def checkpoint(
@@ -86,7 +86,7 @@ class Artifacts:
     ) -> KeptTree | None:
         """Where an attempt goes on from, for the worker that has it."""
         await self._held(link, task_id, attempt)
-        found = await self._store.trees(task_id, CHECKPOINT)
+        found = await self._store.output.trees(task_id, CHECKPOINT)
         return found[-1] if found else None
 
     async def _held(self, link: WorkerLink, task_id: str, attempt: int) -> None:
@@ -95,7 +95,7 @@ class Artifacts:
         if task is not None:
             is_held = task.incarnation == link.worker.incarnation
         else:
-            task = await self._store.get_task(task_id)
+            task = await self._store.tasks.get_task(task_id)
             is_held = task is not None and task.worker_id == link.id
         if task is None or not is_held or task.attempt != attempt:
             raise Conflict(
@@ -107,7 +107,7 @@ class Artifacts:
     async def restart(self, task: Task) -> None:
         """It runs again: from the start if it was done, else from its checkpoint."""
         if task.state is State.COMPLETED:
-            await self._store.forget_trees(task.id, CHECKPOINT)
+            await self._store.output.forget_trees(task.id, CHECKPOINT)
 
     async def artifacts(
         self, task_id: str, attempt: int | None = None
@@ -117,7 +117,7 @@ class Artifacts:
         Raises:
             TaskNotFound: no such task.
         """
-        rows = await self._store.trees(task_id, ARTIFACTS)
+        rows = await self._store.output.trees(task_id, ARTIFACTS)
         if attempt is not None:
             rows = [row for row in rows if row.attempt == attempt]
         if not rows:
@@ -126,7 +126,7 @@ class Artifacts:
         return rows[-1], await load_tree(self._objects, rows[-1].digest)
 
     async def _check_known(self, task_id: str) -> None:
-        if task_id in self._cluster.tasks or await self._store.get_task(task_id):
+        if task_id in self._cluster.tasks or await self._store.tasks.get_task(task_id):
             return
         raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
 

@@ -24,6 +24,7 @@ from corral.manager.clock import new_id
 from corral.manager.cluster.state import WorkerLink
 from corral.manager.cluster.waiters import LongPoll
 from corral.manager.context import ManagerContext
+from corral.store.base import TaskStore
 
 Chunk = tuple[str, bytes]
 SCRIPT_CLASS = "RunScriptWorker"
@@ -84,7 +85,7 @@ class ExecUpdate:
 class Execs:
     def __init__(self, ctx: ManagerContext) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: TaskStore = ctx.store.tasks
         self._engine = ctx.engine
         self._clock = ctx.clock
         self._all: dict[str, Exec] = {}

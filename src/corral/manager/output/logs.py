@@ -55,7 +55,7 @@ class TaskLogs:
 
     async def tail(self, task_id: str, count: int, attempt: int | None) -> Place:
         """The place before the last `count` lines, of the last attempt that has any."""
-        end = await self._store.log_end(task_id, attempt)
+        end = await self._store.output.log_end(task_id, attempt)
         return (end[0], max(end[1] - count, 0)) if end else (0, 0)
 
     async def page(self, task_id: str, after: Place, attempt: int | None) -> LogPage:
@@ -65,7 +65,7 @@ class TaskLogs:
             TaskNotFound: there is no such task.
         """
         # Before its lines are read: what ends a task comes after all of them.
-        task = await self._store.get_task(task_id)
+        task = await self._store.tasks.get_task(task_id)
         if task is None:
             raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
         progress = self._progress.get(task_id)
@@ -74,7 +74,7 @@ class TaskLogs:
         end = max(((c.attempt, c.seq) for c in chunks), default=after)
         is_last = task.is_terminal or (attempt is not None and task.attempt > attempt)
         if is_last and chunks:
-            last = await self._store.log_end(task_id, attempt)
+            last = await self._store.output.log_end(task_id, attempt)
             is_last = last is None or last <= end
         return LogPage(task, lines, end, is_last, progress)
 
@@ -105,7 +105,7 @@ class TaskLogs:
     async def _chunks(
         self, task_id: str, after: Place, attempt: int | None
     ) -> Sequence[LogChunk]:
-        return await self._store.logs(
+        return await self._store.output.logs(
             task_id, after, attempt=attempt, limit_bytes=PAGE_BYTES
         )
 

@@ -11,7 +11,7 @@ from corral.errors import TaskNotFound
 from corral.manager.cluster.streams import OutputStream, OutputStreams, Place
 from corral.manager.cluster.waiters import TaskFollowers
 from corral.manager.context import ManagerContext
-from corral.store.base import Store
+from corral.store.base import TaskStore
 
 log = logging.getLogger(__name__)
 PAGE_BYTES = 256 << 10
@@ -50,7 +50,7 @@ class OutputReader:
 
     def __init__(
         self,
-        store: Store,
+        store: TaskStore,
         followers: TaskFollowers,
         streams: OutputStreams,
         is_live: Callable[[str], bool],
@@ -126,7 +126,7 @@ class TaskOutput:
     """Readers of streams, and the loop that clears them up."""
 
     def __init__(self, ctx: ManagerContext) -> None:
-        self._store = ctx.store
+        self._store: TaskStore = ctx.store.tasks
         self._followers = ctx.cluster.followers
         self._streams = ctx.cluster.streams
         self._is_live = ctx.cluster.is_live

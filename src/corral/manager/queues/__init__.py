@@ -11,12 +11,13 @@ from corral.manager.queues.schedules import Schedules
 from corral.manager.queues.shares import ClusterShares
 from corral.manager.tasks import Tasks
 from corral.manager.workers import Workers
+from corral.store.base import RegistryStore
 
 
 class Queues(Feature):
     def __init__(self, ctx: ManagerContext, tasks: Tasks, workers: Workers) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self.job_types = JobTypes(ctx, tasks, workers.registry)
         self.shares = ClusterShares(ctx, tasks.dispatch)
         self.schedules = Schedules(ctx, tasks)

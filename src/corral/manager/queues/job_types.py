@@ -19,6 +19,7 @@ from corral.manager.tasks import Tasks
 from corral.manager.tasks.payload_schema import check_schema
 from corral.manager.tasks.result_cache import CacheFigures
 from corral.manager.workers.registry import WorkerRegistry
+from corral.store.base import RegistryStore
 
 _CLEAR_BATCH = 1000
 _TARGET = re.compile(rf"({NAME.pattern})((?:/[A-Za-z0-9._~:@!$&'()*+,;=%-]*)*)")
@@ -41,7 +42,7 @@ class JobTypes:
         self, ctx: ManagerContext, tasks: Tasks, workers: WorkerRegistry
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._signals = ctx.signals
         self._clock = ctx.clock
         self._workers = workers

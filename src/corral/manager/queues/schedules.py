@@ -32,6 +32,7 @@ from corral.manager.tasks import Tasks
 from corral.manager.tasks.payload_schema import check_payload
 from corral.manager.tasks.settle import told_of
 from corral.manager.tasks.submit import Answer
+from corral.store.base import QueueStore
 
 log = logging.getLogger(__name__)
 MOST_SCHEDULES = 10_000
@@ -54,7 +55,7 @@ class Schedules:
 
     def __init__(self, ctx: ManagerContext, tasks: Tasks) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: QueueStore = ctx.store.queues
         self._signals = ctx.signals
         self._tasks = tasks
         self._clock = ctx.clock

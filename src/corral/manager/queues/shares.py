@@ -16,6 +16,7 @@ from corral.manager.feature import Loop
 from corral.manager.tasks.dispatch import Dispatch
 from corral.scheduler.events import ShareGone, ShareSet, ShareUsed
 from corral.scheduler.world.share import GROUP_KEY
+from corral.store.base import QueueStore
 
 _PERIOD_S = 30.0
 
@@ -33,7 +34,7 @@ class ShareStatus:
 class ClusterShares:
     def __init__(self, ctx: ManagerContext, dispatch: Dispatch) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: QueueStore = ctx.store.queues
         self._dispatch = dispatch
         self._shares: dict[str, Share] = {}
         self._kept: Sequence[ShareUse] = ()

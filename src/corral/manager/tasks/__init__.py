@@ -27,6 +27,7 @@ from corral.manager.tasks.result_cache import ResultCache
 from corral.manager.tasks.settle import Settle
 from corral.manager.tasks.submit import Submit
 from corral.scheduler.events import Paused
+from corral.store.base import TaskStore
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class Tasks(Feature):
         config: TasksConfig,
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: TaskStore = ctx.store.tasks
         self.settle = Settle(ctx, config.retry)
         self.dispatch = Dispatch(ctx, self.settle)
         # Who listens to the same signal hears it in this order: a result is kept

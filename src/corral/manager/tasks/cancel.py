@@ -29,6 +29,7 @@ from corral.manager.context import ManagerContext
 from corral.manager.tasks.settle import Settle
 from corral.scheduler.events import CardsBack
 from corral.scheduler.plan import Stop
+from corral.store.base import TaskStore
 
 if TYPE_CHECKING:
     from corral.manager.tasks.dispatch import Dispatch
@@ -44,7 +45,7 @@ class Cancel:
 
     def __init__(self, ctx: ManagerContext, settle: Settle, dispatch: Dispatch) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: TaskStore = ctx.store.tasks
         self._engine = ctx.engine
         self._settle = settle
         self._dispatch = dispatch

@@ -33,7 +33,7 @@ from corral.manager.tasks.explain import expected_s
 from corral.manager.tasks.settle import FOLLOWED_S, Settle, told_of
 from corral.scheduler.events import OrderClosed, TasksQueued
 from corral.scheduler.plan import Plan, PlannedOrder, Stop
-from corral.store.base import Placement
+from corral.store.base import Placement, TaskStore
 
 log = logging.getLogger(__name__)
 _RETRY_S = 0.5
@@ -56,7 +56,7 @@ class Dispatch:
 
     def __init__(self, ctx: ManagerContext, settle: Settle) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: TaskStore = ctx.store.tasks
         self._engine = ctx.engine
         self._settle = settle
         self._clock = ctx.clock

@@ -18,6 +18,7 @@ from corral.manager.tasks.reads import TaskReads
 from corral.scheduler.explain.explain import MOST_WORKERS
 from corral.scheduler.explain.values import ExpectedStart, Remedy, TaskExplanation
 from corral.scheduler.plan import Reason
+from corral.store.base import TaskStore
 
 ENGINE_DOWN = Reason("engine_down", "Redis does not answer: orders cannot be sent")
 
@@ -51,7 +52,7 @@ class Explain:
         self, ctx: ManagerContext, reads: TaskReads, scaling: Rewording
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: TaskStore = ctx.store.tasks
         self._clock = ctx.clock
         self._reads = reads
         self._scaling = scaling

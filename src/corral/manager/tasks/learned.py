@@ -13,6 +13,7 @@ from corral.errors import StoreUnavailable
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.scheduler.events import Recalled
+from corral.store.base import MetricStore
 
 _PERIOD_S = 30.0
 MOST = 20_000
@@ -23,7 +24,7 @@ _KEEP = timedelta(days=365)
 class LearnedFigures:
     def __init__(self, ctx: ManagerContext) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: MetricStore = ctx.store.metrics
         self._clock = ctx.clock
 
     async def load(self) -> None:

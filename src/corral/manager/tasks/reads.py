@@ -11,7 +11,7 @@ from corral.core.tasks.job_type import NAME
 from corral.core.tasks.task import Attempt, State, Task, TaskFilter
 from corral.errors import TaskNotFound, Unavailable
 from corral.manager.context import ManagerContext
-from corral.store.base import TaskPage
+from corral.store.base import TaskPage, TaskStore
 
 _WAIT_S = 3600.0
 
@@ -27,7 +27,7 @@ class CollectedTasks:
 class TaskReads:
     def __init__(self, ctx: ManagerContext) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: TaskStore = ctx.store.tasks
 
     async def find(self, task_id: str) -> Task | None:
         """The task as it is stored."""

@@ -88,7 +88,7 @@ class TaskReports:
                 self._cluster.followers.ring(pieces.task_id)
         if report.logs:
             own = await self._own_logs(link, report.logs)
-            await self._store.add_logs(own)
+            await self._store.output.add_logs(own)
             for task_id in {chunk.task_id for chunk in own}:
                 self._cluster.followers.ring(task_id)
         outcomes = [
@@ -140,10 +140,11 @@ class TaskReports:
             (own if is_current else late).append(chunk)
         had: set[tuple[str, int]] = set()
         ids = sorted({chunk.task_id for chunk in late})
-        for task in await self._store.get_tasks(ids) if ids else ():
+        for task in await self._store.tasks.get_tasks(ids) if ids else ():
             rows = [(task.attempt, task.worker_id)]
             rows += [
-                (a.attempt, a.worker_id) for a in await self._store.attempts(task.id)
+                (a.attempt, a.worker_id)
+                for a in await self._store.tasks.attempts(task.id)
             ]
             had |= {(task.id, attempt) for attempt, owner in rows if owner == link.id}
         return own + [chunk for chunk in late if (chunk.task_id, chunk.attempt) in had]
@@ -160,7 +161,7 @@ class TaskReports:
     async def _start(self, batch: Sequence[Sequence[Started]]) -> list[None]:
         flat = [s for rows in batch for s in rows]
         try:
-            changed = await self._store.start_tasks(self._cluster.term, flat)
+            changed = await self._store.tasks.start_tasks(self._cluster.term, flat)
         except StoreUnavailable:
             self._cluster.doubt()
             raise

@@ -12,6 +12,7 @@ from corral.manager.signals import TaskRequeued
 from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.settle import Settle
 from corral.scheduler.events import TasksGone, TasksQueued
+from corral.store.base import TaskStore
 
 
 class Requeue:
@@ -23,7 +24,7 @@ class Requeue:
         artifacts: Artifacts,
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: TaskStore = ctx.store.tasks
         self._settle = settle
         self._dispatch = dispatch
         self._artifacts = artifacts

@@ -32,6 +32,7 @@ from corral.manager.cluster.state import WorkerLink
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
 from corral.manager.group_commit import GroupCommit
+from corral.store.base import ResultStore
 from corral.store.text import is_storable
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class ResultCache:
 
     def __init__(self, ctx: ManagerContext, limit_bytes: int) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: ResultStore = ctx.store.results
         self._clock = ctx.clock
         self.limit_bytes = limit_bytes
         self._figures: dict[str, CacheFigures] = {}

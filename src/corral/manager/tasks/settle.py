@@ -22,6 +22,7 @@ from corral.manager.group_commit import GroupCommit
 from corral.manager.signals import TasksSettled
 from corral.manager.tasks.payload_schema import checked
 from corral.scheduler.events import DependencyMet, OutOfMemory, TasksGone, TasksQueued
+from corral.store.base import TaskStore
 
 log = logging.getLogger(__name__)
 FOLLOWED_S = 1.0
@@ -41,7 +42,7 @@ class Settle:
 
     def __init__(self, ctx: ManagerContext, policy: RetryPolicy) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: TaskStore = ctx.store.tasks
         self._clock = ctx.clock
         self._policy = policy
         self._luck = random.Random()

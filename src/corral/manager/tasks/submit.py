@@ -31,7 +31,7 @@ from corral.manager.tasks.payload_schema import check_payload
 from corral.manager.tasks.settle import FOLLOWED_S, Settle, told_of
 from corral.scheduler.events import OrderClosed, TasksGone, TasksQueued
 from corral.scheduler.plan import PlannedOrder
-from corral.store.base import Inserted
+from corral.store.base import Inserted, TaskStore
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Submit:
         coalesce: Coalesce,
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: TaskStore = ctx.store.tasks
         self._dispatch = dispatch
         self._settle = settle
         self._clock = ctx.clock

@@ -19,6 +19,7 @@ from corral.manager.context import ManagerContext
 from corral.manager.tasks import Tasks
 from corral.manager.workers.registry import WorkerRegistry
 from corral.scheduler.events import TasksGone
+from corral.store.base import TaskStore
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class Rescue:
         register_s: float,
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: TaskStore = ctx.store.tasks
         self._engine = ctx.engine
         self._clock = ctx.clock
         self._secret = ctx.secret

@@ -40,7 +40,7 @@ class ObjectCleanup:
         self._next = ctx.clock.monotonic() + self._grace_s
 
     async def step(self) -> None:
-        await self._store.drop_trees()
+        await self._store.output.drop_trees()
         now = self._clock.monotonic()
         self._asked.forget(now - self._grace_s)
         if now >= self._next:
@@ -62,7 +62,10 @@ class ObjectCleanup:
 
     async def _named(self) -> set[str]:
         """All or nothing: a store that does not answer leaves everything."""
-        roots = await self._store.kept_digests() | await self._store.payload_digests()
+        roots = (
+            await self._store.output.kept_digests()
+            | await self._store.output.payload_digests()
+        )
         for worker in list(self._cluster.workers.values()):
             spec = worker.worker.spec
             roots |= _digests_of(spec.environment)
@@ -71,7 +74,7 @@ class ObjectCleanup:
             for entry in kind.versions:
                 roots |= await self._of_entry(entry)
         named = set(roots)
-        for model in await self._store.catalogue():
+        for model in await self._store.models.catalogue():
             named |= {part for file in model.files for part in file.parts}
         for digest in roots:
             named |= await self._within(digest)

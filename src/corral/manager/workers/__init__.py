@@ -27,6 +27,7 @@ from corral.manager.workers.lifecycle import (
 from corral.manager.workers.registry import WorkerRegistry
 from corral.manager.workers.scaling import Autoscaler, ScalingConfig
 from corral.manager.workers.types import WorkerTypeRegistry
+from corral.store.base import RegistryStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Workers(Feature):
         ports: tuple[int, ...],
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._signals = ctx.signals
         self._reports = tasks.reports
         self.registry = WorkerRegistry(ctx, tasks.settle, tasks.dispatch)

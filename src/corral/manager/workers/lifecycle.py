@@ -20,7 +20,7 @@ from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.workers.registry import WorkerRegistry
 from corral.manager.workers.types import WorkerTypeRegistry
 from corral.scheduler.events import WorkerGone
-from corral.store.base import Event
+from corral.store.base import Event, RegistryStore
 
 FOR_WORKER = "for_worker"
 """The label of a node that has one worker, and no reason to be without it."""
@@ -31,7 +31,7 @@ class WorkerRestarts:
         self, ctx: ManagerContext, workers: WorkerRegistry, dispatch: Dispatch
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._workers = workers
         self._dispatch = dispatch
 
@@ -43,7 +43,7 @@ class WorkerRestarts:
         """
         link = self._cluster.worker(worker_id)
         generation = link.worker.generation + 1
-        await self._store.save_worker(replace(link.worker, generation=generation))
+        await self._store.save_workers([replace(link.worker, generation=generation)])
         link.worker = replace(link.worker, generation=generation)
         link.is_leaving = True
         self._cluster.scheduler.apply(WorkerGone(worker_id))
@@ -120,7 +120,7 @@ class WorkerMoves:
         self, ctx: ManagerContext, workers: WorkerRegistry, dispatch: Dispatch
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._workers = workers
         self._dispatch = dispatch
         self._clock = ctx.clock
@@ -138,7 +138,7 @@ class WorkerMoves:
         self._cluster.move_worker(worker, target.node.id)
         worker.worker = replace(worker.worker, error=None)
         worker.is_parked = worker.is_leaving = False
-        await self._store.save_worker(worker.worker)
+        await self._store.save_workers([worker.worker])
         old.touch_desired()
         target.touch_desired()
         await self._tell(worker, old, target)

@@ -29,6 +29,7 @@ from corral.manager.tasks.cancel import stopped
 from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.settle import Settle, homeless, orphan
 from corral.scheduler.events import TypesServed, WorkerGone
+from corral.store.base import RegistryStore
 
 log = logging.getLogger(__name__)
 _KEPT = 1000
@@ -75,7 +76,7 @@ class WorkerRegistry:
         unheld_grace_s: float = 3.0,
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._signals = ctx.signals
         self._settle = settle
         self._dispatch = dispatch

@@ -91,7 +91,6 @@ class Autoscaler:
         config: ScalingConfig,
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
         self._workers = workers
         self._dispatch = dispatch
         self._clock = ctx.clock

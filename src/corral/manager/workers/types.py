@@ -27,6 +27,7 @@ from corral.manager.cluster.state import NodeLink, WorkerLink
 from corral.manager.context import ManagerContext
 from corral.manager.signals import NameChanged
 from corral.manager.workers.registry import WorkerRegistry
+from corral.store.base import RegistryStore
 
 PORTS = "worker_ports"
 """The label of a node with its workers' ports: 9001,9002."""
@@ -52,7 +53,7 @@ class WorkerTypeRegistry:
         ports: tuple[int, ...] = tuple(range(8092, 8112)),
     ) -> None:
         self._cluster = ctx.cluster
-        self._store = ctx.store
+        self._store: RegistryStore = ctx.store.registry
         self._signals = ctx.signals
         self._workers = workers
         self._clock = ctx.clock

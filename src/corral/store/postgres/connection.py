@@ -9,11 +9,13 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import cache
 from time import perf_counter
 from typing import Any
 
 import asyncpg
-from sqlalchemy import Executable, event
+from sqlalchemy import Executable, Table, event
+from sqlalchemy.dialects.postgresql import Insert, insert
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
@@ -211,9 +213,27 @@ class ConnectionPool(Timed):
                     result = await connection.execute(statement, rows)
                     return result.all() if result.returns_rows else ()
 
+    async def save(
+        self, table: Table, rows: Sequence[dict[str, Any]], only: tuple[str, ...] = ()
+    ) -> None:
+        """Insert rows; of what has the same key all is replaced, or `only` these."""
+        if rows:
+            await self.fetch(upsert(table, only), rows)
+
     async def mappings(self, query: Executable) -> Sequence[Mapping[str, Any]]:
         """The rows of a query by column name."""
         return [row._mapping for row in await self.fetch(query)]
+
+
+@cache
+def upsert(table: Table, only: tuple[str, ...] = ()) -> Insert:
+    """Made once: when many nodes start together, making it costs more than the rest."""
+    statement = insert(table)
+    rest = only or [c.name for c in table.columns if not c.primary_key]
+    return statement.on_conflict_do_update(
+        index_elements=list(table.primary_key),
+        set_={name: statement.excluded[name] for name in rest},
+    )
 
 
 def _check_open(driver: Any, _record: Any, _proxy: Any) -> None:

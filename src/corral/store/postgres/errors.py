@@ -9,7 +9,7 @@ import asyncpg
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from corral.errors import BadRequest, CorralError, StoreUnavailable
+from corral.errors import BadRequest, CorralError, NotLeader, StoreUnavailable
 
 # SQLSTATE classes. A row's data: 22 data, 23 constraint, 54 program limit.
 _REFUSED = {"22", "23", "54"}
@@ -71,3 +71,11 @@ def translated() -> Iterator[None]:
         if ours is None:
             raise
         raise ours from error
+
+
+def check_term(term: int, current: int) -> None:
+    """Raises NotLeader for a deposed leader's term."""
+    if term != current:
+        raise NotLeader(
+            f"term {term} is over, the current one is {current}", term=current
+        )

@@ -1,10 +1,10 @@
-"""Events, alerts and the audit log: what happened, and who asked for it."""
+"""Events, alerts among them, and how far their readers have come."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     ColumnElement,
-    Select,
     Text,
     bindparam,
     cast,
@@ -28,14 +27,10 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from corral.core.insight.event import ALERT, Event, EventPage, EventQuery
-from corral.store.base import AuditRow
 from corral.store.postgres import rows as record
-from corral.store.postgres.audit_chain import Chain, Verifier, link
 from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.events import (
     NOT_OF_TASKS,
-    audit,
-    audit_chain,
     cluster_events,
     cursors,
 )
@@ -47,7 +42,6 @@ _columns = cluster_events.c
 # As the partial index has it, so that rows of other types are not looked at.
 _IS_ALERT = _columns.event_type == literal_column(f"'{ALERT}'")
 _IS_OPEN = _columns.resolved_at.is_(None)
-_AUDIT_PAGE = 1000
 # Events of a task are looked for while it lived, give or take the clocks of two
 # leaders: an index over every id in every event would cost more than the events.
 _SLACK = timedelta(minutes=5)
@@ -73,72 +67,8 @@ def chosen(where: EventQuery) -> list[ColumnElement[bool]]:
     return wanted
 
 
-class AlertRows:
-    _pool: ConnectionPool
-
-    async def alerts(self, where: EventQuery, limit: int = 1000) -> Sequence[Event]:
-        rows = await self._pool.mappings(
-            select(cluster_events)
-            .where(_IS_ALERT, *chosen(where))
-            .order_by(_columns.seq.desc())
-            .limit(limit)
-        )
-        return [record.event_of(row) for row in rows]
-
-    async def acknowledge_alert(
-        self, seq: int, by: str, at: datetime, note: str = ""
-    ) -> Event | None:
-        async with self._pool.begin() as connection:
-            found = await _locked(connection, seq)
-            if found is None or found.resolved_at or found.acknowledged_at:
-                return found
-            data = {**found.data, "note": note} if note else found.data
-            seen = replace(
-                found, acknowledged_at=at, acknowledged_by=clean(by), data=data
-            )
-            await connection.execute(
-                update(cluster_events)
-                .where(_columns.seq == seq)
-                .values(
-                    acknowledged_at=at,
-                    acknowledged_by=seen.acknowledged_by,
-                    data=record.to_json(data),
-                )
-            )
-            return seen
-
-    async def worsen_alert(
-        self, seq: int, severity: str, title: str, data: Mapping[str, Any]
-    ) -> None:
-        async with self._pool.begin() as connection:
-            found = await _locked(connection, seq)
-            if found is not None and found.resolved_at is None:
-                await connection.execute(
-                    update(cluster_events)
-                    .where(_columns.seq == seq)
-                    .values(
-                        severity=clean(severity),
-                        title=clean(title),
-                        data=record.to_json({**found.data, **data}),
-                    )
-                )
-
-    async def resolve_alerts(self, seqs: Sequence[int], at: datetime) -> None:
-        if seqs:
-            await self._pool.fetch(
-                update(cluster_events)
-                .where(_columns.seq.in_(seqs), _IS_ALERT, _IS_OPEN)
-                .values(resolved_at=at)
-            )
-
-
-async def _locked(connection: AsyncConnection, seq: int) -> Event | None:
-    query = select(cluster_events).where(_columns.seq == seq, _IS_ALERT)
-    row = (await connection.execute(query.with_for_update())).first()
-    return None if row is None else record.event_of(dict(row._mapping))
-
-
-class EventRows(AlertRows):
+@dataclass(frozen=True, slots=True)
+class EventRows:
     _pool: ConnectionPool
 
     async def add_events(self, events: Sequence[Event]) -> None:
@@ -220,6 +150,61 @@ class EventRows(AlertRows):
             return await self._read_events(after_seq, limit, [within])
         return found[: (_first_gap(after_seq, found) or 1) - 1]
 
+    async def alerts(self, where: EventQuery, limit: int = 1000) -> Sequence[Event]:
+        rows = await self._pool.mappings(
+            select(cluster_events)
+            .where(_IS_ALERT, *chosen(where))
+            .order_by(_columns.seq.desc())
+            .limit(limit)
+        )
+        return [record.event_of(row) for row in rows]
+
+    async def acknowledge_alert(
+        self, seq: int, by: str, at: datetime, note: str = ""
+    ) -> Event | None:
+        async with self._pool.begin() as connection:
+            found = await _locked(connection, seq)
+            if found is None or found.resolved_at or found.acknowledged_at:
+                return found
+            data = {**found.data, "note": note} if note else found.data
+            seen = replace(
+                found, acknowledged_at=at, acknowledged_by=clean(by), data=data
+            )
+            await connection.execute(
+                update(cluster_events)
+                .where(_columns.seq == seq)
+                .values(
+                    acknowledged_at=at,
+                    acknowledged_by=seen.acknowledged_by,
+                    data=record.to_json(data),
+                )
+            )
+            return seen
+
+    async def worsen_alert(
+        self, seq: int, severity: str, title: str, data: Mapping[str, Any]
+    ) -> None:
+        async with self._pool.begin() as connection:
+            found = await _locked(connection, seq)
+            if found is not None and found.resolved_at is None:
+                await connection.execute(
+                    update(cluster_events)
+                    .where(_columns.seq == seq)
+                    .values(
+                        severity=clean(severity),
+                        title=clean(title),
+                        data=record.to_json({**found.data, **data}),
+                    )
+                )
+
+    async def resolve_alerts(self, seqs: Sequence[int], at: datetime) -> None:
+        if seqs:
+            await self._pool.fetch(
+                update(cluster_events)
+                .where(_columns.seq.in_(seqs), _IS_ALERT, _IS_OPEN)
+                .values(resolved_at=at)
+            )
+
     async def cursor(self, name: str) -> int | None:
         query = select(cursors.c.seq).where(cursors.c.name == name)
         rows = await self._pool.fetch(query)
@@ -232,31 +217,11 @@ class EventRows(AlertRows):
             first.on_conflict_do_update(index_elements=["name"], set_={"seq": furthest})
         )
 
-    async def add_audit(self, rows: Sequence[AuditRow]) -> None:
-        if not rows:
-            return
-        async with self._pool.begin() as connection:
-            chain = await read_chain(connection)
-            chain, linked = link(chain, map(record.audit_row, rows))
-            await connection.execute(insert(audit), linked)
-            await save_chain(connection, chain)
 
-    async def audit(self, limit: int = 100) -> Sequence[AuditRow]:
-        rows = await self._pool.mappings(
-            select(audit).order_by(audit.c.seq.desc()).limit(limit)
-        )
-        return [record.audit_of(row) for row in rows]
-
-    async def check_audit(self) -> bool:
-        # One snapshot for the ends and the rows between them.
-        async with self._pool.begin(isolation_level="REPEATABLE READ") as connection:
-            verifier = Verifier(await read_chain(connection, lock=False))
-            last = 0
-            while page := (await connection.execute(_audit_after(last))).all():
-                if not all(verifier.accepts(dict(row._mapping)) for row in page):
-                    return False
-                last = page[-1].seq
-            return verifier.is_complete()
+async def _locked(connection: AsyncConnection, seq: int) -> Event | None:
+    query = select(cluster_events).where(_columns.seq == seq, _IS_ALERT)
+    row = (await connection.execute(query.with_for_update())).first()
+    return None if row is None else record.event_of(dict(row._mapping))
 
 
 def _first_gap(after_seq: int, found: Found) -> int | None:
@@ -280,27 +245,3 @@ def _lifetime(task_id: str) -> list[ColumnElement[bool]]:
         cluster_events.c.at >= of(tasks.c.created_at) - _SLACK,
         cluster_events.c.at <= func.coalesce(of(tasks.c.finished_at) + _SLACK, _ALWAYS),
     ]
-
-
-def _audit_after(seq: int) -> Select[Any]:
-    return (
-        select(audit).where(audit.c.seq > seq).order_by(audit.c.seq).limit(_AUDIT_PAGE)
-    )
-
-
-async def read_chain(connection: AsyncConnection, lock: bool = True) -> Chain:
-    """The ends of the chain; its row is also the lock that orders writers."""
-    query = select(audit_chain)
-    row = (await connection.execute(query.with_for_update() if lock else query)).one()
-    return Chain(row.first_seq, row.anchor, row.last_seq, row.last_hash)
-
-
-async def save_chain(connection: AsyncConnection, chain: Chain) -> None:
-    await connection.execute(
-        update(audit_chain).values(
-            first_seq=chain.first_seq,
-            anchor=chain.anchor,
-            last_seq=chain.last_seq,
-            last_hash=chain.last_hash,
-        )
-    )

@@ -18,7 +18,9 @@ from corral.core.insight.metric import (
     NODE_METRICS,
     SURE,
 )
+from corral.core.insight.usage import UsageBy
 from corral.core.tasks.job_type import OWN_TYPES
+from corral.core.tasks.needs import WHOLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,3 +221,70 @@ delete from gpus where last_at < :end
     and not exists (select from gpu_minutes where gpu = gpus.id)
     and not exists (select from gpu_hours where gpu = gpus.id)
 """
+
+
+# What was used by whom, from the tasks that are kept: one query.
+_NAMES = {
+    UsageBy.OWNER: "tasks.owner",
+    UsageBy.JOB_TYPE: "tasks.job_type",
+    UsageBy.LABEL: """coalesce((select pair::json ->> 1
+        from unnest(tasks.labels) as pair
+        where starts_with(pair, :label) limit 1), '')""",
+}
+# A run that completed is its task; one that did not is an attempt; one that goes on is
+# its task as well. A run over several steps counts in each with its part. Times are
+# numbers of seconds: a hundred thousand runs are gone through while somebody waits.
+_USAGE = f"""
+with runs as (
+    select {{name}} as name, tasks.options, attempts.worker_id, attempts.started_at,
+        attempts.finished_at as ended_at, true as is_over
+    from attempts join tasks on tasks.id = attempts.task_id
+    where attempts.started_at < :end and attempts.finished_at > :begin
+        and tasks.job_type not in ({_OWN})
+    union all
+    select {{name}}, tasks.options, worker_id, started_at, coalesce(finished_at, :now),
+        finished_at is not null
+    from tasks
+    where state in ('completed', 'running') and started_at < :end
+        and coalesce(finished_at, :now) > :begin and job_type not in ({_OWN})
+),
+told as (
+    select runs.name, is_over, date_part('epoch', greatest(runs.started_at, :begin))
+            as begin_s, date_part('epoch', least(ended_at, :end)) as end_s,
+        date_part('epoch', ended_at) as ended_s,
+        case when runs.options like '%"resources":%'
+            then runs.options::json -> 'resources' end as need,
+        coalesce(workers.gpus, gone_workers.gpus, '') as gpus
+    from runs
+    left join workers on workers.id = runs.worker_id
+    left join gone_workers on gone_workers.id = runs.worker_id
+),
+counted as (
+    select name, is_over, begin_s, end_s, ended_s, case
+        when need is not null
+            then (need ->> 'gpus')::float * (need ->> 'share')::float / {WHOLE}
+        when gpus = '' then 0
+        when gpus ~ '^\\d+$' then gpus::float
+        else cardinality(string_to_array(gpus, ','))
+    end as cards
+    from told
+),
+steps as (
+    select *, generate_series(floor(begin_s / :step)::bigint,
+        floor(end_s / :step)::bigint) * :step as at
+    from counted
+),
+parts as (
+    select name, at, cards,
+        greatest(least(end_s, at + :step) - greatest(begin_s, at), 0) as seconds,
+        is_over and ended_s >= at and ended_s < at + :step as is_last
+    from steps
+)
+select name, at::bigint, sum(seconds * cards), sum(seconds),
+    count(*) filter (where is_last)
+from parts group by 1, 2 order by 1, 2
+"""
+
+
+def usage(by: UsageBy) -> str:
+    return _USAGE.format(name=_NAMES[by])

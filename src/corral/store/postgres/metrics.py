@@ -1,4 +1,4 @@
-"""Readings of machines and cards in PostgreSQL: kept, thinned, read as charts.
+"""Readings in PostgreSQL: kept, thinned, read as charts; what was used and learned.
 
 Thinning works in small transactions on connections of its own. Each moves a mark in
 `cursors` with what it wrote, so that it is done once, whenever it is done.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,6 +21,7 @@ from sqlalchemy import (
     Text,
     TextClause,
     bindparam,
+    delete,
     select,
     text,
     update,
@@ -27,6 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from corral.core.insight.learned import Learned
 from corral.core.insight.metric import (
     GPU_METRICS,
     HOURS_S,
@@ -38,6 +41,7 @@ from corral.core.insight.metric import (
     TaskStep,
     TaskTotals,
 )
+from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep
 from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.node import Sample
 from corral.store.postgres import metric_sql as sql
@@ -46,7 +50,7 @@ from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.events import cursors
 from corral.store.tables.metadata import Texts, Time
 from corral.store.tables.metrics import system_minutes, system_resources
-from corral.store.tables.registry import cluster_nodes, workers
+from corral.store.tables.registry import cluster_nodes, learned, workers
 from corral.store.text import clean, clean_or_none
 
 # Readings of machines in one transaction, about; with them go those of their cards.
@@ -70,14 +74,18 @@ _TYPES: Mapping[str, Any] = {
     "begin": Time,
     "end": Time,
     "until": Time,
+    "now": Time,
+    "label": Text,
     "after": BigInteger,
     "upto": BigInteger,
     "step": Double,
     "node_id": Text,
 }
+Subject = tuple[str, str, str, int, str]
 
 
-class MetricStore:
+@dataclass(frozen=True, slots=True)
+class MetricRows:
     _pool: ConnectionPool
 
     async def save_beats(
@@ -214,6 +222,36 @@ class MetricStore:
         rows = await self._pool.fetch(_typed(sql.TASK_STEPS, values))
         return [TaskStep(*row) for row in rows]
 
+    async def usage(
+        self, by: UsageBy, label: str, span: UsageSpan
+    ) -> Sequence[UsageStep]:
+        values = {
+            "begin": _time(span.begin),
+            "end": _time(span.end),
+            "now": span.now,
+            "step": float(span.step_s),
+            # What the text of a pair begins with whose first is this label.
+            "label": record.to_json([label])[:-1] + ",",
+        }
+        rows = await self._pool.fetch(_typed(sql.usage(by), values))
+        return [UsageStep(*row) for row in rows]
+
+    async def save_learned(self, rows: Sequence[Learned], at: datetime) -> None:
+        # In one order, always: two batches must not wait for each other's rows.
+        values = [asdict(row) | {"at": at} for row in sorted(rows, key=subject_of)]
+        await self._pool.save(learned, values)
+
+    async def learned(self, limit: int) -> Sequence[Learned]:
+        latest = select(learned).order_by(learned.c.at.desc()).limit(limit)
+        rows = await self._pool.mappings(latest)
+        found = [
+            Learned(**{name: row[name] for name in Learned.__slots__}) for row in rows
+        ]
+        return sorted(found, key=subject_of)
+
+    async def forget_learned(self, before: datetime) -> None:
+        await self._pool.fetch(delete(learned).where(learned.c.at < before))
+
     async def _ranges(self, span: MetricSpan) -> dict[str, Any]:
         """Which stretch of a span comes from which table."""
         marks, at = await self.metric_marks(), span.begin
@@ -226,6 +264,11 @@ class MetricStore:
             values |= {f"from{tier}": _time(at), f"to{tier}": _time(stop)}
             at = stop
         return values
+
+
+def subject_of(row: Learned) -> Subject:
+    """What a figure is of: there is one of each."""
+    return row.kind, row.job_type, row.model, row.units, row.worker_id
 
 
 def _name(step_s: int) -> str:

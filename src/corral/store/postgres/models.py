@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sqlalchemy import bindparam, delete, select, update
-from sqlalchemy.dialects.postgresql import insert
 
 from corral.core.models.catalogue import CatalogueModel, Measure, ModelFile
 from corral.core.models.model import KnownModel, Pin
@@ -18,25 +17,19 @@ from corral.store.text import clean
 
 SEEN = ("uses", "last_used_at", "measures")
 """Columns that are counted, not told."""
+_TOLD = tuple(c.name for c in catalogue.columns if c.name not in ("name", *SEEN))
 
 
+@dataclass(frozen=True, slots=True)
 class ModelRows:
     _pool: ConnectionPool
 
     async def save_models(self, several: Sequence[KnownModel]) -> None:
-        if not several:
-            return
         rows = [
             {"name": m.name, "learned_size_mb": m.size_mb, "load_s": m.load_s}
             for m in several
         ]
-        statement = insert(models)
-        learned = ("learned_size_mb", "load_s")
-        known = statement.on_conflict_do_update(
-            index_elements=["name"],
-            set_={name: statement.excluded[name] for name in learned},
-        )
-        await self._pool.fetch(known, rows)
+        await self._pool.save(models, rows, only=("learned_size_mb", "load_s"))
 
     async def models(self) -> Sequence[KnownModel]:
         rows = await self._pool.mappings(select(models).order_by(models.c.name))
@@ -46,14 +39,7 @@ class ModelRows:
         ]
 
     async def save_pin(self, pin: Pin) -> None:
-        statement = insert(model_pins).values(asdict(pin))
-        rest = ("preload", "priority", "created_at")
-        await self._pool.fetch(
-            statement.on_conflict_do_update(
-                index_elements=list(model_pins.primary_key),
-                set_={name: statement.excluded[name] for name in rest},
-            )
-        )
+        await self._pool.save(model_pins, [asdict(pin)])
 
     async def delete_pin(self, worker_id: str, model: str) -> None:
         is_it = (model_pins.c.worker_id == worker_id, model_pins.c.model == model)
@@ -64,22 +50,8 @@ class ModelRows:
         rows = await self._pool.mappings(select(model_pins).order_by(*order))
         return [Pin(**row) for row in rows]
 
-
-# The catalogue of models: what people said of them, and what was seen since.
-
-
-class CatalogueRows:
-    _pool: ConnectionPool
-
     async def save_catalogue_model(self, model: CatalogueModel) -> None:
-        statement = insert(catalogue).values(_row(model))
-        told = [c.name for c in catalogue.columns if c.name not in ("name", *SEEN)]
-        await self._pool.fetch(
-            statement.on_conflict_do_update(
-                index_elements=["name"],
-                set_={name: statement.excluded[name] for name in told},
-            )
-        )
+        await self._pool.save(catalogue, [_row(model)], only=_TOLD)
 
     async def save_catalogue_figures(self, several: Sequence[CatalogueModel]) -> None:
         if not several:

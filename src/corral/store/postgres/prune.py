@@ -5,7 +5,8 @@ that has ended, when asked to.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,15 +27,15 @@ from corral.core.insight.event import ALERT
 from corral.core.insight.metric import HOURS_S, MINUTES_S
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.task import TERMINAL
-from corral.errors import NotLeader
 from corral.store.base import Retention
 from corral.store.postgres import rows as record
+from corral.store.postgres.access import read_chain, save_chain
 from corral.store.postgres.audit_chain import Chain
 from corral.store.postgres.connection import ConnectionPool
-from corral.store.postgres.events import read_chain, save_chain
 from corral.store.postgres.metric_sql import FORGET_GPUS, OLD_GPU_ROWS
-from corral.store.postgres.metrics import NO_WAIT, MetricStore
-from corral.store.postgres.tasks.logs import LogFolder
+from corral.store.postgres.metrics import NO_WAIT, MetricRows
+from corral.store.postgres.queues import check_lead
+from corral.store.postgres.tasks.output import LogFolder
 from corral.store.tables.events import audit, cluster_events
 from corral.store.tables.metadata import Texts, Time
 from corral.store.tables.metrics import (
@@ -47,7 +48,7 @@ from corral.store.tables.metrics import (
     system_resources,
     task_counts,
 )
-from corral.store.tables.registry import job_types, leadership, worker_types
+from corral.store.tables.registry import job_types, worker_types
 from corral.store.tables.tasks import (
     LIVE,
     attempts,
@@ -64,20 +65,21 @@ _BUT_OPEN = f"and not (event_type = '{ALERT}' and resolved_at is null)"
 END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
-class PruneRows(MetricStore):
+@dataclass(frozen=True, slots=True)
+class PruneRows:
     _pool: ConnectionPool
     _log_folder: LogFolder | None
+    _metrics: MetricRows
 
-    async def prune(self, now: datetime, keep: Retention) -> Mapping[str, int]:
-        # First what is made of readings, tasks and events that go now.
-        await self.roll_up(now)
+    async def old(self, now: datetime, keep: Retention) -> Counter[str]:
+        """What is past its time; rows deleted by table."""
         gone: Counter[str] = Counter()
         await self._prune_tasks(now - timedelta(seconds=keep.tasks_s), gone)
         events_end = now - timedelta(seconds=keep.events_s)
         await self._prune_by_time(cluster_events, events_end, gone, _BUT_OPEN)
         await self._prune_metrics(now, keep, gone)
         await self._prune_audit(now - timedelta(seconds=keep.audit_s), gone)
-        return {table: count for table, count in gone.items() if count}
+        return gone
 
     async def _prune_tasks(self, end: datetime, gone: Counter[str]) -> None:
         """Walks from the oldest task on, and ends at the first one too young.
@@ -136,7 +138,7 @@ class PruneRows(MetricStore):
         self, now: datetime, keep: Retention, gone: Counter[str]
     ) -> None:
         """Only what is thinned already goes, however long that was not done."""
-        marks = await self.metric_marks()
+        marks = await self._metrics.metric_marks()
         ends = []
         for kept_s, step_s in ((keep.samples_s, MINUTES_S), (keep.minutes_s, HOURS_S)):
             mark = datetime.fromtimestamp(marks.get(step_s, 0), UTC)
@@ -197,39 +199,19 @@ class PruneRows(MetricStore):
                 )
             gone["audit"] += len(old)
 
-
-def _prefix(rows: Sequence[Any], end: datetime) -> Sequence[Any]:
-    """Only from the front: the chain must stay in one piece."""
-    young = next((i for i, row in enumerate(rows) if row.at >= end), len(rows))
-    return rows[:young]
-
-
-def _any(column: ColumnElement[str], values: Sequence[str]) -> ColumnElement[bool]:
-    return column == func.any(literal(list(values), Texts))
-
-
-# Deletes all ended tasks and what was registered to run them, when asked to.
-
-
-class ClearRows(PruneRows):
-    async def clear(self, term: int, keep: Sequence[JobType]) -> Mapping[str, int]:
-        gone = await self._clear_registry(term, keep)
+    async def ended(self, gone: Counter[str]) -> None:
+        """All tasks that have ended, with all of theirs."""
         tasks = -1
         # A call of it walks a part of a long history only.
         while gone["tasks"] > tasks:
             tasks = gone["tasks"]
             await self._prune_tasks(END_OF_TIME, gone)
-        return {table: count for table, count in gone.items() if count}
 
-    async def _clear_registry(self, term: int, keep: Sequence[JobType]) -> Counter[str]:
+    async def registered(self, term: int, keep: Sequence[JobType]) -> Counter[str]:
+        """What was registered to run tasks: of job types only `keep` is left."""
         gone: Counter[str] = Counter()
         async with self._pool.begin() as connection:
-            lead = select(leadership.c.term).with_for_update(read=True)
-            current = (await connection.execute(lead)).scalar_one_or_none() or 0
-            if current != term:
-                raise NotLeader(
-                    f"term {term} is over, the current one is {current}", term=current
-                )
+            await check_lead(connection, term)
             rows = [record.job_type_row(job_type) for job_type in keep]
             other = job_types.c.name.not_in([row["name"] for row in rows])
             result = await connection.execute(delete(worker_types))
@@ -241,3 +223,13 @@ class ClearRows(PruneRows):
             if rows:
                 await connection.execute(insert(job_types), rows)
         return gone
+
+
+def _prefix(rows: Sequence[Any], end: datetime) -> Sequence[Any]:
+    """Only from the front: the chain must stay in one piece."""
+    young = next((i for i, row in enumerate(rows) if row.at >= end), len(rows))
+    return rows[:young]
+
+
+def _any(column: ColumnElement[str], values: Sequence[str]) -> ColumnElement[bool]:
+    return column == func.any(literal(list(values), Texts))

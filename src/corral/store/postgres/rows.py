@@ -1,7 +1,7 @@
 """Between rows and values.
 
 Tasks come from either side of the store, so they are read by position, in the order of
-`sql.TASK_COLUMNS`.
+`tasks.columns.TASK_COLUMNS`.
 """
 
 from __future__ import annotations

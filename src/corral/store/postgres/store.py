@@ -3,48 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import select, text
 from sqlalchemy.dialects.postgresql import insert
 
+from corral.core.tasks.job_type import JobType
 from corral.errors import StoreUnavailable
+from corral.store.base import (
+    AccessStore,
+    EventStore,
+    MetricStore,
+    ModelStore,
+    OutputStore,
+    QueueStore,
+    RegistryStore,
+    ResultStore,
+    Retention,
+    TaskStore,
+)
 from corral.store.objects import ObjectStore
+from corral.store.postgres.access import AccessRows
 from corral.store.postgres.connection import ConnectionPool, StatementTimes, WriterLane
 from corral.store.postgres.events import EventRows
-from corral.store.postgres.metrics import MetricStore
+from corral.store.postgres.metrics import MetricRows
 from corral.store.postgres.migrate import upgrade
-from corral.store.postgres.models import CatalogueRows, ModelRows
-from corral.store.postgres.prune import ClearRows
-from corral.store.postgres.registry import LearnedRows, RegistryRows, ShareRows
-from corral.store.postgres.schedules import ScheduleStore
-from corral.store.postgres.tasks.artifacts import ArtifactRows
-from corral.store.postgres.tasks.logs import LogFolder, LogStore
-from corral.store.postgres.tasks.read import TaskRead
+from corral.store.postgres.models import ModelRows
+from corral.store.postgres.prune import PruneRows
+from corral.store.postgres.queues import QueueRows
+from corral.store.postgres.registry import RegistryRows
+from corral.store.postgres.tasks.output import LogFolder, OutputRows
 from corral.store.postgres.tasks.result_cache import ResultRows
-from corral.store.postgres.tasks.write import TaskWrite
-from corral.store.postgres.usage import UsageRows
+from corral.store.postgres.tasks.tasks import TaskRows
 from corral.store.tables.registry import leadership
 
 
-class PostgresStore(
-    TaskWrite,
-    TaskRead,
-    LogStore,
-    ArtifactRows,
-    RegistryRows,
-    ModelRows,
-    CatalogueRows,
-    ShareRows,
-    LearnedRows,
-    ResultRows,
-    ScheduleStore,
-    EventRows,
-    ClearRows,
-    MetricStore,
-    UsageRows,
-):
+class PostgresStore:
     """The store every cluster runs on.
 
     Args:
@@ -57,13 +52,24 @@ class PostgresStore(
         self, url: str, *, objects: ObjectStore | None = None, pool_size: int = 8
     ) -> None:
         self._url = url
-        self._log_folder = None if objects is None else LogFolder(objects)
         self._times = StatementTimes()
-        self._pool = ConnectionPool(url, pool_size, "pool", self._times)
+        self._pool = pool = ConnectionPool(url, pool_size, "pool", self._times)
         self._submits = WriterLane(url, "submits", self._times)
         self._placements = WriterLane(url, "placements", self._times)
         self._reports = WriterLane(url, "reports", self._times)
         self._lookups = WriterLane(url, "lookups", self._times)
+        log_folder = None if objects is None else LogFolder(objects)
+        metrics = MetricRows(pool)
+        self._prune = PruneRows(pool, log_folder, metrics)
+        self.tasks: TaskStore = TaskRows(pool, *self._lanes())
+        self.output: OutputStore = OutputRows(pool, log_folder)
+        self.registry: RegistryStore = RegistryRows(pool)
+        self.models: ModelStore = ModelRows(pool)
+        self.queues: QueueStore = QueueRows(pool)
+        self.events: EventStore = EventRows(pool)
+        self.metrics: MetricStore = metrics
+        self.access: AccessStore = AccessRows(pool)
+        self.results: ResultStore = ResultRows(pool, self._lookups)
 
     def measure(self, tell: Callable[[str, float], None]) -> None:
         """Have `tell` called with the seconds of each statement, and which
@@ -111,3 +117,13 @@ class PostgresStore(
     async def term(self) -> int:
         rows = await self._pool.fetch(select(leadership.c.term))
         return int(rows[0][0]) if rows else 0
+
+    async def prune(self, now: datetime, keep: Retention) -> Mapping[str, int]:
+        # First what is made of readings, tasks and events that go now.
+        await self.metrics.roll_up(now)
+        return +await self._prune.old(now, keep)
+
+    async def clear(self, term: int, keep: Sequence[JobType]) -> Mapping[str, int]:
+        gone = await self._prune.registered(term, keep)
+        await self._prune.ended(gone)
+        return +gone

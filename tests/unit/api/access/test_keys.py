@@ -75,7 +75,7 @@ async def test_a_key_is_shown_once_and_kept_as_a_digest(world: World) -> None:
     told, _ = await make(world, "ann")
     parts = split_key(told["key"])
     assert parts is not None
-    (stored,) = [key for key in await world.store.keys() if key.name == "ann"]
+    (stored,) = [key for key in await world.store.access.keys() if key.name == "ann"]
     assert parts[1] not in repr(stored)
     listed = await world.admin.get("/keys")
     assert parts[1] not in listed.text
@@ -134,7 +134,7 @@ async def test_making_and_revoking_leave_audit_rows(world: World) -> None:
     told, _ = await make(world, "ann", role="operate")
     said(await world.admin.delete(f"/keys/{told['key_id']}"))
     await world.manager.access.audit.flush()
-    rows = [r for r in await world.store.audit() if r.action.startswith("key.")]
+    rows = [r for r in await world.store.access.audit() if r.action.startswith("key.")]
     assert [(r.action, r.target, r.data["name"]) for r in rows] == [
         ("key.revoke", told["key_id"], "ann"),
         ("key.create", told["key_id"], "ann"),

@@ -47,7 +47,7 @@ async def test_names_and_dates_are_listed_and_values_never(world: World) -> None
     assert row["created_at"] < row["updated_at"]
     assert VALUE not in answer.text
     assert "another value" not in answer.text
-    (kept,) = await world.store.secrets()
+    (kept,) = await world.store.access.secrets()
     assert VALUE not in kept.sealed
 
 
@@ -166,7 +166,7 @@ async def test_the_trail_says_who_and_when_but_not_what(world: World) -> None:
     worker, item = await held(world)
     said(await give(worker, item))
     await world.manager.access.audit.flush()
-    rows = await world.store.audit()
+    rows = await world.store.access.audit()
     assert {"secret.set", "secret.give"} <= {row.action for row in rows}
     assert VALUE not in json.dumps([dict(row.data) for row in rows])
 

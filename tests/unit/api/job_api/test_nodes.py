@@ -71,7 +71,7 @@ async def test_the_stored_row_says_which_worker_a_job_is_for(
     )
     await quiet()
     one.take_one()
-    stored = await world.store.inner.get_task("kept")
+    stored = await world.store.inner.tasks.get_task("kept")
     assert stored is not None
     assert stored.spec.options.only_on == one.id
     waiting = world.manager.ctx.cluster.waiting(stored)

@@ -257,7 +257,7 @@ async def test_loads_and_uses_are_counted_by_device(
     assert seen["device"] not in ("", "cpu")
     assert (told["usage_count"], told["workers"]) == (1, [worker.id])
     assert told["memory_mb"] == 600.0
-    (row,) = await world.manager.ctx.store.catalogue()
+    (row,) = await world.manager.ctx.store.models.catalogue()
     assert (row.uses, row.measures[0].load_s) == (1, 2.0)
 
 

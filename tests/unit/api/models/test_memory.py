@@ -300,7 +300,7 @@ async def test_pins_and_sizes_survive_the_manager(world: World) -> None:
         await again.manager.workers.registry.stop(worker.id)
         await models.step()
         assert models.pins == {}
-        assert await again.store.seam().pins() == []
+        assert await again.store.models.pins() == []
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ async def test_what_batches_take_is_kept_by_their_size(world: World) -> None:
     (seen,) = (await world.read.ask("/models/tiny"))["measures"]
     assert seen["batch_memory_mb"] == {"1": 12.0, "8": 90.5}
     assert seen["loads"] == 1
-    (row,) = await world.manager.ctx.store.catalogue()
+    (row,) = await world.manager.ctx.store.models.catalogue()
     assert row.measures[0].peaks == ((1, 12.0), (8, 90.5))
 
 

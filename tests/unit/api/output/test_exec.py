@@ -169,7 +169,7 @@ async def test_it_asks_for_operate_and_leaves_a_trail(make: Make) -> None:
         fault(await who.post(path, COMMAND), 403, "forbidden")
         fault(await who.get(f"{path}/{beside.id}"), 403, "forbidden")
     await world.manager.access.audit.flush()
-    rows = [r for r in await world.store.audit() if r.action == "task.exec"]
+    rows = [r for r in await world.store.access.audit() if r.action == "task.exec"]
     assert [(r.target, r.data) for r in rows] == [(beside.task, {"command": "ls -l"})]
 
 

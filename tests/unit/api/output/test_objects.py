@@ -122,7 +122,7 @@ async def test_a_put_and_a_refusal_leave_audit_rows(world: World) -> None:
     await world.nobody.get(PATH)
     await put(world.operate)
     await world.manager.access.audit.flush()
-    rows = await world.store.inner.audit(10)
+    rows = await world.store.inner.access.audit(10)
     assert [(r.action, r.target, r.allowed) for r in rows] == [
         ("object.put", DIGEST, True),
         (f"GET {PATH}", "unauthenticated", False),

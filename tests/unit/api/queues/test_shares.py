@@ -110,7 +110,7 @@ async def test_shares_and_what_runs_are_there_again_after_a_restart() -> None:
         await world.submit.submit(labels=TEAM)
         worker.take_one()
         day = int(world.clock.now().timestamp() // 86_400)
-        await kept.save_share_uses([ShareUse("team=vision", day, 12.5)])
+        await kept.queues.save_share_uses([ShareUse("team=vision", day, 12.5)])
     async with running(inner=kept) as world:
         (row,) = (await world.read.ask("/shares"))["shares"]
         assert (row["running"], row["gpu_seconds_today"]) == (1, 12.5)
@@ -141,7 +141,7 @@ async def test_gpu_seconds_are_counted_by_the_cards_of_the_worker(
     assert (await why(world, second))[0] == "quota"
     await world.manager.queues.shares.step()
     day = int(world.clock.now().timestamp() // 86_400)
-    (use,) = await world.store.seam().share_uses()
+    (use,) = await world.store.queues.share_uses()
     assert (use.name, use.day) == ("team=vision", day)
     assert use.gpu_seconds == pytest.approx(80.0)
     world.clock.step(86_400 - world.clock.now().timestamp() % 86_400)

@@ -72,7 +72,7 @@ async def test_who_is_to_be_told_of_its_end_is_told(world: World) -> None:
     signal.listen(lambda rows: ended.extend(task.id for task, _ in rows))
     task = await known(world, first, notify="http://127.0.0.1:9/x")
     assert ended == [task["task_id"]]
-    (notice,) = await world.store.notices()
+    (notice,) = await world.store.queues.notices()
     assert notice.task_id == task["task_id"]
     events = (await world.read.ask("/events", limit=5))["events"]
     of_it = [e["event_type"] for e in events if task["task_id"] in e["task_ids"]]

@@ -63,7 +63,7 @@ async def tell(node: FakeNode, disk: float = 10, **more: Any) -> None:
 
 
 async def events(world: World, *types: str) -> list[Event]:
-    page = await world.store.event_page(EventQuery(event_types=types))
+    page = await world.store.events.event_page(EventQuery(event_types=types))
     return list(page.events)
 
 
@@ -172,7 +172,7 @@ async def test_an_alert_that_is_acknowledged_is_quiet_until_it_is_over() -> None
         await look(world)
         assert len(await events(world, "alert_resolved")) == 1
         fault(await world.operate.post(path), 409, "conflict")
-    rows = [r.action for r in await world.store.inner.audit(50)]
+    rows = [r.action for r in await world.store.inner.access.audit(50)]
     assert rows.count("alert.acknowledge") == 2
 
 
@@ -319,7 +319,7 @@ async def test_an_answer_of_the_store_that_is_lost_raises_nothing_twice(
 async def test_two_open_alerts_of_one_subject_become_one(world: World) -> None:
     data = {"rule": "node_lost", "subject": "n9"}
     twice = Event("alert", "n9 is lost", "error", "n9", data=data)
-    await world.store.add_events([twice, twice])
+    await world.store.events.add_events([twice, twice])
     async with running(CONFIG, world.store.inner, world.clock) as other:
         await look(other)
         assert (await other.read.ask("/alerts"))["total"] == 0

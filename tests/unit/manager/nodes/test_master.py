@@ -100,7 +100,7 @@ async def test_a_manager_alone_registers_its_machine_as_master_and_measures_it(
     )
     for _ in range(4):
         await step(world, 30)
-    kept = await world.manager.ctx.store.samples(
+    kept = await world.manager.ctx.store.metrics.samples(
         row["node_id"], world.manager.started_at
     )
     assert len(kept) >= 4

@@ -152,11 +152,11 @@ async def test_a_task_the_service_cannot_take_holds_up_no_other(
             assert service.statuses(good) == ["queued"]
             world.clock.step(31)
     assert len([1 for id_, _ in service.calls if id_ == bad]) <= GIVE_UP + 1
-    assert await world.store.inner.cursor("task_service") == _last_seq(world)
+    assert await world.store.inner.events.cursor("task_service") == _last_seq(world)
 
 
 def _last_seq(world: World) -> int:
-    return world.store.inner._events[-1].seq
+    return world.store.inner._tables.events[-1].seq
 
 
 async def test_a_task_the_service_does_not_know_is_not_asked_about_again(

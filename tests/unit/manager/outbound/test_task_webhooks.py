@@ -43,7 +43,7 @@ async def tell(world: World) -> None:
 
 
 async def owed(world: World) -> int:
-    return len(await world.store.notices())
+    return len(await world.store.queues.notices())
 
 
 async def test_the_end_of_a_task_is_told_signed(
@@ -114,7 +114,7 @@ async def test_a_receiver_that_is_down_is_told_after_a_restart_of_the_manager() 
             task_id = await end(world, url)
             later = await world.submit.submit(notify=url)
             await tell(world)
-            (notice, _) = await world.store.notices([task_id, later])
+            (notice, _) = await world.store.queues.notices([task_id, later])
             assert notice.tries == 1
         receiver.seen.clear()
         receiver.on(HOOK, "thanks")
@@ -190,7 +190,7 @@ async def test_a_receiver_that_never_answers_is_given_up_and_that_is_an_event(
         world.clock.step(3600)
     passed = world.clock.now() - StepClock().now()
     assert 20 < passed.total_seconds() / 3600 < 26
-    (event,) = await world.store.events(limit=1)
+    (event,) = await world.store.events.events(limit=1)
     assert event.event_type == "webhook_failed"
     assert event.task_ids == (task_id,)
     assert "secret" not in json.dumps(dict(event.data)) + event.title
@@ -306,7 +306,7 @@ async def test_a_webhook_that_leads_where_none_may_is_refused(url: str) -> None:
         both = {"tasks": [{"task_type": "echo"}, body]}
         batch = await world.submit.tell("/tasks/batch", both)
         assert (batch["accepted"], batch["refused"]) == (1, 1)
-        page = await world.store.list_tasks(TaskFilter(), 10)
+        page = await world.store.tasks.list_tasks(TaskFilter(), 10)
         assert page.total == 1
 
 

@@ -23,7 +23,7 @@ async def add(world: World, cron: str = "* * * * *", **more: Any) -> dict[str, A
 
 async def runs(world: World) -> list[str]:
     """The times of all runs there are, oldest first."""
-    page = await world.store.list_tasks(TaskFilter(schedule="s"), 5000)
+    page = await world.store.tasks.list_tasks(TaskFilter(schedule="s"), 5000)
     return [(task.spec.options.scheduled_at or "")[-6:] for task in page.tasks][::-1]
 
 

@@ -18,7 +18,7 @@ async def cleared(world: World) -> None:
 
 
 async def rows(world: World) -> list[str]:
-    page = await world.store.inner.list_tasks(TaskFilter(), 100)
+    page = await world.store.inner.tasks.list_tasks(TaskFilter(), 100)
     return [task.id for task in page.tasks]
 
 
@@ -99,7 +99,7 @@ async def test_history_says_who_cleared(world: World) -> None:
     actor = world.admin.headers["Authorization"].split("_")[1]
     assert (event["data"]["actor"], event["data"]["tasks"]) == (actor, 1)
     await world.manager.access.audit.flush()
-    row = (await world.store.inner.audit(1))[0]
+    row = (await world.store.inner.access.audit(1))[0]
     assert (row.action, row.actor) == ("cluster.clear", actor)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -64,6 +65,7 @@ _TYPES: dict[str, Any] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class ResultRows:
     _pool: ConnectionPool
     _lookups: WriterLane

@@ -7,96 +7,18 @@ leaves one event row for the whole batch: history costs nothing per task.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from corral.core.tasks.task import Attempt, Overlap, State, Task, TaskError, TaskSpec
-from corral.store.postgres.rows import read_options
-from corral.store.tables.tasks import LIVE
-
-_NESTED = {
-    "spec": tuple(field.name for field in fields(TaskSpec)),
-    "error": ("error_kind", "error_message", "error_traceback"),
-}
-SPEC_WIDTH = len(_NESTED["spec"])
-TASK_COLUMNS = tuple(
-    name for field in fields(Task) for name in _NESTED.get(field.name, (field.name,))
+from corral.store.postgres.tasks.columns import (
+    ANSWERED,
+    INSERTED,
+    PLACED,
+    SETTLED,
+    TASK_COLUMNS,
+    ArrayColumn,
+    array_type,
 )
-"""The fields of a task in their order, those of its spec and error in their places:
-every statement returns tasks so, and `task_of` relies on it."""
-
-INSERTED = {
-    "id": "text",
-    "job_type": "text",
-    "payload": "text",
-    "priority": "int4",
-    "model": "text",
-    "timeout_s": "float8",
-    "retries": "int4",
-    "run_after": "timestamptz",
-    "deadline": "timestamptz",
-    "idempotency_key": "text",
-    "labels": "text",
-    "depends_on": "text",
-    "overlap": "text",
-    "owner": "text",
-    "options": "text",
-    "state": "text",
-    "run": "int4",
-    "attempt": "int4",
-    "tries": "int4",
-    "losses": "int4",
-    "worker_id": "text",
-    "incarnation": "text",
-    "node_id": "text",
-    "created_at": "timestamptz",
-    "assigned_at": "timestamptz",
-}
-ANSWERED = {**INSERTED, "finished_at": "timestamptz", "result": "text"}
-"""For a batch in which some tasks come with their result."""
-# Where every row has the usual value the whole array is sent as null (arrays.thin).
-_PICKS = {
-    "priority": "coalesce(priority, 0)",
-    "retries": "coalesce(retries, 0)",
-    "overlap": "coalesce(overlap, 'allowed')",
-    "owner": "coalesce(owner, '')",
-    "run": "coalesce(run, 1)",
-    "attempt": "coalesce(attempt, 1)",
-    "tries": "coalesce(tries, 0)",
-    "losses": "coalesce(losses, 0)",
-    # unnest flattens arrays of arrays, so these travel as array literals.
-    "labels": "labels::text[]",
-    "depends_on": "depends_on::text[]",
-}
-
-PLACED = {
-    "id": "text",
-    "attempt": "int4",
-    "worker_id": "text",
-    "incarnation": "text",
-    "node_id": "text",
-}
-
-STARTED = {"id": "text", "attempt": "int4", "started_at": "timestamptz"}
-
-SETTLED = {
-    "id": "text",
-    "attempt": "int4",
-    "state": "text",
-    "outcome": "text",
-    "tries": "int4",
-    "losses": "int4",
-    "finished_at": "timestamptz",
-    "run_after": "timestamptz",
-    "started_at": "timestamptz",
-    "result": "text",
-    "error_kind": "text",
-    "error_message": "text",
-    "error_traceback": "text",
-    "dead_letter": "text",
-}
+from corral.store.tables.tasks import LIVE
 
 # By state and never by finished_at: the planner would see that the index of live tasks
 # holds every row asked for, and walk it whole for each row of the batch.
@@ -104,9 +26,15 @@ _LIVE = "state in ('queued', 'assigned', 'running')"
 _LEAD = "lead as (select from leadership where term = $1 for share)"
 
 
-def _rows(alias: str, first: int, columns: dict[str, str]) -> str:
-    arrays = (f"${first + i}::{kind}[]" for i, kind in enumerate(columns.values()))
-    return f"unnest({', '.join(arrays)}) as {alias}({', '.join(columns)})"
+def _rows(alias: str, first: int, names: Sequence[str]) -> str:
+    arrays = (
+        f"${place}::{array_type(name)}" for place, name in enumerate(names, first)
+    )
+    return f"unnest({', '.join(arrays)}) as {alias}({', '.join(names)})"
+
+
+def _names(columns: Iterable[ArrayColumn]) -> list[str]:
+    return [column.name for column in columns]
 
 
 def _prefixed(alias: str, names: Iterable[str]) -> str:
@@ -154,11 +82,12 @@ _ENDED = """
     having count(*) > 0"""
 
 
-def _insert(columns: dict[str, str], **more: str) -> str:
+def _insert(columns: Sequence[ArrayColumn], **more: str) -> str:
+    names = _names(columns)
     return _INSERT.format(
-        columns=", ".join(columns),
-        picks=", ".join(_PICKS.get(name, name) for name in columns),
-        rows=_rows("t", 2, columns),
+        columns=", ".join(names),
+        picks=", ".join(column.pick for column in columns),
+        rows=_rows("t", 2, names),
         **more,
     )
 
@@ -193,7 +122,7 @@ placed as (
     update tasks t
     set state = 'assigned', worker_id = p.worker_id, incarnation = p.incarnation,
         node_id = p.node_id, assigned_at = $2
-    from {_rows("p", 3, PLACED)}
+    from {_rows("p", 3, _names(PLACED))}
     where t.id = p.id and t.attempt = p.attempt and t.state = 'queued'
         and exists (select from lead)
     returning t.id, t.attempt, t.worker_id, t.payload
@@ -213,7 +142,7 @@ START = f"""
 with {_LEAD}
 update tasks t
 set state = 'running', started_at = s.started_at
-from {_rows("s", 2, STARTED)}
+from {_rows("s", 2, ("id", "attempt", "started_at"))}
 where t.id = s.id and t.attempt = s.attempt and t.state = 'assigned'
     and exists (select from lead)
 returning t.id
@@ -240,7 +169,7 @@ ended as (
         result = s.result, error_kind = s.error_kind,
         error_message = s.error_message, error_traceback = s.error_traceback,
         dead_letter = s.dead_letter
-    from {_rows("s", 2, SETTLED)}
+    from {_rows("s", 2, _names(SETTLED))}
     where t.id = s.id and t.attempt = s.attempt and t.{_LIVE}
         and exists (select from lead)
     returning t.id, t.run, s.attempt, s.state, s.outcome, s.started_at,
@@ -311,34 +240,3 @@ returning id
 """
 
 TERM = "select term from leadership"
-
-
-def _error(
-    kind: str | None, message: str | None, trace: str | None
-) -> TaskError | None:
-    return None if kind is None else TaskError(kind, message or "", trace)
-
-
-def task_of(row: Sequence[Any]) -> Task:
-    """Columns stand in the order of the fields, so most pass straight through."""
-    *spec, labels, depends_on, overlap, owner, options = row[:SPEC_WIDTH]
-    spec.append(dict(map(json.loads, labels)) if labels else {})
-    spec.append(tuple(depends_on) if depends_on else ())
-    spec += (Overlap(overlap), owner, read_options(options))
-    state, *rest, kind, message, trace, dead_letter = row[SPEC_WIDTH:]
-    rest += (_error(kind, message, trace), dead_letter)
-    return Task(TaskSpec(*spec), State(state), *rest)
-
-
-def attempt_of(row: Mapping[str, Any]) -> Attempt:
-    return Attempt(
-        task_id=row["task_id"],
-        run=row["run"],
-        attempt=row["attempt"],
-        outcome=row["outcome"],
-        worker_id=row["worker_id"],
-        node_id=row["node_id"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        error=_error(row["error_kind"], row["error_message"], row["error_traceback"]),
-    )

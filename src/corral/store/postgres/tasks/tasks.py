@@ -1,155 +1,55 @@
-"""Writes of tasks: batched, guarded by term, state and attempt, each on its lane.
+"""Tasks in PostgreSQL: writes guarded by term, state and attempt, and reads.
 
-A batch is the arrays of one hot statement; one that the database refuses is halved
-until the culprit stands alone.
+A batch is the arrays of one hot statement, on the lane of its writer; one that the
+database refuses is halved until the culprit stands alone.
 """
 
 from __future__ import annotations
 
-import json
+import base64
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, TypeVar
 
+from sqlalchemy import ColumnElement, func, or_, select, text
+
 from corral.core.tasks.report import OutcomeKind
 from corral.core.tasks.retry import Settlement
-from corral.core.tasks.task import Overlap, State, Task, TaskError, TaskSpec
-from corral.errors import BadRequest, NotLeader
-from corral.store.base import Inserted, Placement
-from corral.store.postgres.connection import WriterLane
-from corral.store.postgres.rows import options_text
+from corral.core.tasks.task import LIVE as LIVE_STATES
+from corral.core.tasks.task import Attempt, State, Task, TaskError
+from corral.errors import BadRequest, InvalidField
+from corral.store.base import Inserted, Placement, TaskFilter, TaskPage
+from corral.store.postgres.connection import ConnectionPool, WriterLane
+from corral.store.postgres.errors import check_term
+from corral.store.postgres.rows import option_text
 from corral.store.postgres.tasks import sql
-from corral.store.postgres.tasks.sql import task_of
-from corral.store.text import clean, clean_or_none
+from corral.store.postgres.tasks.columns import (
+    TASK_COLUMNS,
+    answered_arrays,
+    attempt_of,
+    insert_arrays,
+    label_texts,
+    place_arrays,
+    settle_arrays,
+    task_of,
+)
+from corral.store.tables.tasks import LIVE, attempts, tasks
+from corral.store.text import clean, is_storable
+
+log = logging.getLogger(__name__)
 
 Row = TypeVar("Row")
 Answer = TypeVar("Answer")
-Array = list[Any] | None
-
-
-def thin(column: list[Any], usual: Any = None) -> Array:
-    """None for a column in which every row has its usual value.
-
-    unnest pads it with nulls: neither side spends anything on the column then.
-    """
-    return None if column.count(usual) == len(column) else column
-
-
-def array_literal(values: Sequence[str]) -> str | None:
-    """PostgreSQL's own spelling of a text array; None when there is nothing in it."""
-    if not values:
-        return None
-    quoted = (value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
-    return "{" + ",".join(f'"{value}"' for value in quoted) + "}"
-
-
-def label_texts(labels: Mapping[str, str]) -> list[str]:
-    """One JSON text a pair: containment of arrays then answers a label filter."""
-    return [json.dumps(pair) for pair in sorted(labels.items())]
-
-
-def _option_texts(specs: Sequence[TaskSpec]) -> list[str | None]:
-    """Tasks of one request mostly share their options: those are written once."""
-    known: dict[int, str | None] = {}
-    return [
-        known[key]
-        if (key := id(spec.options)) in known
-        else known.setdefault(key, options_text(spec.options))
-        for spec in specs
-    ]
-
-
-def insert_arrays(tasks: Sequence[Task]) -> list[Array]:
-    """In the order of `sql.INSERTED`."""
-    specs = [task.spec for task in tasks]
-    return [
-        [spec.id for spec in specs],
-        [spec.job_type for spec in specs],
-        [spec.payload for spec in specs],
-        thin([spec.priority for spec in specs], 0),
-        thin([spec.model for spec in specs]),
-        thin([spec.timeout_s for spec in specs]),
-        thin([spec.retries for spec in specs], 0),
-        thin([spec.run_after for spec in specs]),
-        thin([spec.deadline for spec in specs]),
-        thin([spec.idempotency_key for spec in specs]),
-        thin([array_literal(label_texts(spec.labels)) for spec in specs]),
-        thin([array_literal(spec.depends_on) for spec in specs]),
-        thin([spec.overlap for spec in specs], Overlap.ALLOWED),
-        thin([spec.owner for spec in specs], ""),
-        thin(_option_texts(specs)),
-        [task.state for task in tasks],
-        thin([task.run for task in tasks], 1),
-        thin([task.attempt for task in tasks], 1),
-        thin([task.tries for task in tasks], 0),
-        thin([task.losses for task in tasks], 0),
-        thin([task.worker_id for task in tasks]),
-        thin([task.incarnation for task in tasks]),
-        thin([task.node_id for task in tasks]),
-        [task.created_at for task in tasks],
-        thin([task.assigned_at for task in tasks]),
-    ]
-
-
-def answered_arrays(tasks: Sequence[Task]) -> list[Array]:
-    """In the order of `sql.ANSWERED`."""
-    finished = [task.finished_at for task in tasks]
-    return [*insert_arrays(tasks), finished, [task.result for task in tasks]]
-
+_LIVE_PAGE = 5000
+_SEARCHED = ("id", "job_type", "model", "worker_id", "owner", "error_message")
+_TASK = [tasks.c[name] for name in TASK_COLUMNS]
 
 # Updates lock rows in the order of their arrays. All of them go by id, so that two
 # lanes that meet on the same tasks wait for each other but never in a circle.
 _by_id = attrgetter("task_id")
-
-
-def place_arrays(placements: Sequence[Placement]) -> list[Array]:
-    """In the order of `sql.PLACED`."""
-    placements = sorted(placements, key=_by_id)
-    return [
-        [p.task_id for p in placements],
-        [p.attempt for p in placements],
-        [p.worker_id for p in placements],
-        [p.incarnation for p in placements],
-        [p.node_id for p in placements],
-    ]
-
-
-def start_arrays(started: Sequence[tuple[str, int, datetime]]) -> list[Array]:
-    """In the order of `sql.STARTED`."""
-    return [list(column) for column in zip(*sorted(started), strict=True)]
-
-
-def settle_arrays(settlements: Sequence[Settlement]) -> list[Array]:
-    """In the order of `sql.SETTLED`; error texts are cleaned on the way."""
-    settlements = sorted(settlements, key=_by_id)
-    errors = [clean_error(s.error) for s in settlements]
-    return [
-        [s.task_id for s in settlements],
-        [s.attempt for s in settlements],
-        [s.state for s in settlements],
-        [s.outcome for s in settlements],
-        thin([s.tries for s in settlements], 0),
-        thin([s.losses for s in settlements], 0),
-        [s.finished_at for s in settlements],
-        thin([s.run_after for s in settlements]),
-        thin([s.started_at for s in settlements]),
-        thin([s.result for s in settlements]),
-        thin([error and error.kind for error in errors]),
-        thin([error and error.message for error in errors]),
-        thin([error and error.traceback for error in errors]),
-        thin([s.dead_letter for s in settlements]),
-    ]
-
-
-def clean_error(error: TaskError | None) -> TaskError | None:
-    if error is None:
-        return None
-    return TaskError(
-        clean(error.kind), clean(error.message), clean_or_none(error.traceback)
-    )
 
 
 def unstorable(settlement: Settlement, complaint: str) -> Settlement:
@@ -188,13 +88,14 @@ async def bisect(
     return first[0] + second[0], first[1] + second[1]
 
 
-log = logging.getLogger(__name__)
-
-
-class TaskWrite:
+@dataclass(frozen=True, slots=True)
+class TaskRows:
+    _pool: ConnectionPool
     _submits: WriterLane
     _placements: WriterLane
     _reports: WriterLane
+    _lookups: WriterLane
+    """Tasks by id are asked for as often as tasks end; the pool costs far more CPU."""
 
     async def insert_tasks(self, term: int, tasks: Sequence[Task]) -> Inserted:
         async def run(part: Sequence[Task]) -> Sequence[Any]:
@@ -243,7 +144,7 @@ class TaskWrite:
         if not placements:
             return {}
         rows = await self._placements.fetch(
-            sql.PLACE, term, now, *place_arrays(placements)
+            sql.PLACE, term, now, *place_arrays(sorted(placements, key=_by_id))
         )
         if not rows:
             await _check_term(self._placements, term)
@@ -254,7 +155,8 @@ class TaskWrite:
     ) -> set[str]:
         if not started:
             return set()
-        rows = await self._reports.fetch(sql.START, term, *start_arrays(started))
+        arrays = [list(column) for column in zip(*sorted(started), strict=True)]
+        rows = await self._reports.fetch(sql.START, term, *arrays)
         if not rows:
             await _check_term(self._reports, term)
         return {row[0] for row in rows}
@@ -263,7 +165,8 @@ class TaskWrite:
         self, term: int, settlements: Sequence[Settlement]
     ) -> set[str]:
         async def run(part: Sequence[Settlement]) -> Sequence[Any]:
-            return await self._reports.fetch(sql.SETTLE, term, *settle_arrays(part))
+            arrays = settle_arrays(sorted(part, key=_by_id))
+            return await self._reports.fetch(sql.SETTLE, term, *arrays)
 
         if not settlements:
             return set()
@@ -290,6 +193,57 @@ class TaskWrite:
             return None
         return task_of(rows[0])
 
+    async def get_task(self, task_id: str) -> Task | None:
+        found = await self.get_tasks([task_id])
+        return found[0] if found else None
+
+    async def get_tasks(self, task_ids: Sequence[str]) -> Sequence[Task]:
+        # No task has an id that cannot be stored; asking for one is no error.
+        ids = list(filter(is_storable, task_ids))
+        rows = await self._lookups.fetch(sql.BY_ID, ids) if ids else []
+        return [task_of(row) for row in rows]
+
+    async def list_tasks(
+        self, where: TaskFilter, limit: int, offset: int = 0, cursor: str | None = None
+    ) -> TaskPage:
+        chosen = _conditions(where)
+        total = await self._pool.fetch(
+            select(func.count()).select_from(tasks).where(*chosen)
+        )
+        page = select(*_TASK).where(*chosen).order_by(tasks.c.seq.desc())
+        if cursor is not None:
+            page = page.where(tasks.c.seq < read_cursor(cursor))
+        rows = await self._pool.fetch(page.limit(limit + 1).offset(offset))
+        found = tuple(task_of(row) for row in rows[:limit])
+        more = len(rows) > limit and found
+        return TaskPage(
+            found, total[0][0], write_cursor(found[-1].seq) if more else None
+        )
+
+    async def count_tasks(self) -> Mapping[State, int]:
+        rows = await self._pool.fetch(
+            select(tasks.c.state, func.count()).group_by(tasks.c.state)
+        )
+        return {State(state): count for state, count in rows}
+
+    async def live_tasks(self) -> Sequence[Task]:
+        found: list[Task] = []
+        last = 0
+        while True:
+            rows = await self._lookups.fetch(sql.LIVE_AFTER, last, _LIVE_PAGE)
+            found.extend(map(task_of, rows))
+            if len(rows) < _LIVE_PAGE:
+                return found
+            last = found[-1].seq
+
+    async def attempts(self, task_id: str) -> Sequence[Attempt]:
+        rows = await self._pool.mappings(
+            select(attempts)
+            .where(attempts.c.task_id == clean(task_id))
+            .order_by(attempts.c.attempt)
+        )
+        return [attempt_of(row) for row in rows]
+
 
 def _key_of(task: Task) -> tuple[str, str | None]:
     return task.spec.owner, task.spec.idempotency_key
@@ -298,8 +252,53 @@ def _key_of(task: Task) -> tuple[str, str | None]:
 async def _check_term(lane: WriterLane, term: int) -> None:
     """A statement that changed nothing may have been a deposed leader's."""
     rows = await lane.fetch(sql.TERM)
-    current = rows[0][0] if rows else 0
-    if current != term:
-        raise NotLeader(
-            f"term {term} is over, the current one is {current}", term=current
+    check_term(term, rows[0][0] if rows else 0)
+
+
+def _conditions(where: TaskFilter) -> list[ColumnElement[bool]]:
+    chosen: list[ColumnElement[bool]] = []
+    if where.states:
+        chosen.append(tasks.c.state.in_([str(state) for state in where.states]))
+        if set(where.states) <= LIVE_STATES:
+            # Said so that the planner sees that the partial index will do.
+            chosen.append(text(LIVE))  # type: ignore[arg-type]
+    for name in ("job_type", "worker_id", "owner", "model"):
+        value = getattr(where, name)
+        if value is not None:
+            chosen.append(tasks.c[name] == value)
+    if where.labels:
+        chosen.append(tasks.c.labels.contains(label_texts(where.labels)))
+    for name in ("request_id", "schedule"):
+        value = getattr(where, name)
+        if value is not None:
+            told = option_text(name, value)
+            chosen.append(tasks.c.options.contains(told, autoescape=True))
+    if where.dead_letter is not None:
+        is_dead = tasks.c.dead_letter.is_not(None)
+        chosen.append(is_dead if where.dead_letter else ~is_dead)
+    if where.text:
+        found = (
+            tasks.c[name].icontains(where.text, autoescape=True) for name in _SEARCHED
         )
+        chosen.append(or_(*found))
+    return chosen
+
+
+def write_cursor(seq: int) -> str:
+    return base64.urlsafe_b64encode(str(seq).encode()).decode().rstrip("=")
+
+
+def read_cursor(cursor: str) -> int:
+    """The seq in a cursor.
+
+    Raises:
+        InvalidField: when it is not one of ours.
+    """
+    try:
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        seq = int(base64.urlsafe_b64decode(padded))
+    except ValueError:
+        seq = -1
+    if not 0 <= seq < 2**63:
+        raise InvalidField("cursor is not one that this list gave", field="cursor")
+    return seq

@@ -1,4 +1,8 @@
-"""Log chunks: an index row each, the text in it or, when long, among the objects."""
+"""What tasks leave behind: logs, and the trees of files kept for them.
+
+A log chunk has an index row, with its text in it or, when that is long, among the
+objects. Of trees the artifacts of every attempt are kept, and one checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,30 @@ import hashlib
 import logging
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from obstore.exceptions import AlreadyExistsError
 from obstore.store import S3Store
-from sqlalchemy import ColumnElement, and_, func, select, true, tuple_
+from sqlalchemy import (
+    ColumnElement,
+    and_,
+    delete,
+    exists,
+    func,
+    select,
+    text,
+    true,
+    tuple_,
+)
 from sqlalchemy.dialects.postgresql import insert
 
+from corral.core.tasks.task import State
 from corral.errors import NotFound
-from corral.store.base import LogChunk
+from corral.store.base import CHECKPOINT, KeptTree, LogChunk
 from corral.store.objects import ObjectStore, translated
-from corral.store.postgres.connection import ConnectionPool
-from corral.store.tables.tasks import log_chunks
+from corral.store.postgres.connection import ConnectionPool, upsert
+from corral.store.tables.tasks import kept_trees, log_chunks, tasks
 from corral.store.text import clean
 
 log = logging.getLogger(__name__)
@@ -29,6 +44,10 @@ Mode = Literal["create", "overwrite"]
 # Safe as a name on every system, also where case does not tell two names apart.
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 SHORT = 2048
+_DIGESTS = (
+    "select distinct m[1] from tasks, "
+    "regexp_matches(payload, '(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])', 'g') m"
+)
 
 
 def folder_name(task_id: str) -> str:
@@ -95,7 +114,8 @@ def _place(task_id: str, attempt: int, seq: int) -> str:
     return f"{_folder(task_id)}/{int(attempt)}-{int(seq)}.json"
 
 
-class LogStore:
+@dataclass(frozen=True, slots=True)
+class OutputRows:
     _pool: ConnectionPool
     _log_folder: LogFolder | None
 
@@ -147,6 +167,53 @@ class LogStore:
             .limit(1)
         )
         return (rows[0].attempt, rows[0].seq) if rows else None
+
+    async def save_tree(self, tree: KeptTree) -> None:
+        row = asdict(tree) | {"left_out": clean(tree.left_out)}
+        async with self._pool.begin() as connection:
+            await connection.execute(upsert(kept_trees), row)
+            if tree.kind == CHECKPOINT:
+                await connection.execute(
+                    delete(kept_trees).where(
+                        kept_trees.c.task_id == tree.task_id,
+                        kept_trees.c.kind == CHECKPOINT,
+                        kept_trees.c.attempt < tree.attempt,
+                    )
+                )
+
+    async def trees(self, task_id: str, kind: str) -> Sequence[KeptTree]:
+        rows = await self._pool.mappings(
+            select(kept_trees)
+            .where(kept_trees.c.task_id == clean(task_id), kept_trees.c.kind == kind)
+            .order_by(kept_trees.c.attempt)
+        )
+        return [KeptTree(**row) for row in rows]
+
+    async def forget_trees(self, task_id: str, kind: str) -> None:
+        await self._pool.fetch(
+            delete(kept_trees).where(
+                kept_trees.c.task_id == task_id, kept_trees.c.kind == kind
+            )
+        )
+
+    async def drop_trees(self) -> int:
+        same = tasks.c.id == kept_trees.c.task_id
+        is_done = exists().where(same, tasks.c.state == str(State.COMPLETED))
+        rows = await self._pool.fetch(
+            delete(kept_trees)
+            .where(
+                ((kept_trees.c.kind == CHECKPOINT) & is_done) | ~exists().where(same)
+            )
+            .returning(kept_trees.c.task_id)
+        )
+        return len(rows)
+
+    async def kept_digests(self) -> set[str]:
+        rows = await self._pool.fetch(select(kept_trees.c.digest).distinct())
+        return {row[0] for row in rows}
+
+    async def payload_digests(self) -> set[str]:
+        return {row[0] for row in await self._pool.fetch(text(_DIGESTS))}
 
     def _row(self, chunk: LogChunk) -> dict[str, Any]:
         return {
