@@ -134,7 +134,8 @@ class HttpLink:
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Raises CorralError, as does `get`: what the manager said, or Unreachable."""
-        return self.ask("POST", path, json.dumps(body).encode()).value()
+        sent = json.dumps(body, separators=(",", ":"), allow_nan=False)
+        return self.ask("POST", path, sent.encode()).value()
 
     def get(
         self, path: str, params: Mapping[str, Any], *, wait_s: float = 0.0
