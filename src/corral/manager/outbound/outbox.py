@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from corral.core.tasks.retry import RetryPolicy
+from corral.core.backoff import Backoff
 from corral.errors import StoreUnavailable
 from corral.manager.clock import Clock
 from corral.manager.cluster.waiters import rest
@@ -60,7 +60,7 @@ class Outbox(Generic[T]):
     def __init__(
         self,
         clock: Clock,
-        backoff: RetryPolicy,
+        backoff: Backoff,
         send: Send[T],
         *,
         window: int,

@@ -11,15 +11,15 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
+from corral.core.backoff import Backoff
 from corral.core.tasks.job_type import OWN_TYPES
-from corral.core.tasks.retry import RetryPolicy
 from corral.core.tasks.task import State, Task
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
@@ -50,9 +50,7 @@ class TaskServiceConfig:
     timeout_s: float = 10.0
     share: float = 0.2
     """Of the manager's time at most, while there is much to tell."""
-    backoff: RetryPolicy = field(
-        default_factory=lambda: RetryPolicy(base_s=0.5, cap_s=30.0)
-    )
+    backoff: Backoff = Backoff(base_s=0.5, cap_s=30.0)
 
 
 @dataclass(slots=True)

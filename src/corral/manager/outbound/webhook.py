@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 
 import httpx
 
+from corral.core.backoff import Backoff
 from corral.core.insight.event import Event
 from corral.core.tasks.options import NO_TRACE, Trace
-from corral.core.tasks.retry import RetryPolicy
 from corral.errors import InvalidField
 from corral.manager.http_call import HttpCaller
 from corral.manager.outbound.address import GatewayConfig, pin
@@ -28,9 +28,7 @@ class NotifyConfig:
     reach: GatewayConfig = field(default_factory=GatewayConfig)
     timeout_s: float = 15.0
     give_up_s: float = 86_400.0
-    backoff: RetryPolicy = field(
-        default_factory=lambda: RetryPolicy(base_s=5.0, cap_s=3600.0)
-    )
+    backoff: Backoff = Backoff(base_s=5.0, cap_s=3600.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from corral.core.tasks.retry import RetryPolicy
+from corral.core.backoff import Backoff
 from corral.errors import NotLeader, StoreUnavailable
 from corral.manager.outbound.outbox import BROKEN_S, Outbox
 from tests.unit.api.world import StepClock, quiet
 
-BACKOFF = RetryPolicy(base_s=10.0, cap_s=40.0, jitter=0.0)
+BACKOFF = Backoff(base_s=10.0, cap_s=40.0, jitter=0.0)
 
 
 class Outside:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.tasks.retry import RetryPolicy
+from corral.core.backoff import Backoff
 from corral.manager.outbound.task_service import (
     GIVE_UP,
     WINDOW,
@@ -20,7 +20,7 @@ from corral.manager.outbound.task_service import (
 from tests.task_service import TaskServiceStandIn, task_service
 from tests.unit.api.world import CONFIG, World, running
 
-BACKOFF = RetryPolicy(base_s=1.0, cap_s=30.0, jitter=0.0)
+BACKOFF = Backoff(base_s=1.0, cap_s=30.0, jitter=0.0)
 
 
 @pytest.fixture
