@@ -40,6 +40,9 @@ ERROR_LENGTH = 10_000
 _AWAY = frozenset({401, 403, 408, 425, 429, 502, 503, 504})
 
 
+_BACKOFF = Backoff(base_s=0.5, cap_s=30.0)
+
+
 @dataclass(frozen=True, slots=True)
 class TaskServiceConfig:
     """Where the service is; `label` chooses tasks, all of them without it."""
@@ -50,7 +53,7 @@ class TaskServiceConfig:
     timeout_s: float = 10.0
     share: float = 0.2
     """Of the manager's time at most, while there is much to tell."""
-    backoff: Backoff = Backoff(base_s=0.5, cap_s=30.0)
+    backoff: Backoff = _BACKOFF
 
 
 @dataclass(slots=True)

@@ -20,6 +20,9 @@ GONE = "it answered 410"
 """The receiver is gone for good, and says so."""
 
 
+_BACKOFF = Backoff(base_s=5.0, cap_s=3600.0)
+
+
 @dataclass(frozen=True, slots=True)
 class NotifyConfig:
     """`secret` signs what is sent; `reach` says which addresses may be called."""
@@ -28,7 +31,7 @@ class NotifyConfig:
     reach: GatewayConfig = field(default_factory=GatewayConfig)
     timeout_s: float = 15.0
     give_up_s: float = 86_400.0
-    backoff: Backoff = Backoff(base_s=5.0, cap_s=3600.0)
+    backoff: Backoff = _BACKOFF
 
 
 @dataclass(frozen=True, slots=True)
