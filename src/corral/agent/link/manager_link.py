@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
+import msgspec
 
 from corral import errors
 from corral.trust import is_this_machine, tls_context
+from corral.wire.value import Value
+
+T = TypeVar("T")
 
 TIMEOUT = httpx.Timeout(10.0, connect=3.0)
 
@@ -43,26 +47,29 @@ class AgentLink:
         self.manager_url = manager_url.rstrip("/")
         self._client = httpx.Client(
             base_url=self.manager_url,
-            headers={"Authorization": f"Bearer {key}"},
+            headers={
+                "Authorization": f"Bearer {key}",
+                "Content-Type": "application/json",
+            },
             timeout=TIMEOUT,
             verify=tls_context(manager_url, ca_file),
             trust_env=not is_this_machine(manager_url),
         )
 
-    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        return self._call("POST", path, json=body)
+    def post(self, path: str, body: Value, kind: type[T]) -> T:
+        return self._call("POST", path, kind, content=msgspec.json.encode(body))
 
     def get(
-        self, path: str, params: dict[str, Any], *, wait_s: float = 0.0
-    ) -> dict[str, Any]:
+        self, path: str, params: dict[str, Any], kind: type[T], *, wait_s: float = 0.0
+    ) -> T:
         """A read that the manager may hold back for `wait_s`."""
         timeout = httpx.Timeout(10.0 + wait_s, connect=3.0)
-        return self._call("GET", path, params=params, timeout=timeout)
+        return self._call("GET", path, kind, params=params, timeout=timeout)
 
     def close(self) -> None:
         self._client.close()
 
-    def _call(self, method: str, path: str, **how: Any) -> dict[str, Any]:
+    def _call(self, method: str, path: str, kind: type[T], **how: Any) -> T:
         try:
             response = self._client.request(method, path, **how)
         except (httpx.HTTPError, OSError) as error:
@@ -70,18 +77,17 @@ class AgentLink:
                 f"the manager at {self.manager_url} does not answer: {_say(error)}"
             ) from error
         if response.is_success:
-            return _read(response)
+            return _read(response, kind)
         raise error_of(response)
 
 
-def _read(response: httpx.Response) -> dict[str, Any]:
+def _read(response: httpx.Response, kind: type[T]) -> T:
     try:
-        value = response.json()
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise errors.Unavailable(f"{response.url} did not answer with a JSON object")
-    return value
+        return msgspec.json.decode(response.content, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise errors.Unavailable(
+            f"{response.url} did not answer as a manager does: {error}"
+        ) from None
 
 
 def error_of(response: httpx.Response) -> errors.CorralError:

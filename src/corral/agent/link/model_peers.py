@@ -16,9 +16,9 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
+from corral.core.nodes.peer import Peer
 from corral.process import spawn
 from corral.process.backoff import Backoff
 from corral.process.log_file import open_log
@@ -46,10 +46,10 @@ class PeerProcess:
         self._secret = secrets.token_hex(32)
         self._stopped = threading.Event()
         self._process: spawn.Spawned | None = None
-        self._word: dict[str, Any] | None = None
+        self._word: Peer | None = None
         self._on_news = on_news
 
-    def word(self) -> dict[str, Any] | None:
+    def word(self) -> Peer | None:
         """What beats tell: where files can be had, and of which models."""
         return self._word
 
@@ -99,13 +99,13 @@ class PeerProcess:
                 named = f"[{host}]" if ":" in host else host
                 url = f"http://{named}:{offer['port']}"
                 models = offer["models"]
-                self._say({"url": url, "secret": self._secret, "models": models})
+                self._say(Peer(url, self._secret, models))
         with contextlib.suppress(subprocess.TimeoutExpired):
             running.wait(timeout=_END_S)
         running.kill()
         running.wait()
 
-    def _say(self, word: dict[str, Any] | None) -> None:
+    def _say(self, word: Peer | None) -> None:
         self._word = word
         self._on_news()
 

@@ -19,12 +19,11 @@ from msgspec import Raw
 
 from corral.core.models.model import MODEL_TASK
 from corral.core.tasks.job_type import CANARY
+from corral.wire.orders import AttemptOutcome, Item
 from corral.worker.base import Context, at_hand
 from corral.worker.protocol import (
-    AttemptOutcome,
     CancelFrame,
     DoneFrame,
-    Item,
     LeftFilesFrame,
     ProgressFrame,
     RunFrame,
