@@ -42,7 +42,7 @@ NIGHTLY = Schedule(
 
 
 async def test_schedules_come_back_as_they_were_saved(store: Store) -> None:
-    other = Schedule("b", "@daily", TaskSpec("", "echo", "{}"))
+    other = Schedule("b", "@daily", task=TaskSpec("", "echo", "{}"))
     await store.save_schedule(NIGHTLY)
     await store.save_schedule(other)
     assert list(await store.schedules()) == [other, NIGHTLY]

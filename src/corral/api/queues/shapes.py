@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -69,11 +70,13 @@ class ScheduledTask(Struct):
     resources: dict[str, Any]
 
 
-class ScheduleOut(ScheduleBrief, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleOut(ScheduleBrief):
     task: ScheduledTask
 
 
-class ScheduleShown(ScheduleInfo, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleShown(ScheduleInfo):
     task: ScheduledTask
 
 

@@ -19,7 +19,7 @@ from corral.cli.terminal.errors import one_line
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from corral.wire.value import Value
+    from corral.wire.value import PlainValue
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -50,7 +50,7 @@ def echo_json(value: Any, *, indent: int | None = 2) -> None:
     typer.echo(text)
 
 
-def echo_values(values: Iterable[Value]) -> None:
+def echo_values(values: Iterable[PlainValue]) -> None:
     echo_json([value.to_dict() for value in values])
 
 

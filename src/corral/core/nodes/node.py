@@ -31,7 +31,7 @@ class Hold:
     """Why a node is given nothing new; with `drain` its workers stop when idle."""
 
     source: HoldSource
-    reason: str
+    reason: str = ""
     drain: bool = False
     since: datetime | None = None
     until: datetime | None = None
