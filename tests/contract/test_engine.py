@@ -16,16 +16,17 @@ from typing import Any, Protocol
 
 import pytest
 import redis as redis_client
+from msgspec import Raw
 from redis.asyncio import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from corral.core.tasks.order import Order, OrderItem
 from corral.engine.base import Engine
 from corral.engine.celery_app import ORDER_TASK, make_app
 from corral.engine.dispatch import Dispatcher
 from corral.engine.envelope import queue_name, signed_order, verify
 from corral.errors import EngineUnavailable
+from corral.wire.orders import Item, Order
 from tests.twins.engine import InlineDispatcher
 
 SECRET = "ab" * 32
@@ -173,8 +174,8 @@ async def side(request: pytest.FixtureRequest) -> AsyncIterator[Side]:
 
 
 def order(number: int, payload: str = '{"n": 1}') -> dict[str, str]:
-    item = OrderItem(f"t{number}", 1, "echo", payload)
-    return signed_order(Order(f"o{number}", "w1", "i1", (item,)), SECRET)
+    item = Item(f"t{number}", 1, Raw(payload.encode()), "echo")
+    return signed_order(Order(f"o{number}", "w1", "i1", [item]), SECRET)
 
 
 async def test_orders_arrive_whole_in_order_and_with_their_signature(

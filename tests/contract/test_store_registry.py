@@ -155,7 +155,7 @@ async def test_a_worker_and_its_type_keep_where_their_code_comes_from(
     await store.registry.save_workers([replace(WORKER, spec=spec)])
     assert [worker.spec for worker in await store.registry.workers()] == [spec]
     kind = WorkerType(
-        "k", "a:B", {"p": 1}, "echo", box, ("d" * 64, "e" * 64), NOW, 1, 4, "2"
+        "k", "a:B", {"p": 1}, "echo", box, 1, 4, "2", ("d" * 64, "e" * 64), NOW
     )
     await store.registry.save_worker_type(replace(kind, environment=None, versions=()))
     await store.registry.save_worker_type(kind)

@@ -50,7 +50,7 @@ NIGHTLY = Schedule(
 
 
 async def test_schedules_come_back_as_they_were_saved(store: Store) -> None:
-    other = Schedule("b", "@daily", TaskSpec("", "echo", "{}"))
+    other = Schedule("b", "@daily", task=TaskSpec("", "echo", "{}"))
     await store.queues.save_schedule(NIGHTLY)
     await store.queues.save_schedule(other)
     assert list(await store.queues.schedules()) == [other, NIGHTLY]

@@ -12,13 +12,14 @@ import pytest
 
 from corral.core.tasks.environment import ContainerEnvironment
 from corral.errors import WorkerError
+from corral.wire.orders import Item
 from corral.worker.container.engine import ContainerEngine
 from corral.worker.container.job import ContainerSettings
 from corral.worker.container.runner import ContainerLaunch
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import Exited, RunnerProcess
 from corral.worker.pool.transport import RunnerSpec
-from corral.worker.protocol import DoneFrame, EndFrame, Item, RunFrame
+from corral.worker.protocol import DoneFrame, EndFrame, RunFrame
 from corral.worker.shared_counters import SharedCells
 from tests.acceptance.cluster import until
 from tests.containers import SHELL, engine, podman_files, python_image, settings

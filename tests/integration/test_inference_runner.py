@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from corral.worker.protocol import Item
+from corral.wire.orders import Item
 from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.reports import Notes
 from tests.model_folder import Models

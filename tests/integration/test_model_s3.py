@@ -11,8 +11,8 @@ import pytest
 from corral.core.models.catalogue import CatalogueModel
 from corral.errors import NotFound, StoreUnavailable
 from corral.manager.models.sources import SourceConfig, Sources
+from corral.wire.models import ManifestFile
 from corral.worker.depot.download_file import HttpSource, Transfer
-from corral.worker.depot.manifest import ManifestFile
 from tests.contract.test_objects import BUCKET, S3Server
 
 WEIGHTS = bytes(range(256)) * 50_000
@@ -49,7 +49,7 @@ async def test_a_bucket_is_read_and_its_files_fetched_under_signed_addresses(
     urls = await sources.urls(model)
     transfer = Transfer("tiny", tmp_path)
     for file in found.files:
-        wanted = ManifestFile(file.name, file.size, file.sha256)
+        wanted = ManifestFile(name=file.name, size=file.size, sha256=file.sha256)
         transfer.fetch(wanted, [HttpSource(urls[file.name])])
         assert (tmp_path / file.name).read_bytes() == FILES[file.name]
     rest = [p async for p in await sources.open_file(model, found.files[1], 100)]

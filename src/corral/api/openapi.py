@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from corral.api.errors import FaultOut, ProblemOut, fault
-from corral.wire.value import Value
+from corral.wire.value import PlainValue
 
 _REF = "#/components/schemas/{name}"
 # What an answer of each status means, and the codes that stand in it.
@@ -129,7 +129,7 @@ def _build(app: FastAPI) -> dict[str, Any]:
         for name, schema in parts.get("schemas", {}).items()
         if name not in ("HTTPValidationError", "ValidationError")
     }
-    for kind in _answers(Value):
+    for kind in _answers(PlainValue):
         if kind.__name__ in components:
             _say_all_is_sent(components[kind.__name__])
     parts["schemas"] = schemas | components
@@ -141,10 +141,11 @@ def _build(app: FastAPI) -> dict[str, Any]:
     return document
 
 
-def _answers(base: type[Value]) -> Iterator[type[Value]]:
-    """Every shape of an answer that is sent whole."""
+def _answers(base: type[PlainValue]) -> Iterator[type[PlainValue]]:
+    """Every shape of an answer that is sent whole; requests refuse what they miss."""
     for kind in base.__subclasses__():
-        if not kind.__struct_config__.omit_defaults:
+        config = getattr(kind, "__struct_config__", None)
+        if not config or not (config.omit_defaults or config.forbid_unknown_fields):
             yield kind
         yield from _answers(kind)
 

@@ -18,9 +18,8 @@ from typing import Any
 import msgspec
 from celery import Celery
 
-from corral.core.tasks.order import Order, OrderItem
-from corral.core.tasks.task import Overlap
 from corral.engine.celery_app import ORDER_TASK
+from corral.wire.orders import Order
 
 
 def queue_name(node_id: str, worker_id: str) -> str:
@@ -42,48 +41,8 @@ def verify(signed: Mapping[str, Any], secret: str) -> str | None:
 
 def signed_order(order: Order, secret: str) -> dict[str, str]:
     """The order as wire object: `{"body": text, "signature": hex}`."""
-    told: dict[str, Any] = {
-        "id": order.id,
-        "worker_id": order.worker_id,
-        "incarnation": order.incarnation,
-        "items": [_item(i) for i in order.items],
-    }
-    if order.unload:
-        told["unload"] = order.unload
-    body = msgspec.json.encode(told).decode()
+    body = msgspec.json.encode(order).decode()
     return {"body": body, "signature": sign(body, secret)}
-
-
-def _item(item: OrderItem) -> dict[str, Any]:
-    out: dict[str, Any] = {
-        "task_id": item.task_id,
-        "attempt": item.attempt,
-        "job_type": item.job_type,
-        "payload": msgspec.Raw(item.payload.encode()),
-    }
-    if item.timeout_s is not None:
-        out["timeout_s"] = item.timeout_s
-    if item.inputs:
-        out["inputs"] = {k: msgspec.Raw(v.encode()) for k, v in item.inputs.items()}
-    if item.labels:
-        out["labels"] = dict(item.labels)
-    if item.overlap is not Overlap.ALLOWED:
-        out["overlap"] = str(item.overlap)
-    if item.model is not None:
-        out["model"] = item.model
-    if item.variables:
-        out["variables"] = dict(item.variables)
-    if item.emitted:
-        out["emitted"] = [msgspec.Raw(value) for value in item.emitted]
-    if item.request_id:
-        out["request_id"] = item.request_id
-    if item.traceparent:
-        out["traceparent"] = item.traceparent
-    if item.profile:
-        out["profile"] = item.profile
-    if item.edition:
-        out["edition"] = item.edition
-    return out
 
 
 @lru_cache(maxsize=1)

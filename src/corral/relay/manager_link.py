@@ -20,12 +20,15 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote, urlencode, urlsplit
+
+import msgspec
 
 from corral import errors
 from corral.trust import is_this_machine, tls_context
 
+T = TypeVar("T")
 # Method, target, body, headers; and an answer with its body, which has been read.
 _Request = tuple[str, str, bytes | None, dict[str, str]]
 _Response = tuple[http.client.HTTPResponse, bytes]
@@ -52,8 +55,8 @@ class LinkAnswer:
     def is_good(self) -> bool:
         return 200 <= self.status < 300
 
-    def value(self) -> dict[str, Any]:
-        """The JSON object it is.
+    def read(self, kind: type[T]) -> T:
+        """What it says, as a value of this kind.
 
         Raises:
             CorralError: what an error answer stands for.
@@ -61,11 +64,12 @@ class LinkAnswer:
         """
         if not self.is_good:
             raise self.error()
-        with contextlib.suppress(ValueError):
-            value = json.loads(self.body)
-            if isinstance(value, dict):
-                return value
-        raise errors.Unavailable(f"{self.url} did not answer with a JSON object")
+        try:
+            return msgspec.json.decode(self.body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise errors.Unavailable(
+                f"{self.url} did not answer as a manager does: {error}"
+            ) from None
 
     def error(self) -> errors.CorralError:
         """The exception an error answer stands for, also when a proxy wrote it."""
@@ -132,18 +136,24 @@ class HttpLink:
         self._idle: deque[http.client.HTTPConnection] = deque()
         self._is_closed = False
 
-    def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    def post(self, path: str, body: Any, kind: type[T]) -> T:
         """Raises CorralError, as does `get`: what the manager said, or Unreachable."""
-        sent = json.dumps(body, separators=(",", ":"), allow_nan=False)
-        return self.ask("POST", path, sent.encode()).value()
+        return self.ask("POST", path, msgspec.json.encode(body)).read(kind)
 
     def get(
-        self, path: str, params: Mapping[str, Any], *, wait_s: float = 0.0
-    ) -> dict[str, Any]:
+        self,
+        path: str,
+        params: Mapping[str, Any],
+        kind: type[T],
+        *,
+        wait_s: float = 0.0,
+    ) -> T:
         """A read that the manager may hold back for `wait_s`."""
         told = {name: "" if value is None else value for name, value in params.items()}
         timeout_s = self._options.timeout_s + wait_s
-        return self.ask("GET", f"{path}?{urlencode(told)}", timeout_s=timeout_s).value()
+        return self.ask("GET", f"{path}?{urlencode(told)}", timeout_s=timeout_s).read(
+            kind
+        )
 
     def ask(
         self,

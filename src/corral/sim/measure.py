@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from corral.sim.machine import Machine
 from corral.sim.simulation import Record
+from corral.wire.insight import SimulatedFigures
 
 SLO = 5.0
 """A task is in time when it ends within so many times its own run."""
 POINTS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Times are seconds from a task's arrival to its end; `high` is above normal."""
+class Figures(SimulatedFigures, frozen=True, kw_only=True):
+    """`doubled` counts attempts that ran beside another of the same task."""
 
-    tasks: int
-    left: int
-    expired: int
     doubled: int
-    redone: int
-    mean_s: float
-    p50_s: float
-    p99_s: float
-    p99_high_s: float | None
-    slo_pct: float
-    loads: int
-    load_hours: float
-    utilization_pct: float
-    span_hours: float
 
 
 def figures(record: Record) -> Figures:

@@ -1,4 +1,4 @@
-"""The JSON answers, each declared once: the API encodes them, the client decodes them.
+"""The JSON shapes, each declared once, for all who send or read it.
 
-No module here knows a request, a route or a call; what callers send is in `api`.
+No module here knows a route or a call; what only the API reads of users is in `api`.
 """

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from corral.wire.value import Known, Value
+from corral.core.insight.event import Event
+from corral.core.insight.health import HealthProblem
+from corral.wire.value import Known, PlainValue, Value
 
 
-class EventInfo(Value, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True)
+class EventInfo(PlainValue, Event):
     """Something that happened; the last three are of alerts alone."""
 
-    event_type: str
-    title: str = ""
-    severity: str = "info"
-    source_node_id: str | None = None
-    description: str = ""
-    data: dict[str, Any] = {}
-    task_ids: list[str] = []
-    at: datetime | None = None
-    seq: int = 0
-    acknowledged_at: datetime | None = None
-    acknowledged_by: str | None = None
-    resolved_at: datetime | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+    task_ids: list[str] = field(default_factory=list)
 
 
 class EventList(Value, frozen=True, kw_only=True):
@@ -32,17 +26,12 @@ class EventList(Value, frozen=True, kw_only=True):
     next: int = 0
 
 
-class AlertInfo(Value, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertInfo(PlainValue, HealthProblem):
     """Something that is wrong, or was once `resolved_at` is there."""
 
+    severity: str  # type: ignore[assignment]
     id: int
-    rule: str
-    subject: str
-    severity: str
-    title: str = ""
-    value: float | None = None
-    limit: float | None = None
-    node_id: str | None = None
     raised_at: datetime | None = None
     acknowledged_at: datetime | None = None
     acknowledged_by: str | None = None
@@ -64,16 +53,11 @@ class AlertList(Value, frozen=True, kw_only=True):
     total: int = 0
 
 
-class HealthReason(Value, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthReason(PlainValue, HealthProblem):
     """Why a cluster is not healthy; `value` is of the last look."""
 
-    rule: str
-    severity: str
-    subject: str
-    title: str = ""
-    value: float | None = None
-    limit: float | None = None
-    node_id: str | None = None
+    severity: str  # type: ignore[assignment]
     alert_id: int | None = None
     is_acknowledged: bool = False
 

@@ -164,3 +164,31 @@ class DrainInfo(Value, frozen=True, kw_only=True):
     """`running` tasks have not ended yet."""
 
     running: int
+
+
+class SimulatedFigures(Value, frozen=True, kw_only=True):
+    """Seconds from a task's arrival to its end; `high` is above normal."""
+
+    tasks: int
+    left: int
+    expired: int
+    redone: int
+    mean_s: float
+    p50_s: float
+    p99_s: float
+    p99_high_s: float | None
+    slo_pct: float
+    loads: int
+    load_hours: float
+    utilization_pct: float
+    span_hours: float
+
+
+class SimulatedScenario(SimulatedFigures, frozen=True, kw_only=True):
+    """A scenario and its figures; `curve` has seconds and percent."""
+
+    scenario: str
+    policy: str
+    change: str
+    workers: int
+    curve: list[tuple[float, float]]

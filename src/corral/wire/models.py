@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from corral.core.nodes.peer import edition_of, mark_of
 from corral.wire.value import Value
 
 
@@ -162,3 +163,46 @@ class RebalanceInfo(Value, frozen=True, kw_only=True):
     estimated_duration: float = 0.0
     affected_workers: list[str] = []
     operations: list[RebalanceOperation] = []
+
+
+class ManifestFile(Value, frozen=True, kw_only=True, omit_defaults=True):
+    """A file that a node needs; `peers` are other nodes that have it, tried first.
+
+    `url` is where it is, `parts` the objects it lies in; else the manager has it.
+    """
+
+    name: str
+    size: int
+    sha256: str
+    url: str | None = None
+    parts: list[str] = []
+    peers: list[str] = []
+
+
+class ModelManifest(Value, frozen=True, kw_only=True):
+    """What a node needs to have a model, as the catalogue has it."""
+
+    name: str
+    source: str = ""
+    type: str = "other"
+    revision: str = ""
+    status: str = "ready"
+    error: str | None = None
+    dtype: str | None = None
+    memory_mb: float | None = None
+    trust_remote_code: bool = False
+    files: list[ManifestFile] = []
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
+
+    @property
+    def mark(self) -> str:
+        """The same for the same files."""
+        return mark_of((file.sha256, file.name) for file in self.files)
+
+    @property
+    def edition(self) -> str:
+        """The same for what is loaded in the same way."""
+        return edition_of(self.mark, self.type, self.dtype, self.trust_remote_code)

@@ -1,35 +1,60 @@
-"""Nodes as answers show them: holds, windows of maintenance, cards, breakers."""
+"""Nodes as operators see them and speak of them: holds, windows, cards, breakers."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from corral.wire.value import Value
+from corral.core.nodes.node import Hold
+from corral.wire.value import PlainValue, Value
 
 
-class HoldInfo(Value, frozen=True, kw_only=True):
-    """Why a node gets nothing new; `source` is operator, window or owner."""
+@dataclass(frozen=True, slots=True)
+class HoldInfo(PlainValue, Hold):
+    """Why a node gets nothing new; of a newer manager `source` may be another word."""
 
-    source: str
-    reason: str = ""
-    drain: bool = False
-    since: datetime | None = None
-    until: datetime | None = None
-    by: str = ""
+    source: str  # type: ignore[assignment]
 
 
-class WindowInfo(Value, frozen=True, kw_only=True):
-    """A time of maintenance; `duration` is seconds, `next_at` when it begins next."""
+class NodeWindow(Value, frozen=True, kw_only=True):
+    """A time of maintenance; `duration` is seconds."""
 
     name: str
     duration: float
     cron: str | None = None
     timezone: str = "UTC"
-    starts_at: datetime | None = None
     reason: str = ""
     drain: bool = True
+
+
+class WindowInfo(NodeWindow, frozen=True, kw_only=True):
+    """`next_at` is when it begins next."""
+
+    starts_at: datetime | None = None
     next_at: datetime | None = None
+
+
+class WindowIn(NodeWindow, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    starts_at: str | float | None = None
+
+
+class HoldIn(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    reason: str = ""
+    until: str | float | None = None
+
+
+class NodeChange(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """None takes a label or a taint away."""
+
+    labels: dict[str, str | None] = {}
+    taints: dict[str, str | None] = {}
+
+
+class BreakerResetIn(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Without a key: all that workers wait for."""
+
+    key: str | None = None
 
 
 class NodeInfo(Value, frozen=True, kw_only=True):

@@ -103,3 +103,13 @@ class ArtifactList(Value, frozen=True, kw_only=True):
     size: int = 0
     left_out: str = ""
     created_at: datetime | None = None
+
+
+class KeepRequest(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a worker asks to have kept of an attempt it holds: artifacts, checkpoint."""
+
+    task_id: str
+    attempt: int
+    kind: str
+    digest: str
+    left_out: str = ""

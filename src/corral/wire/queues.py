@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from corral.wire.value import Known, Value
+from corral.core.tasks.schedule import ScheduleTerms
+from corral.wire.value import Known, PlainValue, Value
 
 
 class CacheInfo(Value, frozen=True, kw_only=True):
@@ -70,31 +72,22 @@ class AppList(Value, frozen=True, kw_only=True):
     apps: list[AppInfo]
 
 
-class ScheduleBrief(Value, frozen=True, kw_only=True):
-    """A schedule; `note` says why its last run was left out, if it was.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleBrief(PlainValue, ScheduleTerms):
+    """`explained` is the cron line in words, `task` what is submitted."""
 
-    `explained` is the cron line in words, `task` what is submitted.
-    """
-
-    name: str
-    cron: str
-    timezone: str = "UTC"
+    missed: str = "once"  # type: ignore[assignment]
+    overlap: str = "allow"  # type: ignore[assignment]
     explained: str = ""
     status: str = "active"
-    missed: str = "once"
-    overlap: str = "allow"
-    next_at: datetime | None = None
-    last_at: datetime | None = None
-    last_task_id: str | None = None
-    note: str | None = None
-    created_at: datetime | None = None
-    task: Any = {}
+    task: Any = field(default_factory=dict)
 
 
-class ScheduleInfo(ScheduleBrief, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleInfo(ScheduleBrief):
     """`upcoming` are its next times, when one schedule is asked for."""
 
-    upcoming: list[datetime] = []
+    upcoming: list[datetime] = field(default_factory=list)
 
 
 class ScheduleList(Value, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
@@ -11,12 +12,12 @@ Known = Annotated[T | None, msgspec.Meta(extra_json_schema={"nullable": False})]
 """What every manager of today sends; None where an older one did not."""
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer, as a frozen typed value; `to_dict` gives plain JSON values back.
-
-    A manager sends every field. Defaults are for readers: what an older manager leaves
-    out has one, and what a newer one adds is ignored.
+class PlainValue:
+    """What every shape here can do, also one that is a value of `core` with a few
+    fields more or wider: then it derives from that, as a dataclass.
     """
+
+    __slots__ = ()
 
     def to_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = msgspec.to_builtins(self)
@@ -28,9 +29,16 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
         One that neither has is a mistake: a default would be sent as if it were so.
         """
-        same = {
-            name: getattr(value, name)
-            for name in cls.__struct_fields__
-            if name not in others
-        }
+        names = getattr(cls, "__struct_fields__", None)
+        if names is None:
+            names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
+        same = {name: getattr(value, name) for name in names if name not in others}
         return msgspec.convert(same | others, cls, from_attributes=True)
+
+
+class Value(PlainValue, msgspec.Struct, frozen=True, kw_only=True):
+    """An answer, as a frozen typed value; `to_dict` gives plain JSON values back.
+
+    A manager sends every field. Defaults are for readers: what an older manager leaves
+    out has one, and what a newer one adds is ignored.
+    """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from corral.wire.value import Value
+from corral.core.nodes.worker_type import WorkerTypeTerms
+from corral.wire.value import PlainValue, Value
 
 
 class WorkerInfo(Value, frozen=True, kw_only=True):
@@ -50,17 +52,11 @@ class WorkerRestart(Value, frozen=True, kw_only=True):
     estimated_downtime: float = 0.0
 
 
-class WorkerTypeInfo(Value, frozen=True, kw_only=True):
-    name: str
-    worker_class: str
-    params: dict[str, Any] = {}
-    job_type: str | None = None
-    environment: dict[str, Any] | None = None
+@dataclass(frozen=True, slots=True)
+class WorkerTypeInfo(PlainValue, WorkerTypeTerms):
+    environment: dict[str, Any] | None = None  # type: ignore[assignment]
     version: int = 0
     digest: str | None = None
-    min_workers: int = 0
-    max_workers: int | None = None
-    gpus: str = ""
 
 
 class WorkerTypeList(Value, frozen=True, kw_only=True):

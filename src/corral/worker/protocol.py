@@ -8,83 +8,11 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
+
+from corral.wire.orders import AttemptOutcome, Item, ModelInMemory
 
 HEADER = 4
-
-
-class Item(Struct, omit_defaults=True):
-    """One attempt of an order, as it travels from the manager to the runner."""
-
-    task_id: str
-    attempt: int
-    payload: Raw
-    job_type: str = ""
-    timeout_s: float | None = None
-    inputs: Raw | UnsetType = UNSET
-    labels: dict[str, str] | None = None
-    overlap: str = "allowed"
-    model: str | None = None
-    variables: dict[str, str] | None = None
-    emitted: Raw | UnsetType = UNSET
-    request_id: str = ""
-    traceparent: str = ""
-    profile: str = ""
-    edition: str = ""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return (self.task_id, self.attempt)
-
-
-class AttemptError(Struct, omit_defaults=True):
-    """Why an attempt did not complete; `kind` is a stable word.
-
-    After a final one the task is not tried again.
-    """
-
-    kind: str
-    message: str
-    traceback: str | None = None
-    is_final: bool = False
-
-
-class AttemptOutcome(Struct, omit_defaults=True):
-    """How an attempt ended, as it travels from the runner to the manager.
-
-    `load_s` is what its model took to load; it is no part of `duration_s`.
-    `memory_mb` is the most GPU memory it took beside its model, where known.
-    """
-
-    task_id: str
-    attempt: int
-    kind: str
-    result: Raw | UnsetType = UNSET
-    error: AttemptError | None = None
-    started_at: float | None = None
-    duration_s: float = 0.0
-    load_s: float = 0.0
-    memory_mb: float | None = None
-
-
-class ModelInMemory(Struct, omit_defaults=True):
-    """A model in memory; `loaded_at` is epoch seconds.
-
-    The rest is what its class says of it, if it does: the kind of device and the
-    precision it is in, how many of its layers are on which device, and the most a
-    batch of so many calls took beside it, in MB. `edition` is what of the catalogue
-    was loaded.
-    """
-
-    name: str
-    size_mb: float | None = None
-    load_s: float | None = None
-    loaded_at: float = 0.0
-    device: str | None = None
-    precision: str | None = None
-    layers: dict[str, int] = {}
-    peaks: dict[int, float] = {}
-    edition: str = ""
 
 
 class Frame(Struct, tag_field="op", omit_defaults=True, kw_only=True):

@@ -11,7 +11,7 @@ import pytest
 from corral.compat.call_options import pack
 from corral.compat.celery import CeleryWorker
 from corral.errors import WorkerError
-from corral.worker.protocol import AttemptOutcome
+from corral.wire.orders import AttemptOutcome
 from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.reports import Notes
 from tests.unit.worker.conftest import Bench, item, value

@@ -85,15 +85,15 @@ def link(host: Host) -> Iterator[HttpLink]:
 
 def test_calls_in_a_row_share_one_connection(host: Host, link: HttpLink) -> None:
     for _ in range(5):
-        assert link.post("/x", {}) == {}
+        assert link.post("/x", {}, dict) == {}
     assert host.connections == 1
 
 
 def test_every_call_shows_the_key_and_has_an_id_of_its_own(
     host: Host, link: HttpLink
 ) -> None:
-    link.post("/x", {})
-    link.get("/y", {"since": None, "wait": 2.5}, wait_s=2.5)
+    link.post("/x", {}, dict)
+    link.get("/y", {"since": None, "wait": 2.5}, dict, wait_s=2.5)
     assert [path for path, _ in host.heard] == ["/x", "/y?since=&wait=2.5"]
     assert {told["Authorization"] for _, told in host.heard} == {"Bearer a-key"}
     assert len({told["X-Request-ID"] for _, told in host.heard}) == 2
@@ -104,9 +104,9 @@ def test_connection_that_was_closed_while_idle_is_replaced_unseen(
     host: Host, resends: bool
 ) -> None:
     link = HttpLink(host.url, options=LinkOptions(resends=resends))
-    link.post("/x", {})
+    link.post("/x", {}, dict)
     host.hang_up()
-    assert link.post("/x", {}) == {}
+    assert link.post("/x", {}, dict) == {}
     assert (host.connections, len(host.heard)) == (2, 2)
     link.close()
 
@@ -116,13 +116,13 @@ def test_request_is_sent_again_only_where_that_does_no_harm(
     host: Host, resends: bool, heard: int
 ) -> None:
     link = HttpLink(host.url, options=LinkOptions(resends=resends))
-    link.post("/x", {})
+    link.post("/x", {}, dict)
     host.is_dropping = True
     if resends:
-        assert link.post("/x", {}) == {}
+        assert link.post("/x", {}, dict) == {}
     else:
         with pytest.raises(Unreachable, match="does not answer") as away:
-            link.post("/x", {})
+            link.post("/x", {}, dict)
         assert away.value.request_id == host.heard[-1][1]["X-Request-ID"]
     assert len(host.heard) == heard
     link.close()
@@ -136,7 +136,7 @@ def test_threads_at_once_have_connections_of_their_own(
 
     def call() -> None:
         ready.wait(60)
-        said.append(link.post("/x", {}))
+        said.append(link.post("/x", {}, dict))
 
     threads = [threading.Thread(target=call) for _ in range(4)]
     for thread in threads:
@@ -152,8 +152,8 @@ def test_answer_that_is_no_object_is_no_answer_of_a_manager(
 ) -> None:
     for body in (b"[]", b"<html>", b""):
         host.body = body
-        with pytest.raises(Unavailable, match="did not answer with a JSON object"):
-            link.post("/x", {})
+        with pytest.raises(Unavailable, match="did not answer as a manager does"):
+            link.post("/x", {}, dict)
 
 
 def test_manager_elsewhere_is_reached_by_the_proxy_of_the_environment(
@@ -163,7 +163,7 @@ def test_manager_elsewhere_is_reached_by_the_proxy_of_the_environment(
     for name in ("no_proxy", "NO_PROXY"):
         monkeypatch.delenv(name, raising=False)
     link = HttpLink("http://manager.invalid:8002/below", "a-key")
-    assert link.post("/x", {}) == {}
+    assert link.post("/x", {}, dict) == {}
     path, told = host.heard[0]
     assert path == "http://manager.invalid:8002/below/x"
     assert told["Host"] == "manager.invalid:8002"
@@ -176,10 +176,10 @@ def test_no_proxy_stands_between_a_manager_and_its_own_machine(
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     near = HttpLink(host.url)
-    assert near.post("/x", {}) == {}
+    assert near.post("/x", {}, dict) == {}
     near.close()
     direct = HttpLink(
         "http://manager.invalid:8002", options=LinkOptions(by_proxy=False)
     )
     with pytest.raises(Unreachable, match=r"manager\.invalid"):
-        direct.post("/x", {})
+        direct.post("/x", {}, dict)

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from corral.wire.orders import AttemptOutcome, Item
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import RunnerSpec
 from corral.worker.pool.transport import RunnerLaunch
-from corral.worker.protocol import AttemptOutcome, Item
 from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import Execution
 from corral.worker.supervisor.reports import Notes

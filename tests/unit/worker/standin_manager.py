@@ -11,8 +11,10 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from corral.core.tasks.order import Order, OrderItem
+from msgspec import Raw
+
 from corral.engine.envelope import signed_order
+from corral.wire.orders import Item, Order
 
 SECRET = "00ff" * 16
 INCARNATION = "i-1"
@@ -21,18 +23,18 @@ QUEUE = f"w.{NODE}.{WORKER}"
 
 
 def make_order(
-    *items: OrderItem,
+    *items: Item,
     order_id: str = "o-1",
     incarnation: str = INCARNATION,
     secret: str = SECRET,
 ) -> dict[str, str]:
-    order = Order(order_id, WORKER, incarnation, tuple(items))
+    order = Order(order_id, WORKER, incarnation, list(items))
     return signed_order(order, secret)
 
 
-def order_item(task_id: str, payload: Any, **more: Any) -> OrderItem:
+def order_item(task_id: str, payload: Any, **more: Any) -> Item:
     attempt = more.pop("attempt", 1)
-    return OrderItem(task_id, attempt, "test", json.dumps(payload), **more)
+    return Item(task_id, attempt, Raw(json.dumps(payload).encode()), "test", **more)
 
 
 class StandInManager:

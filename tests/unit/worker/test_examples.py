@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from corral.worker.protocol import Item
+from corral.wire.orders import Item
 from tests.unit.worker.conftest import Bench, item, value
 
 MakeBench = Callable[..., Bench]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from corral.core.tasks.order import OrderItem
 from corral.errors import BadRequest
 from corral.files.archive import pack, unpack
-from corral.worker.assignment import TimeLimits
+from corral.wire.agent import TimeLimits
+from corral.wire.orders import Item
 from corral.worker.manager_link import Away
 from corral.worker.pool.bundle_pool import SPARE, BundlePool
 from corral.worker.pool.code_bundle import FUNCTION_WORKER, STANDARD_WORKER, Bundle
@@ -91,7 +91,7 @@ class Shop(Office):
             spec, self._size, lambda: None, self.depot.recipe_of, {"echo"}
         )
 
-    def run(self, *items: OrderItem) -> list[Any]:
+    def run(self, *items: Item) -> list[Any]:
         """Results or faults in the order of the items; what comes back goes again."""
         told: dict[str, Any] = {}
         left = list(items)
@@ -105,7 +105,7 @@ class Shop(Office):
             ]
         return [told[item.task_id] for item in items]
 
-    def try_once(self, *items: OrderItem) -> list[Any]:
+    def try_once(self, *items: Item) -> list[Any]:
         self._orders += 1
         self.desk.serve(make_order(*items, order_id=f"o-{self._orders}"))
         ended = self.manager.wait_outcome
@@ -129,10 +129,10 @@ def shop(depot: Depot) -> Iterator[Shop]:
 
 
 @pytest.fixture
-def calls() -> Callable[..., OrderItem]:
+def calls() -> Callable[..., Item]:
     count = iter(range(10_000))
 
-    def call(digest: str, *args: Any, **more: Any) -> OrderItem:
+    def call(digest: str, *args: Any, **more: Any) -> Item:
         payload = {
             "archive": digest,
             "module": more.pop("module", "job"),
@@ -145,7 +145,7 @@ def calls() -> Callable[..., OrderItem]:
     return call
 
 
-Calls = Callable[..., OrderItem]
+Calls = Callable[..., Item]
 
 
 def test_two_versions_of_one_file_never_mix(shop: Shop, calls: Calls) -> None:
@@ -337,7 +337,7 @@ def test_runners_of_code_out_of_use_are_ended(shop: Shop, calls: Calls) -> None:
 
 def test_standard_worker_echoes_too(shop: Shop) -> None:
     payload = {"message": "hi", "archive": "not code here"}
-    item = OrderItem("e1", 1, "echo", msgspec.json.encode(payload).decode())
+    item = Item("e1", 1, msgspec.Raw(msgspec.json.encode(payload)), "echo")
     assert shop.run(item) == [{"echoed": "hi"}]
 
 

@@ -10,8 +10,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from corral.agent.link.status_line import ObservedWorker
 from corral.core.nodes.breaker import (
@@ -20,20 +19,20 @@ from corral.core.nodes.breaker import (
     BreakerReport,
     BreakerState,
 )
+from corral.wire.agent import DesiredWorker
 
 LOG = logging.getLogger("corral.agent")
 _KEY_DIGITS = 8
 
 
-def key_of(worker: Mapping[str, Any]) -> str:
+def key_of(worker: DesiredWorker) -> str:
     """What it has in common with others that would fail for the same reason."""
-    if worker.get("worker_type"):
-        return str(worker["worker_type"])
-    environment = worker.get("environment")
-    if not environment:
-        return str(worker["worker_class"])
-    text = json.dumps(environment, sort_keys=True).encode()
-    return f"{worker['worker_class']}@{hashlib.sha256(text).hexdigest()[:_KEY_DIGITS]}"
+    if worker.worker_type:
+        return worker.worker_type
+    if not worker.environment:
+        return worker.worker_class
+    text = json.dumps(worker.environment, sort_keys=True).encode()
+    return f"{worker.worker_class}@{hashlib.sha256(text).hexdigest()[:_KEY_DIGITS]}"
 
 
 class Breakers:
@@ -54,18 +53,18 @@ class Breakers:
         self._wanted: set[str] = set()
         self._on_change = on_change
 
-    def heed(self, workers: Iterable[Mapping[str, Any]]) -> None:
+    def heed(self, workers: Iterable[DesiredWorker]) -> None:
         """What should run now: a worker that is to start anew resets its breaker.
 
         The wish is the worker's `generation`, which the manager keeps: it outlives
         polls that were missed and registrations that ended.
         """
         known, wanted = self._generations, list(workers)
-        self._generations = {str(w["worker_id"]): _generation(w) for w in wanted}
+        self._generations = {w.worker_id: w.generation for w in wanted}
         self._wanted = {key_of(worker) for worker in wanted}
         for worker in wanted:
-            generation = _generation(worker)
-            if generation > known.get(str(worker["worker_id"]), generation):
+            generation = worker.generation
+            if generation > known.get(worker.worker_id, generation):
                 self.change(key_of(worker), lambda breaker: breaker.reset())
 
     def reports(self) -> list[BreakerReport]:
@@ -134,10 +133,6 @@ class Breakers:
         return max(due - now, breaker.next_probe_s(now))
 
 
-def _generation(worker: Mapping[str, Any]) -> int:
-    return int(worker.get("generation") or 0)
-
-
 class WorkerBreaker:
     """One worker's part in the breaker of its kind.
 
@@ -146,11 +141,11 @@ class WorkerBreaker:
     """
 
     def __init__(
-        self, breakers: Breakers, worker: Mapping[str, Any], steady_s: float
+        self, breakers: Breakers, worker: DesiredWorker, steady_s: float
     ) -> None:
         self._breakers = breakers
         self._key = key_of(worker)
-        self._who = str(worker["worker_id"])
+        self._who = worker.worker_id
         self._steady_s = steady_s
         self._is_failing = False
         self._serving_since: float | None = None

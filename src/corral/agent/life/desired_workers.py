@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 from corral.core.backoff import Backoff
 from corral.errors import CorralError
 from corral.process.keep_alive import Tries
 from corral.relay.manager_link import HttpLink
+from corral.wire.agent import DesiredWorker, DesiredWorkers
 
 LOG = logging.getLogger("corral.agent")
 WAIT_S = 25.0
-Converge = Callable[[list[Mapping[str, Any]]], None]
+Converge = Callable[[list[DesiredWorker]], None]
 Leave = Callable[[bool], None]
 Release = Callable[[str, datetime], None]
 
@@ -42,7 +42,7 @@ class Desired:
         self._applied_at = 0.0
         self._stop = threading.Event()
 
-    def start(self, first: Mapping[str, Any]) -> None:
+    def start(self, first: DesiredWorkers) -> None:
         """Apply what the registration brought, then watch."""
         self._apply(first, time.monotonic())
         threading.Thread(target=self._watch, name="desired", daemon=True).start()
@@ -52,12 +52,12 @@ class Desired:
         with self._lock:
             self._stop.set()
 
-    def hint(self, version: Any) -> None:
+    def hint(self, version: int) -> None:
         """A beat's answer names the newest version: fetch it if it is not ours.
 
         Covers a poll that waits at a manager that has forgotten it.
         """
-        if version is not None and version != self._version:
+        if version != self._version:
             self._fetch(wait_s=0.0)
 
     def _watch(self) -> None:
@@ -77,11 +77,11 @@ class Desired:
     def _fetch(self, wait_s: float) -> None:
         began = time.monotonic()
         params = {"since": self._version, "wait": wait_s}
-        told = self._link.get(self._path, params, wait_s=wait_s)
+        told = self._link.get(self._path, params, DesiredWorkers, wait_s=wait_s)
         self._apply(told, began)
 
-    def _apply(self, told: Mapping[str, Any], began: float) -> None:
-        version, workers = told["version"], list(told["workers"])
+    def _apply(self, told: DesiredWorkers, began: float) -> None:
+        version = told.version
         with self._lock:
             if self._stop.is_set() or version == self._version:
                 return
@@ -92,10 +92,9 @@ class Desired:
             if self._version is not None and version < self._version and late:
                 return
             self._version, self._applied_at = version, time.monotonic()
-            self._converge(workers)
-        for told_gpu in told.get("gpu_releases") or ():
-            since = datetime.fromisoformat(told_gpu["since"])
-            self._release_gpu(str(told_gpu["gpu_id"]), since)
-        if told.get("leave"):
+            self._converge(told.workers)
+        for release in told.gpu_releases:
+            self._release_gpu(release.gpu_id, release.since)
+        if told.leave:
             LOG.info("somebody asked this node to stop")
-            self._leave(bool(told.get("forget")))
+            self._leave(told.forget)

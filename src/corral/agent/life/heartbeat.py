@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from corral.agent.config import AgentConfig
 from corral.agent.life.desired_workers import Desired
@@ -16,9 +15,12 @@ from corral.agent.life.workers import NodeWorkers
 from corral.agent.link.identity import is_refusal
 from corral.agent.watch.sample import Sampler
 from corral.core.backoff import Backoff
+from corral.core.nodes.gpu import Gpu
+from corral.core.nodes.node import MachineReading
 from corral.errors import Conflict, CorralError
 from corral.process.keep_alive import Tries
 from corral.relay.manager_link import HttpLink
+from corral.wire.agent import Beat, BeatAnswer, NodeAdmission, WorkerBeat
 
 LOG = logging.getLogger("corral.agent")
 # News that comes in a burst, as when many workers start, shares a beat.
@@ -42,13 +44,9 @@ class BeatIntervals:
     fence_after_s: float
 
     @classmethod
-    def of(cls, told: dict[str, Any], config: AgentConfig) -> BeatIntervals:
+    def of(cls, told: NodeAdmission, config: AgentConfig) -> BeatIntervals:
         """The manager's word, unless the configuration has one."""
-        pace = cls(
-            beat_s=float(told.get("beat_s") or 5.0),
-            sample_s=float(told.get("sample_s") or 15.0),
-            fence_after_s=float(told.get("fence_after_s") or 90.0),
-        )
+        pace = cls(told.beat_s, told.sample_s, told.fence_after_s)
         if config.beat_s is not None:
             pace = replace(pace, beat_s=config.beat_s)
         if config.sample_s is not None:
@@ -159,10 +157,10 @@ class AgentHeartbeat:
         if gpus is not None:
             self._gpus_told = gpus[0]
         self._good_at = now
-        self._workers.drop([(str(t), int(a)) for t, a in answer.get("drop") or ()])
-        self._desired.hint(answer.get("desired_version"))
+        self._workers.drop(answer.drop)
+        self._desired.hint(answer.desired_version)
 
-    def _sample(self, now: float) -> dict[str, Any] | None:
+    def _sample(self, now: float) -> MachineReading | None:
         if self._sampled_at and now - self._sampled_at < self._pace.sample_s:
             return None
         self._sampled_at = now
@@ -175,23 +173,23 @@ class AgentHeartbeat:
 
     def _send(
         self,
-        workers: list[dict[str, Any]],
-        sample: dict[str, Any] | None,
-        gpus: list[dict[str, Any]] | None = None,
-    ) -> dict[str, Any]:
+        workers: list[WorkerBeat],
+        sample: MachineReading | None,
+        gpus: list[Gpu] | None = None,
+    ) -> BeatAnswer:
         self._seq += 1
-        body = {
-            "epoch": self._epoch,
-            "seq": self._seq,
-            "clock": time.time(),
-            "owner": self._sampler.owner.word() if self._sampler.owner else None,
-            "peer": self._sampler.peer.word() if self._sampler.peer else None,
-            "workers": workers,
-            "breakers": self._workers.breakers(),
-            "sample": sample,
-            "gpus": gpus,
-        }
-        return self._link.post(self._path, body)
+        body = Beat(
+            epoch=self._epoch,
+            seq=self._seq,
+            clock=time.time(),
+            owner=self._sampler.owner.word() if self._sampler.owner else None,
+            peer=self._sampler.peer.word() if self._sampler.peer else None,
+            workers=workers,
+            breakers=self._workers.breakers(),
+            sample=sample,
+            gpus=gpus,
+        )
+        return self._link.post(self._path, body, BeatAnswer)
 
     def _is_over(self, error: CorralError) -> bool:
         if isinstance(error, Conflict):

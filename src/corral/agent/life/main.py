@@ -8,11 +8,10 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from corral import __version__
 from corral.agent.config import AgentConfig
@@ -29,11 +28,16 @@ from corral.agent.watch.gpus import GpuWatch
 from corral.agent.watch.owner import OwnerWatch
 from corral.agent.watch.sample import Sampler, capabilities
 from corral.core.backoff import Backoff
-from corral.core.nodes.worker import WorkerSpec
 from corral.errors import CorralError, Unauthenticated, VersionRefused
 from corral.process import group, spawn
 from corral.process.keep_alive import Tries
 from corral.relay.manager_link import HttpLink
+from corral.wire.agent import (
+    DeclaredWorker,
+    NodeAdmission,
+    NodeRegistration,
+    RedisAccess,
+)
 
 if TYPE_CHECKING:
     from corral.agent.link.node_port import NodePort
@@ -42,10 +46,6 @@ LOG = logging.getLogger("corral.agent")
 _SAY_EVERY_S = 30.0
 # Somebody has to install something before another try makes sense.
 _SLOWLY_S = 60.0
-
-_DECLARED = ("name", "worker_class", "job_types", "params", "concurrency")
-# Left out where there is nothing to say.
-_EXTRA = ("url", "gpus")
 
 
 def serve(config: AgentConfig) -> int:
@@ -185,8 +185,8 @@ class Agent:
         while (told := self._register(link, who)) is not None:
             registered = Registered(
                 node_id=who.node_id,
-                epoch=int(told["epoch"]),
-                desired=told["desired"],
+                epoch=told.epoch,
+                desired=told.desired,
                 pace=BeatIntervals.of(told, self._config),
             )
             launch = self._launch(who, told)
@@ -194,14 +194,15 @@ class Agent:
             if session.run(self._stop, self._hurry) is RegistrationEnd.STOPPED:
                 return
 
-    def _register(self, link: HttpLink, who: Identity) -> dict[str, Any] | None:
+    def _register(self, link: HttpLink, who: Identity) -> NodeAdmission | None:
         """Register, however long it takes; None when asked to stop meanwhile."""
+        path = f"/nodes/{who.node_id}/register"
         tries = Tries(Backoff(0.5, 5.0))
         silent_until = 0.0
         said: type[CorralError] | None = None
         while not self._stop.is_set():
             try:
-                told = link.post(f"/nodes/{who.node_id}/register", self._card())
+                told = link.post(path, self._card(), NodeAdmission)
             except CorralError as error:
                 if identity.is_refusal(error):
                     raise
@@ -212,40 +213,40 @@ class Agent:
                     LOG.warning("%s; keeps trying", error.message)
                 self._stop.wait(_SLOWLY_S if is_slow else tries.next_s())
             else:
-                LOG.info("registered as %s, epoch %s", who.node_id, told["epoch"])
+                LOG.info("registered as %s, epoch %s", who.node_id, told.epoch)
                 return told
         return None
 
-    def _card(self) -> dict[str, Any]:
-        return {
-            "hostname": socket.gethostname(),
-            "version": __version__,
-            "capabilities": capabilities(),
-            "labels": self._labels(),
-            "taints": list(self._config.taints),
-            "workers": [_declared(spec) for spec in self._config.workers],
-            "clock": time.time(),
-            "machine": self._config.machine,
-            "node_type": self._config.node_type,
-        }
+    def _card(self) -> NodeRegistration:
+        return NodeRegistration(
+            hostname=socket.gethostname(),
+            version=__version__,
+            capabilities=capabilities(),
+            labels=self._labels(),
+            taints=list(self._config.taints),
+            workers=[DeclaredWorker.of(spec) for spec in self._config.workers],
+            clock=time.time(),
+            machine=self._config.machine,
+            node_type=self._config.node_type,
+        )
 
     def _labels(self) -> dict[str, str]:
         url = self._config.url
         return {**self._config.labels, **({"url": url} if url else {})}
 
-    def _launch(self, who: Identity, told: Mapping[str, Any]) -> WorkerLaunch:
+    def _launch(self, who: Identity, told: NodeAdmission) -> WorkerLaunch:
         ca_file = self._config.ca_file
         line = {
             "node_id": who.node_id,
             "manager_url": self._config.manager_url.rstrip("/"),
             "key": who.key,
-            "epoch": told["epoch"],
-            "redis_url": self._redis_url(who, dict(told["engine"])),
-            "engine": dict(told["engine"]),
+            "epoch": told.epoch,
+            "redis_url": self._redis_url(who, told.engine),
+            "engine": told.engine.to_dict(),
             "ca_file": str(ca_file) if ca_file else None,
             "code": {"cache": str(self._folder / "cache"), **self._config.code},
             "containers": dict(self._config.containers),
-            "limits": dict(told.get("limits") or {}),
+            "limits": told.limits.to_dict(),
             "log_level": logging.getLevelName(LOG.getEffectiveLevel()),
             "log_format": self._config.log_format,
             "log_file": str(self._config.worker_log),
@@ -261,8 +262,7 @@ class Agent:
             shared_log=self._config.worker_log,
         )
 
-    def _redis_url(self, who: Identity, engine: dict[str, Any]) -> str:
-        access = broker.RedisAccess.of(engine)
+    def _redis_url(self, who: Identity, access: RedisAccess) -> str:
         direct = broker.direct_way(access, self._config.direct_url)
         if direct is not None:
             self._close_tunnel()
@@ -291,10 +291,3 @@ def _heed_signals(agent: Agent) -> None:
     signal.signal(signal.SIGINT, heed)
     if hasattr(signal, "SIGBREAK"):
         signal.signal(signal.SIGBREAK, heed)
-
-
-def _declared(spec: WorkerSpec) -> dict[str, Any]:
-    """A worker of this node's own, as the wire has it."""
-    facts = asdict(spec)
-    told = {name: facts[name] for name in _DECLARED}
-    return told | {name: facts[name] for name in _EXTRA if facts[name]}

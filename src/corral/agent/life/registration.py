@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from corral.agent.life.desired_workers import Desired, Leave
 from corral.agent.life.heartbeat import AgentHeartbeat, BeatIntervals, RegistrationEnd
@@ -15,6 +14,7 @@ from corral.agent.life.workers import NodeWorkers
 from corral.agent.watch.gpu_holders import GpuBinder
 from corral.agent.watch.sample import Sampler
 from corral.relay.manager_link import HttpLink
+from corral.wire.agent import DesiredWorkers
 
 LOG = logging.getLogger("corral.agent")
 
@@ -25,7 +25,7 @@ class Registered:
 
     node_id: str
     epoch: int
-    desired: Mapping[str, Any]
+    desired: DesiredWorkers
     pace: BeatIntervals
 
 

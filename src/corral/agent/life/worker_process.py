@@ -22,6 +22,7 @@ from corral.core.backoff import Backoff
 from corral.process import spawn
 from corral.process.keep_alive import Restarts
 from corral.process.log_file import last_line, log_path, open_log, rotate
+from corral.wire.agent import DesiredWorker, WorkerBeat
 
 LOG = logging.getLogger("corral.agent")
 Box = queue.SimpleQueue[bytes | None]
@@ -59,16 +60,16 @@ class WorkerChild:
 
     def __init__(
         self,
-        worker: Mapping[str, Any],
+        worker: DesiredWorker,
         launch: WorkerLaunch,
         on_change: Callable[[], None],
         on_end: Callable[[], None],
         variables: Mapping[str, str] | None = None,
         on_error: Callable[[str, str], None] = lambda worker_id, error: None,
     ) -> None:
-        self.worker = dict(worker)
-        self.worker_id = str(worker["worker_id"])
-        self.name = str(worker.get("name") or self.worker_id)
+        self.worker = worker
+        self.worker_id = worker.worker_id
+        self.name = worker.name or self.worker_id
         self._launch = launch
         self._policy = launch.policy
         self._on_change = on_change
@@ -109,11 +110,12 @@ class WorkerChild:
         with self._lock:
             return self._word
 
-    def entry(self, now: float) -> dict[str, Any]:
-        """This worker's part of a heartbeat."""
+    def entry(self, now: float, facts: Mapping[str, Any]) -> WorkerBeat:
+        """This worker's part of a heartbeat; `facts` are its agent's."""
         with self._lock:
             word, spoke_at = self._word, self._spoke_at
-        return word.entry(self.worker_id, now - spoke_at, self._turn.report(word))
+        age_s, breaker = now - spoke_at, self._turn.report(word)
+        return word.entry(self.worker_id, age_s, facts, breaker)
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """Put one line on its stdin, without ever waiting for it to be read."""
@@ -227,8 +229,11 @@ class WorkerChild:
         return SupervisorExit(text, is_fault=code != _FENCED)
 
     def _greet(self, running: spawn.Spawned, mark: str) -> None:
-        spec = {key: self.worker[key] for key in self.worker if key != "worker_id"}
-        greeting = {**self._launch.line, "worker_id": self.worker_id, "spec": spec}
+        greeting = {
+            **self._launch.line,
+            "worker_id": self.worker_id,
+            "spec": self.worker.to_dict(),
+        }
         box: Box = queue.SimpleQueue()
         box.put(line_of(greeting))
         with self._lock:

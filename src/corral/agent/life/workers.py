@@ -6,11 +6,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
+
+import msgspec
 
 from corral.agent.life.worker_process import WorkerChild, WorkerLaunch
 from corral.agent.watch.gpu_holders import GpuBinder, unstarted
+from corral.core.nodes.breaker import BreakerReport
+from corral.wire.agent import DesiredWorker, WorkerBeat
 
 LOG = logging.getLogger("corral.agent")
 # How long a killed worker's thread may take to clear up after it.
@@ -31,38 +34,37 @@ class NodeWorkers:
         self._gpus = gpus or GpuBinder(None)
         self._lock = threading.RLock()
         self._children: dict[str, WorkerChild] = {}
-        self._desired: dict[str, Mapping[str, Any]] = {}
+        self._desired: dict[str, DesiredWorker] = {}
         self._closed = False
 
-    def converge(self, workers: Iterable[Mapping[str, Any]]) -> None:
+    def converge(self, workers: Iterable[DesiredWorker]) -> None:
         """Make the given workers, and no others, run here. Never waits for any."""
         with self._lock:
-            self._desired = {str(worker["worker_id"]): worker for worker in workers}
+            self._desired = {worker.worker_id: worker for worker in workers}
             self._launch.breakers.heed(self._desired.values())
             self._settle()
 
-    def entries(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[WorkerBeat]:
         """The `workers` of a heartbeat; one being stopped counts until it is gone."""
         now = time.monotonic()
         with self._lock:
             if self._gpus.waiting:
                 # What tasks have given back by now may be what a worker waits for.
                 self._settle()
-            running = [self._entry(child, now) for child in self._all()]
+            running = [
+                child.entry(now, self._gpus.facts(child.worker_id))
+                for child in self._all()
+            ]
             return [*running, *unstarted(self._gpus)]
-
-    def _entry(self, child: WorkerChild, now: float) -> dict[str, Any]:
-        entry = child.entry(now)
-        return {**entry, "facts": entry["facts"] | self._gpus.facts(child.worker_id)}
 
     def recheck(self) -> None:
         """The cards of this node are others than before: give them out anew."""
         with self._lock:
             self._settle()
 
-    def breakers(self) -> list[dict[str, Any]]:
+    def breakers(self) -> list[BreakerReport]:
         """The `breakers` of a heartbeat: those that are not closed."""
-        return [asdict(report) for report in self._launch.breakers.reports()]
+        return self._launch.breakers.reports()
 
     def drop(self, pairs: Sequence[tuple[str, int]]) -> None:
         """Tell who holds them that these attempts are theirs no more.
@@ -166,9 +168,8 @@ class NodeWorkers:
         self._on_change()
 
 
-def _is_same(wanted: Mapping[str, Any] | None, running: Mapping[str, Any]) -> bool:
+def _is_same(wanted: DesiredWorker | None, running: DesiredWorker) -> bool:
     """Can it go on as it is? Which types it serves is the manager's affair."""
-    return wanted is not None and {**wanted, "job_types": ()} == {
-        **running,
-        "job_types": (),
-    }
+    if wanted is None:
+        return False
+    return msgspec.structs.replace(wanted, job_types=running.job_types) == running

@@ -6,35 +6,13 @@ It only finds the way and writes the URL; what is said there is `engine`'s affai
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import quote, urlsplit
+
+from corral.wire.agent import RedisAccess
 
 LOG = logging.getLogger("corral.agent")
 PROBE_TIMEOUT_S = 2.0
 _UNIX_SCHEMES = ("unix", "socket", "redis+socket")
-
-
-@dataclass(frozen=True, slots=True)
-class RedisAccess:
-    """What the manager grants this node: an ACL user, and maybe an address."""
-
-    direct_url: str | None
-    username: str | None
-    password: str | None = field(repr=False)
-    database: int
-    prefix: str
-
-    @classmethod
-    def of(cls, engine: dict[str, Any]) -> RedisAccess:
-        """From the `engine` part of a registration."""
-        return cls(
-            direct_url=engine.get("direct_url"),
-            username=engine.get("username"),
-            password=engine.get("password"),
-            database=int(engine.get("database") or 0),
-            prefix=str(engine.get("prefix") or ""),
-        )
 
 
 def worker_url(address: str, access: RedisAccess) -> str:

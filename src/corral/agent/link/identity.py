@@ -25,6 +25,7 @@ from corral.errors import (
 from corral.process.keep_alive import Tries
 from corral.relay.manager_link import HttpLink
 from corral.trust import is_this_machine
+from corral.wire.agent import JoinRequest, NodeCredential
 
 LOG = logging.getLogger("corral.agent")
 CREDENTIAL = "credential.json"
@@ -123,11 +124,11 @@ def join(config: AgentConfig, stop: threading.Event) -> Identity | None:
 def _ask(config: AgentConfig, link: HttpLink, stop: threading.Event) -> Identity | None:
     give_up_at = time.monotonic() + config.join_wait_s
     tries = Tries(Backoff(0.5, 5.0))
-    body = {"hostname": socket.gethostname(), "name": config.name}
+    body = JoinRequest(hostname=socket.gethostname(), name=config.name)
     while not stop.is_set():
         try:
-            told = link.post("/nodes/join", body)
-            return Identity(str(told["node_id"]), str(told["key"]), config.manager_url)
+            told = link.post("/nodes/join", body, NodeCredential)
+            return Identity(told.node_id, told.key, config.manager_url)
         except (Unauthenticated, Forbidden) as error:
             raise Unauthenticated(
                 f"the manager refused the join token: {error.message}"

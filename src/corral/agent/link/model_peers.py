@@ -15,10 +15,10 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from corral.core.backoff import Backoff
+from corral.core.nodes.peer import Peer
 from corral.process import keep_alive, spawn
 from corral.process.log_file import open_log
 
@@ -46,10 +46,10 @@ class PeerProcess:
         self._restarts = keep_alive.Restarts(Backoff(0.5, 30.0))
         self._stopped = threading.Event()
         self._process: spawn.Spawned | None = None
-        self._word: dict[str, Any] | None = None
+        self._word: Peer | None = None
         self._on_news = on_news
 
-    def word(self) -> dict[str, Any] | None:
+    def word(self) -> Peer | None:
         """What beats tell: where files can be had, and of which models."""
         return self._word
 
@@ -98,11 +98,11 @@ class PeerProcess:
                 named = f"[{host}]" if ":" in host else host
                 url = f"http://{named}:{offer['port']}"
                 models = offer["models"]
-                self._say({"url": url, "secret": self._secret, "models": models})
+                self._say(Peer(url, self._secret, models))
         # Its stream has ended, and it does so by itself.
         keep_alive.stop(running, _END_S, None)
 
-    def _say(self, word: dict[str, Any] | None) -> None:
+    def _say(self, word: Peer | None) -> None:
         self._word = word
         self._on_news()
 

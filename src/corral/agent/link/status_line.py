@@ -10,6 +10,7 @@ from typing import Any
 from corral.core.nodes.breaker import BreakerReport
 from corral.core.nodes.worker import WorkerState
 from corral.process.spawn import memory_mb
+from corral.wire.agent import WorkerBeat
 
 _SERVING = frozenset({WorkerState.READY, WorkerState.BUSY})
 
@@ -91,22 +92,29 @@ class ObservedWorker:
         )
 
     def entry(
-        self, worker_id: str, age_s: float, breaker: BreakerReport | None = None
-    ) -> dict[str, Any]:
-        """One worker in a heartbeat; `breaker` is what keeps it from serving."""
-        return {
-            "worker_id": worker_id,
-            "incarnation": self.incarnation,
-            "state": str(WorkerState.ERROR if breaker else self.state),
-            "pid": self.pid,
-            "error": breaker.text if breaker else self.error,
-            "breaker": breaker.key if breaker else None,
-            "restarts": self.restarts,
-            "age_s": round(max(0.0, age_s), 3),
-            "memory_mb": memory_mb(self.pid),
-            "held": [list(pair) for pair in self.held],
-            "facts": dict(self.facts),
-        }
+        self,
+        worker_id: str,
+        age_s: float,
+        facts: Mapping[str, Any],
+        breaker: BreakerReport | None = None,
+    ) -> WorkerBeat:
+        """One worker in a heartbeat; `facts` are ours, beside its own.
+
+        `breaker` is what keeps it from serving.
+        """
+        return WorkerBeat(
+            worker_id=worker_id,
+            incarnation=self.incarnation,
+            state=WorkerState.ERROR if breaker else self.state,
+            pid=self.pid,
+            error=breaker.text if breaker else self.error,
+            breaker=breaker.key if breaker else None,
+            restarts=self.restarts,
+            age_s=round(max(0.0, age_s), 3),
+            memory_mb=memory_mb(self.pid),
+            held=frozenset(self.held),
+            facts={**self.facts, **facts},
+        )
 
 
 def line_of(message: Mapping[str, Any]) -> bytes:

@@ -23,10 +23,11 @@ from corral.core.nodes.gpu_choice import (
 )
 from corral.core.nodes.worker import WorkerState
 from corral.errors import InvalidField
+from corral.wire.agent import DesiredWorker, WorkerBeat
 
 LEDGER = "CORRAL_GPU_LEDGER"
 _UNKNOWN = "the GPUs of this node are not known yet"
-Workers = Mapping[str, Mapping[str, Any]]
+Workers = Mapping[str, DesiredWorker]
 
 
 class GpuBinder:
@@ -103,7 +104,7 @@ def _decide(
     decided: dict[str, BoundGpus] = {}
     for worker_id, worker in workers.items():
         try:
-            wish = read_wish(str(worker.get("gpus") or ""))
+            wish = read_wish(worker.gpus)
         except InvalidField as error:
             decided[worker_id] = BoundGpus(refusal=error.message)
             continue
@@ -116,11 +117,11 @@ def _decide(
 
 def _want(
     worker_id: str,
-    worker: Mapping[str, Any],
+    worker: DesiredWorker,
     wish: GpuRequest,
     held: Mapping[str, tuple[Gpu, ...]],
 ) -> GpuClaim:
-    name = str(worker.get("name") or worker_id)
+    name = worker.name or worker_id
     return GpuClaim(worker_id, name, wish, _ids(held.get(worker_id, ())))
 
 
@@ -133,8 +134,7 @@ def _waits(refusal: str, *, known: bool) -> ObservedWorker:
     return ObservedWorker(state=state, error=refusal)
 
 
-def unstarted(binder: GpuBinder) -> Iterator[dict[str, Any]]:
+def unstarted(binder: GpuBinder) -> Iterator[WorkerBeat]:
     """The beats' entries of workers that wait for cards."""
     for worker_id, word in binder.waiting.items():
-        entry = word.entry(worker_id, 0.0)
-        yield {**entry, "facts": binder.facts(worker_id)}
+        yield word.entry(worker_id, 0.0, binder.facts(worker_id))

@@ -10,11 +10,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -195,19 +194,6 @@ class GpuWatch:
         self._is_whole.set()
         if news:
             self._on_news()
-
-
-def plain(gpus: list[Gpu]) -> list[dict[str, Any]]:
-    """Cards as the wire has them."""
-    return [{**asdict(gpu), "quarantine": _held(gpu)} for gpu in gpus]
-
-
-def _held(gpu: Gpu) -> dict[str, str] | None:
-    held = gpu.quarantine
-    if held is None:
-        return None
-    since, until = held.since.isoformat(), held.until.isoformat()
-    return {"reason": held.reason, "since": since, "until": until}
 
 
 def with_owners(gpus: Iterable[Gpu], agent_pid: int | None = None) -> list[Gpu]:

@@ -9,11 +9,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from corral.agent.watch.idle import idle_s
 from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.owner import Owner, OwnerMode, OwnerPolicy, use_seen
+from corral.wire.agent import OwnerWord
 
 LOG = logging.getLogger("corral.agent")
 LOOK_S = 2.0
@@ -49,16 +49,13 @@ class OwnerWatch:
     def stop(self) -> None:
         self._stop.set()
 
-    def word(self) -> dict[str, Any] | None:
+    def word(self) -> OwnerWord | None:
         """The owner as the heartbeat has it; None without a policy."""
         if self.is_off:
             return None
         owner = self._owner
-        return {
-            "active": owner.is_active,
-            "reason": owner.reason,
-            "drain": self._policy.mode is OwnerMode.DRAIN,
-        }
+        drain = self._policy.mode is OwnerMode.DRAIN
+        return OwnerWord(active=owner.is_active, reason=owner.reason, drain=drain)
 
     def _watch(self) -> None:
         while not self._stop.is_set():

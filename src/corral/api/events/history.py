@@ -9,10 +9,10 @@ from fastapi import APIRouter, Query, Response
 from corral.api.body import answer
 from corral.api.openapi import described
 from corral.api.tasks.routes import Reader, Wait
-from corral.core.insight.event import EventPage, EventQuery
+from corral.core.insight.event import EventQuery
 from corral.core.insight.health import Severity
 from corral.core.tasks.job_type import NAME
-from corral.wire.events import EventInfo, EventList
+from corral.wire.events import EventList
 
 router = APIRouter(tags=["cluster"])
 _LARGEST = 1 << 63
@@ -49,9 +49,4 @@ async def events(
         with_tasks=tasks,
     )
     page = await who.manager.events.history.page(where, after, limit, wait)
-    return answer(_page(page))
-
-
-def _page(page: EventPage) -> EventList:
-    rows = [EventInfo.of(row, data=dict(row.data)) for row in page.events]
-    return EventList(events=rows, next=page.next)
+    return answer(page)

@@ -27,6 +27,7 @@ from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.errors import BadRequest, Conflict, InvalidField
+from corral.wire.insight import SimulatedScenario
 
 router = APIRouter(tags=["cluster"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
@@ -51,31 +52,8 @@ class SimulateIn(Struct, forbid_unknown_fields=True):
     fail: bool = False
 
 
-class ScenarioOut(Struct):
-    """Seconds from a task's arrival to its end; `curve` has seconds and percent."""
-
-    scenario: str
-    policy: str
-    change: str
-    workers: int
-    tasks: int
-    left: int
-    expired: int
-    redone: int
-    mean_s: float
-    p50_s: float
-    p99_s: float
-    p99_high_s: float | None
-    slo_pct: float
-    loads: int
-    load_hours: float
-    utilization_pct: float
-    span_hours: float
-    curve: list[tuple[float, float]]
-
-
 class SimulateOut(Struct):
-    scenarios: list[ScenarioOut]
+    scenarios: list[SimulatedScenario]
 
 
 def _described() -> dict[str, Any]:
@@ -171,7 +149,7 @@ def _alone(app: FastAPI) -> Iterator[None]:
         app.state.is_simulating = False
 
 
-async def _run(options: list[str]) -> list[ScenarioOut]:
+async def _run(options: list[str]) -> list[SimulatedScenario]:
     command = (sys.executable, "-m", "corral", "simulate", "--json", *options)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
@@ -188,7 +166,7 @@ async def _run(options: list[str]) -> list[ScenarioOut]:
             await process.wait()
     if process.returncode:
         raise BadRequest(_last(err.decode(errors="replace")))
-    return msgspec.json.decode(out, type=list[ScenarioOut])
+    return msgspec.json.decode(out, type=list[SimulatedScenario])
 
 
 def _last(text: str) -> str:

@@ -22,6 +22,7 @@ from corral.core.tasks.environment import (
 )
 from corral.core.tasks.job_type import check_name
 from corral.errors import InvalidField
+from corral.wire.agent import WorkerRecipe
 from corral.wire.job_api import LaunchId, LaunchStatus, NodeAccess
 from corral.wire.workers import WorkerTypeList
 
@@ -41,7 +42,9 @@ async def register_worker_type(request: Request, who: Operator) -> Response:
     name = check_name(said.worker_name, "worker_name")
     if said.job_type is not None:
         check_name(said.job_type, "job_type")
-    spec = worker_spec("", said.worker_class, ["any"], said.worker_params, 1)
+    spec = worker_spec(
+        "", WorkerRecipe(worker_class=said.worker_class, job_types=["any"])
+    )
     row = WorkerType(
         name,
         spec.worker_class,

@@ -22,7 +22,9 @@ from corral.manager.models.catalogue import Catalogue
 from corral.wire.models import (
     CatalogueInfo,
     CataloguePage,
+    ManifestFile,
     ModelFileInfo,
+    ModelManifest,
     ModelMeasure,
     ModelPlace,
     ModelPull,
@@ -165,30 +167,15 @@ async def bill(worker_id: str, name: str, who: OwnNode) -> Response:
     _check_own(who, worker_id)
     found = await who.manager.models.catalogue.bill(name, who.key.node_id or "")
     model = found.model
-    return answer(
-        shapes.ManifestOut(
-            model.name,
-            model.source,
-            model.model_type,
-            model.revision,
-            model.status,
-            model.error,
-            model.dtype,
-            model.memory_mb,
-            model.trust_remote_code,
-            [
-                shapes.ManifestFileOut(
-                    f.name,
-                    f.size,
-                    f.sha256,
-                    found.urls.get(f.name),
-                    list(f.parts),
-                    found.peers.get(f.name, []),
-                )
-                for f in model.files
-            ],
+    files = [
+        ManifestFile.of(
+            file,
+            url=found.urls.get(file.name),
+            peers=found.peers.get(file.name, []),
         )
-    )
+        for file in model.files
+    ]
+    return answer(ModelManifest.of(model, type=model.model_type, files=files))
 
 
 @router.get(

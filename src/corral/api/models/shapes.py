@@ -71,27 +71,3 @@ class PullIn(Struct, forbid_unknown_fields=True):
     """Without nodes: all that have workers."""
 
     node_ids: list[str] = []
-
-
-class ManifestFileOut(Struct, omit_defaults=True):
-    """For nodes: `peers` are tried first, `url`, then `parts` or the manager itself."""
-
-    name: str
-    size: int
-    sha256: str
-    url: str | None = None
-    parts: list[str] = []
-    peers: list[str] = []
-
-
-class ManifestOut(Struct):
-    name: str
-    source: str
-    type: str
-    revision: str
-    status: str
-    error: str | None
-    dtype: str | None
-    memory_mb: float | None
-    trust_remote_code: bool
-    files: list[ManifestFileOut]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -10,22 +9,27 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from corral import __version__
 from corral.api.body import answer, plain, read
 from corral.api.caller import Caller, caller
-from corral.api.nodes import shapes
-from corral.api.workers.intake import (
-    declared_specs,
-    models_in,
-    worker_state,
-)
+from corral.api.workers.intake import declared_specs
 from corral.core.access.key import Scope
 from corral.core.nodes.labels import check_taint
-from corral.core.nodes.node import Sample
-from corral.core.nodes.peer import Peer
+from corral.core.nodes.worker import WorkerRecord
 from corral.core.tasks.environment import to_plain
 from corral.errors import InvalidField
-from corral.manager.nodes.heartbeat import Beat, OwnerWord, check_version
+from corral.manager.nodes.heartbeat import check_version
 from corral.manager.nodes.join import AgentStart, DesiredState
-from corral.manager.workers.registry import WorkerBeat
-from corral.relay.port import has_port
+from corral.wire.agent import (
+    Beat,
+    BeatAnswer,
+    DesiredWorker,
+    DesiredWorkers,
+    GpuRelease,
+    JoinRequest,
+    NodeAdmission,
+    NodeCredential,
+    NodeRegistration,
+    RedisAccess,
+    TimeLimits,
+)
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -36,18 +40,18 @@ MAX_WAIT_S = 30.0
 
 @router.post("/join", include_in_schema=False)
 async def join(request: Request, who: Joiner) -> Response:
-    said = await read(request, shapes.JoinIn)
+    said = await read(request, JoinRequest)
     hostname = plain(said.name or said.hostname, "hostname")
     if not hostname:
         raise InvalidField("hostname must not be empty", field="hostname")
     node_id, text = await who.manager.nodes.join.join(hostname, who.key)
     who.note("node.join", node_id, hostname=hostname)
-    return answer(shapes.JoinOut(node_id, text), 201)
+    return answer(NodeCredential(node_id=node_id, key=text), 201)
 
 
 @router.post("/{node_id}/register", include_in_schema=False)
 async def register(node_id: str, request: Request, who: OwnNode) -> Response:
-    said = await read(request, shapes.RegisterIn)
+    said = await read(request, NodeRegistration)
     version = plain(said.version, "version")
     # First of all: another version may say the rest in another way.
     check_version(version, __version__)
@@ -66,17 +70,17 @@ async def register(node_id: str, request: Request, who: OwnNode) -> Response:
     who.note("node.register", node_id, epoch=epoch)
     config = who.manager.config
     return answer(
-        shapes.RegisterOut(
+        NodeAdmission(
             epoch=epoch,
             desired=_desired(desired),
             beat_s=config.beat_s,
             fence_after_s=config.fence_after_s,
             sample_s=config.sample_s,
             engine=await _engine(who, node_id),
-            limits=shapes.LimitsOut(
-                config.liveness.no_overlap_kill_s,
-                config.overrun_s,
-                config.models.load_s,
+            limits=TimeLimits(
+                no_overlap_kill_s=config.liveness.no_overlap_kill_s,
+                overrun_s=config.overrun_s,
+                model_load_s=config.models.load_s,
             ),
         )
     )
@@ -88,34 +92,31 @@ def _taints(said: list[str]) -> list[str]:
     return said
 
 
-async def _engine(who: Caller, node_id: str) -> shapes.EngineOut:
+async def _engine(who: Caller, node_id: str) -> RedisAccess:
     given = await who.manager.nodes.join.engine_access(node_id)
-    return shapes.EngineOut(given.url, given.user, given.password, given.database)
+    return RedisAccess.of(given, direct_url=given.url, username=given.user, prefix="")
 
 
-def _desired(state: DesiredState) -> shapes.DesiredOut:
-    return shapes.DesiredOut(
-        state.version,
-        [
-            shapes.DesiredWorker(
-                w.id,
-                w.spec.name,
-                w.spec.worker_class,
-                list(w.spec.job_types),
-                w.spec.params,
-                w.spec.concurrency,
-                to_plain(w.spec.environment) if w.spec.environment else None,
-                w.spec.entry,
-                w.generation,
-                w.spec.url,
-                w.spec.gpus,
-                w.spec.worker_type,
-            )
-            for w in state.workers
+def _desired(state: DesiredState) -> DesiredWorkers:
+    return DesiredWorkers(
+        version=state.version,
+        workers=[_worker(each) for each in state.workers],
+        leave=state.is_leaving,
+        gpu_releases=[
+            GpuRelease(gpu_id=gpu_id, since=since)
+            for gpu_id, since in state.releases.items()
         ],
-        state.is_leaving,
-        [shapes.GpuReleaseOut(*told) for told in state.releases.items()],
-        state.is_forgotten,
+        forget=state.is_forgotten,
+    )
+
+
+def _worker(row: WorkerRecord) -> DesiredWorker:
+    environment = row.spec.environment
+    return DesiredWorker.of(
+        row.spec,
+        worker_id=row.id,
+        generation=row.generation,
+        environment=to_plain(environment) if environment else None,
     )
 
 
@@ -132,52 +133,6 @@ async def desired(
 
 @router.post("/{node_id}/beat", include_in_schema=False)
 async def beat(node_id: str, request: Request, who: OwnNode) -> Response:
-    said = await read(request, shapes.BeatIn)
-    told = _beat(node_id, said, who.manager.now())
-    version, drop = await who.manager.nodes.heartbeats.beat(node_id, told)
-    return answer(shapes.BeatOut(version, drop))
-
-
-def _beat(node_id: str, said: shapes.BeatIn, now: datetime) -> Beat:
-    sample, owner = None, OwnerWord()
-    if (s := said.sample) is not None:
-        values = {name: getattr(s, name) for name in s.__struct_fields__}
-        sample = Sample(node_id=node_id, at=now, **values)
-    if said.owner is not None:
-        reason = (said.owner.reason or "in use") if said.owner.active else None
-        owner = OwnerWord(reason, said.owner.drain)
-    words = {w.worker_id: models_in(w.facts) for w in said.workers}
-    return Beat(
-        said.epoch,
-        [_worker_beat(w) for w in said.workers],
-        sample,
-        said.gpus,
-        said.breakers,
-        {id_: word for id_, word in words.items() if word},
-        _peer(said.peer),
-        owner,
-        said.clock,
-    )
-
-
-def _peer(said: shapes.PeerIn | None) -> Peer | None:
-    """Other nodes will be sent there: only to what our own peers open."""
-    if said is None or not has_port(said.url):
-        return None
-    return Peer(said.url.rstrip("/"), said.secret, said.models)
-
-
-def _worker_beat(said: shapes.WorkerBeatIn) -> WorkerBeat:
-    return WorkerBeat(
-        said.worker_id,
-        said.incarnation,
-        worker_state(said.state),
-        said.pid,
-        said.error,
-        said.restarts,
-        said.age_s,
-        frozenset(said.held),
-        said.memory_mb,
-        said.facts,
-        said.breaker,
-    )
+    said = await read(request, Beat)
+    version, drop = await who.manager.nodes.heartbeats.beat(node_id, said)
+    return answer(BeatAnswer(desired_version=version, drop=drop))

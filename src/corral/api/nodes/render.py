@@ -6,13 +6,25 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from corral import __version__
-from corral.api.nodes.shapes import NodeOut
+from corral.core.nodes.breaker import BreakerReport
+from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.node import NodeRecord, Sample, Window
 from corral.core.nodes.version import fit
 from corral.manager.cluster.state import NodeLink, WorkerLink
 from corral.manager.nodes.holds import scheduling
 from corral.manager.nodes.windows import next_start
-from corral.wire.nodes import HoldInfo, WindowInfo
+from corral.wire.nodes import HoldInfo, NodeInfo, NodeList, WindowInfo
+
+
+class NodeOut(NodeInfo, frozen=True, kw_only=True):
+    """A node, with its cards and breakers described as well."""
+
+    gpus: list[Gpu]
+    breakers: list[BreakerReport]
+
+
+class NodeListOut(NodeList, frozen=True, kw_only=True):
+    nodes: list[NodeOut]  # type: ignore[assignment]
 
 
 def _percent(used: float, total: float) -> float | None:

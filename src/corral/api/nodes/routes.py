@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from corral.api.body import answer, plain, read
 from corral.api.caller import Caller, caller
-from corral.api.nodes import render, shapes
+from corral.api.nodes import render
 from corral.api.openapi import described
 from corral.api.tasks.intake import read_moment
 from corral.core.access.key import Scope
@@ -21,7 +21,15 @@ from corral.core.nodes.node import NodeState, Window
 from corral.errors import Forbidden
 from corral.manager.cluster.state import NodeLink
 from corral.manager.cron import zone_of
-from corral.wire.nodes import BreakersReset, NodeGone, WindowList
+from corral.wire.nodes import (
+    BreakerResetIn,
+    BreakersReset,
+    HoldIn,
+    NodeChange,
+    NodeGone,
+    WindowIn,
+    WindowList,
+)
 
 router = APIRouter(prefix="/nodes", tags=["nodes"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -41,14 +49,14 @@ def _shown(who: Caller, link: NodeLink) -> Response:
     "/{node_id}",
     summary="Change a node's labels and taints; null takes one away",
     **described(
-        shapes.NodeOut,
-        body=shapes.NodeChange,
+        render.NodeOut,
+        body=NodeChange,
         errors=(404,),
         example={"labels": {"rack": "a", "old": None}, "taints": {"spot": ""}},
     ),
 )
 async def change(node_id: str, request: Request, who: Operator) -> Response:
-    said = await read(request, shapes.NodeChange)
+    said = await read(request, NodeChange)
     link = await who.manager.nodes.labels.change(node_id, said.labels, said.taints)
     who.note("node.change", node_id, labels=said.labels, taints=said.taints)
     return _shown(who, link)
@@ -57,7 +65,7 @@ async def change(node_id: str, request: Request, who: Operator) -> Response:
 async def _hold(
     node_id: str, request: Request, who: Caller, *, drain: bool
 ) -> Response:
-    said = await read(request, shapes.HoldIn)
+    said = await read(request, HoldIn)
     now, until = who.manager.now(), said.until
     link = await who.manager.nodes.holds.hold(
         node_id,
@@ -74,8 +82,8 @@ async def _hold(
     "/{node_id}/cordon",
     summary="Give a node nothing new; what it runs goes on",
     **described(
-        shapes.NodeOut,
-        body=shapes.HoldIn,
+        render.NodeOut,
+        body=HoldIn,
         errors=(404,),
         example={"reason": "new cables", "until": 3600},
     ),
@@ -88,8 +96,8 @@ async def cordon(node_id: str, request: Request, who: Operator) -> Response:
     "/{node_id}/drain",
     summary="Give a node nothing new, and stop its workers when they are done",
     **described(
-        shapes.NodeOut,
-        body=shapes.HoldIn,
+        render.NodeOut,
+        body=HoldIn,
         errors=(404,),
         example={"reason": "kernel update"},
     ),
@@ -101,7 +109,7 @@ async def drain(node_id: str, request: Request, who: Operator) -> Response:
 @router.post(
     "/{node_id}/uncordon",
     summary="Let a node have work again",
-    **described(shapes.NodeOut, errors=(404,)),
+    **described(render.NodeOut, errors=(404,)),
 )
 async def uncordon(node_id: str, who: Operator) -> Response:
     link = await who.manager.nodes.holds.uncordon(node_id)
@@ -145,14 +153,14 @@ def _windows(who: Caller, link: NodeLink) -> WindowList:
     summary="Plan maintenance, once or by the clock",
     **described(
         WindowList,
-        body=shapes.WindowIn,
+        body=WindowIn,
         status=201,
         errors=(404, 409),
         example=_WINDOW,
     ),
 )
 async def add_window(node_id: str, request: Request, who: Operator) -> Response:
-    said = await read(request, shapes.WindowIn)
+    said = await read(request, WindowIn)
     zone, now, starts = (
         zone_of(said.timezone),
         who.manager.now(),
@@ -183,15 +191,15 @@ async def remove_window(node_id: str, name: str, who: Operator) -> Response:
     return answer(_windows(who, link))
 
 
-@router.get("", summary="All nodes", **described(shapes.NodeListOut))
+@router.get("", summary="All nodes", **described(render.NodeListOut))
 async def list_nodes(who: Reader) -> Response:
     nodes, now = who.manager.nodes, who.manager.now()
     rows = [render.node(n, nodes.workers_of(n), now) for n in nodes.all()]
-    return answer(shapes.NodeListOut(nodes=rows, total=len(rows)))
+    return answer(render.NodeListOut(nodes=rows, total=len(rows)))
 
 
 @router.get(
-    "/{node_id}", summary="One node", **described(shapes.NodeOut, errors=(404,))
+    "/{node_id}", summary="One node", **described(render.NodeOut, errors=(404,))
 )
 async def get_node(node_id: str, who: Reader) -> Response:
     nodes = who.manager.nodes
@@ -204,13 +212,13 @@ async def get_node(node_id: str, who: Reader) -> Response:
     summary="Close a node's breakers and start their workers at once",
     **described(
         BreakersReset,
-        body=shapes.BreakerResetIn,
+        body=BreakerResetIn,
         errors=(400, 404, 422),
         example={"key": "my_workers:Detector"},
     ),
 )
 async def reset(node_id: str, request: Request, who: Operator) -> Response:
-    wanted = await read(request, shapes.BreakerResetIn)
+    wanted = await read(request, BreakerResetIn)
     done = await who.manager.nodes.reset_breakers(node_id, wanted.key)
     who.note("breaker.reset", node_id, keys=sorted(done))
     workers = sorted(worker for some in done.values() for worker in some)

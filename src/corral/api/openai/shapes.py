@@ -122,12 +122,8 @@ class TextChoice(Struct):
     logprobs: None = None
 
 
-class CompletionOut(Struct):
-    id: str
-    created: int
-    model: str
-    choices: list[TextChoice]
-    usage: Usage
+class CompletionOut(ChatOut):
+    choices: list[TextChoice]  # type: ignore[assignment]
     object: str = "text_completion"
 
 

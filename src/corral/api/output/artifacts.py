@@ -20,8 +20,7 @@ from corral.core.tasks.job_type import NAME
 from corral.core.tree import TreeFile
 from corral.errors import Forbidden, TaskNotFound
 from corral.manager.cluster.state import WorkerLink
-from corral.manager.output.artifacts import KeepRequest
-from corral.wire.output import ArtifactInfo, ArtifactList
+from corral.wire.output import ArtifactInfo, ArtifactList, KeepRequest
 
 router = APIRouter(tags=["tasks"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -30,14 +29,6 @@ Attempt = Annotated[
     int | None, Query(ge=1, le=1 << 30, description="the last that left files if none")
 ]
 _RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})?")
-
-
-class TreeIn(Struct, forbid_unknown_fields=True):
-    task_id: str
-    attempt: int
-    kind: str
-    digest: str
-    left_out: str = ""
 
 
 class TreeOut(Struct):
@@ -134,11 +125,9 @@ def _own(who: Caller, worker_id: str) -> WorkerLink:
 @router.post("/workers/{worker_id}/trees", include_in_schema=False)
 async def keep(worker_id: str, request: Request, who: OwnNode) -> Response:
     link = _own(who, worker_id)
-    said = await read(request, TreeIn)
-    wanted = KeepRequest(
-        _id(said.task_id), said.attempt, said.kind, said.digest, said.left_out
-    )
-    row = await who.manager.output.artifacts.save(link, wanted)
+    said = await read(request, KeepRequest)
+    _id(said.task_id)
+    row = await who.manager.output.artifacts.save(link, said)
     return answer(TreeOut(row.digest, row.files, row.size), 201)
 
 

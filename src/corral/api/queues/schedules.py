@@ -8,7 +8,6 @@ from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Request, Response
 from msgspec import Raw
-from msgspec.structs import asdict
 
 from corral.api.body import answer, decode, read
 from corral.api.caller import Caller, caller
@@ -106,19 +105,10 @@ def _word(text: str, kind: type[W], field: str) -> W:
 
 def _shown(row: Schedule) -> shapes.ScheduleOut:
     spec = row.task
-    return shapes.ScheduleOut(
-        name=row.name,
-        cron=row.cron,
+    return shapes.ScheduleOut.of(
+        row,
         explained=Cron(row.cron, row.timezone).explained,
-        timezone=row.timezone,
         status="paused" if row.is_paused else "active",
-        missed=str(row.missed),
-        overlap=str(row.overlap),
-        next_at=row.next_at,
-        last_at=row.last_at,
-        last_task_id=row.last_task_id,
-        note=row.note,
-        created_at=row.created_at,
         task=TaskIn(
             task_type=spec.job_type,
             parameters=Raw(spec.payload.encode("utf-8", "surrogatepass")),
@@ -142,7 +132,7 @@ def _shown(row: Schedule) -> shapes.ScheduleOut:
 async def get(name: str, who: Reader) -> Response:
     found = who.manager.queues.schedules.get(name)
     upcoming = who.manager.queues.schedules.upcoming(found, UPCOMING)
-    return answer(shapes.ScheduleShown(**asdict(_shown(found)), upcoming=upcoming))
+    return answer(shapes.ScheduleShown.of(_shown(found), upcoming=upcoming))
 
 
 @router.delete(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from corral.wire.queues import ScheduleBrief, ScheduleInfo
@@ -49,11 +51,13 @@ class ScheduleIn(Struct, forbid_unknown_fields=True):
     overlap: str = "allow"
 
 
-class ScheduleOut(ScheduleBrief, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleOut(ScheduleBrief):
     task: TaskIn
 
 
-class ScheduleShown(ScheduleInfo, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleShown(ScheduleInfo):
     task: TaskIn
 
 

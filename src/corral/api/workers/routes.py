@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Annotated
 
-import msgspec
 from fastapi import APIRouter, Depends, Query, Request, Response
-from msgspec import UNSET
 
 from corral.api.body import answer, read
 from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.api.workers import render, shapes
-from corral.api.workers.intake import MAX_COUNT, models_word, worker_spec, worker_state
+from corral.api.workers.intake import MAX_COUNT, worker_spec
 from corral.core.access.key import Scope
 from corral.core.nodes.worker import (
     LAUNCHED,
@@ -23,13 +20,10 @@ from corral.core.nodes.worker import (
     WorkerSpec,
     WorkerState,
 )
-from corral.core.tasks.report import LogChunk, Outcome, OutcomeKind
-from corral.core.tasks.task import TaskError
 from corral.errors import Forbidden, InvalidField
 from corral.manager.clock import new_id
 from corral.manager.cluster.state import WorkerLink
-from corral.manager.cluster.streams import AttemptPieces
-from corral.manager.tasks.report import Report
+from corral.wire.orders import SupervisorStart, WorkerReport
 from corral.wire.workers import Registration, WorkerRestart
 
 router = APIRouter(prefix="/workers", tags=["workers"])
@@ -111,14 +105,8 @@ async def launch(request: Request, who: Operator) -> Response:
 
 def _spec(wanted: shapes.WorkerIn, number: int) -> WorkerSpec:
     suffix = f"-{number}" if wanted.count > 1 else ""
-    spec = worker_spec(
-        f"{wanted.name}{suffix}" if wanted.name else "",
-        wanted.worker_class,
-        wanted.job_types,
-        wanted.params,
-        wanted.concurrency,
-        wanted.gpus,
-    )
+    named = f"{wanted.name}{suffix}" if wanted.name else ""
+    spec = worker_spec(named, wanted, wanted.gpus)
     name = spec.name or new_id(spec.job_types[0])
     prefix = LAUNCHED if wanted.node_id else MOVABLE
     return replace(spec, name=f"{prefix}{name}")
@@ -162,7 +150,7 @@ def own_worker(who: Caller, worker_id: str) -> WorkerLink:
 @router.post("/{worker_id}/register", include_in_schema=False)
 async def register(worker_id: str, request: Request, who: OwnNode) -> Response:
     own_worker(who, worker_id)
-    said = await read(request, shapes.WorkerRegisterIn)
+    said = await read(request, SupervisorStart)
     registry = who.manager.workers.registry
     given = await registry.admit(worker_id, said.epoch, said.pid)
     who.note("worker.register", worker_id, pid=said.pid)
@@ -177,75 +165,6 @@ async def register(worker_id: str, request: Request, who: OwnNode) -> Response:
 
 @router.post("/{worker_id}/reports", include_in_schema=False)
 async def report(worker_id: str, request: Request, who: OwnNode) -> Response:
-    link = own_worker(who, worker_id)
-    said = await read(request, shapes.ReportIn)
-    node = who.manager.nodes.get(link.worker.node_id)
-    told = _report(said, node.clock.correction_s)
-    return answer(await who.manager.workers.report(worker_id, told))
-
-
-def _report(said: shapes.ReportIn, lead_s: float) -> Report:
-    """Times are the worker's, whose clock is `lead_s` ahead of ours."""
-    return Report(
-        incarnation=said.incarnation,
-        report_id=said.report_id,
-        outcomes=[_outcome(o, lead_s) for o in said.outcomes],
-        started=[(t, a, _moment(at - lead_s)) for t, a, at in said.started],
-        progress=said.progress,
-        logs=[
-            LogChunk(x.task_id, x.attempt, x.seq, _lines(x.lines, lead_s))
-            for x in said.logs
-        ],
-        wants_order=said.wants_order,
-        state=None if said.state is None else worker_state(said.state),
-        error=said.error,
-        models=None if said.models is None else models_word(said.models, lead_s),
-        output=[
-            AttemptPieces(
-                x.task_id, x.attempt, max(x.first, 1), list(map(_one_line, x.values))
-            )
-            for x in said.output
-        ],
-    )
-
-
-def _one_line(value: msgspec.Raw) -> bytes:
-    """As it may stand in a stream of events, where lines have a meaning."""
-    text = bytes(value)
-    if b"\n" in text or b"\r" in text:
-        return msgspec.json.encode(msgspec.json.decode(text))
-    return text
-
-
-def _lines(lines: list[tuple[float, str, str]], lead_s: float) -> str:
-    if lead_s:
-        lines = [(at - lead_s, stream, text) for at, stream, text in lines]
-    return msgspec.json.encode(lines).decode()
-
-
-def _moment(epoch_s: float) -> datetime:
-    try:
-        return datetime.fromtimestamp(epoch_s, UTC)
-    except (ValueError, OverflowError, OSError) as e:
-        raise InvalidField(f"{epoch_s} is no time: {e}", field="started_at") from e
-
-
-def _outcome(said: shapes.OutcomeIn, lead_s: float) -> Outcome:
-    error = said.error
-    try:
-        kind = OutcomeKind(said.kind)
-        result = None if said.result is UNSET else bytes(said.result).decode()
-    except ValueError as e:
-        raise InvalidField(str(e), field="outcomes") from e
-    return Outcome(
-        said.task_id,
-        said.attempt,
-        kind,
-        result,
-        TaskError(error.kind, error.message, error.traceback) if error else None,
-        _moment(said.started_at - lead_s) if said.started_at else None,
-        said.duration_s,
-        is_final=error is not None and error.is_final,
-        load_s=said.load_s,
-        memory_mb=said.memory_mb,
-    )
+    own_worker(who, worker_id)
+    said = await read(request, WorkerReport)
+    return answer(await who.manager.workers.report(worker_id, said))

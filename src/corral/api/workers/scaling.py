@@ -14,7 +14,7 @@ from corral.api.openapi import described
 from corral.api.workers import render
 from corral.core.access.key import Scope
 from corral.manager.workers.scaling import ScaledTypeStatus
-from corral.wire.workers import Scaled, Scaling, TypeScaling, WorkerTypeInfo
+from corral.wire.workers import Scaling, TypeScaling, WorkerTypeInfo
 
 router = APIRouter(tags=["scaling"])
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
@@ -29,7 +29,7 @@ class LimitsIn(Struct, forbid_unknown_fields=True):
 
 
 def _shown(found: ScaledTypeStatus) -> TypeScaling:
-    kind, now, last = found.kind, found.now, found.last
+    kind, now = found.kind, found.now
     wait_s = round(now.wait_s, 1) if math.isfinite(now.wait_s) else None
     return TypeScaling(
         worker_type=kind.name,
@@ -43,7 +43,7 @@ def _shown(found: ScaledTypeStatus) -> TypeScaling:
         waiting=now.waiting,
         predicted_wait_s=wait_s,
         blocked=now.blocked or None,
-        last=Scaled.of(last) if last is not None else None,
+        last=found.last,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -229,7 +229,7 @@ def _told(outcome: ScenarioOutcome) -> dict[str, object]:
         "policy": scenario.policy.strategy,
         "change": scenario.change,
         "workers": len(scenario.machines),
-        **asdict(outcome.figures),
+        **outcome.figures.to_dict(),
         "curve": [[round(s, 3), pct] for s, pct in outcome.curve],
     }
 

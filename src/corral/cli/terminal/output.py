@@ -19,10 +19,10 @@ from corral.cli.terminal.errors import one_line
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from corral.wire.value import Value
+    from corral.wire.value import PlainValue
 
 T = TypeVar("T")
-ListedT = TypeVar("ListedT", bound="Value | dict[str, Any]")
+ListedT = TypeVar("ListedT", bound="PlainValue | dict[str, Any]")
 Columns = Mapping[str, Callable[[T], Any]]
 """The headings of a table, each with what stands below it for one value."""
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -54,7 +54,7 @@ def echo_json(value: Any, *, indent: int | None = 2) -> None:
     typer.echo(text)
 
 
-def echo_values(values: Iterable[Value | dict[str, Any]]) -> None:
+def echo_values(values: Iterable[PlainValue | dict[str, Any]]) -> None:
     echo_json([v if isinstance(v, dict) else v.to_dict() for v in values])
 
 

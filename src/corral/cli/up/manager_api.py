@@ -55,7 +55,7 @@ class LocalManager:
         try:
             # A connection for each call: they are few, and the manager may be another.
             with contextlib.closing(self._link(timeout_s)) as link:
-                return link.ask(method, path, sent).value()
+                return link.ask(method, path, sent).read(dict[str, Any])
         except CorralError as error:
             is_refusal = isinstance(error, Unauthenticated | Forbidden)
             kind = Unauthenticated if is_refusal else Unreachable

@@ -5,7 +5,7 @@ An alert is an event that stays open until it is resolved; its row says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -16,12 +16,12 @@ class Event:
     """One row of history; `task_ids` has every task one statement touched."""
 
     event_type: str
-    title: str
+    title: str = ""
     severity: str = "info"
     source_node_id: str | None = None
     description: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
-    task_ids: tuple[str, ...] = ()
+    task_ids: Sequence[str] = ()
     at: datetime | None = None
     seq: int = 0
     acknowledged_at: datetime | None = None

@@ -126,19 +126,25 @@ class ClusterSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class HealthProblem:
+    """Something that is wrong, by a rule, with a subject of its own."""
+
+    rule: str
+    subject: str
+    severity: Severity
+    title: str = ""
+    value: float | None = None
+    limit: float | None = None
+    node_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(HealthProblem):
     """Something is wrong, or with `is_over` false: nearly so.
 
     One that is nearly so raises no alert, but keeps one open.
     """
 
-    rule: str
-    subject: str
-    severity: Severity
-    title: str
-    value: float | None = None
-    limit: float | None = None
-    node_id: str | None = None
     is_over: bool = True
 
     @property

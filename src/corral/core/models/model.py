@@ -7,9 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from corral.core.tasks.job_type import MODEL_TASK
-from corral.core.tasks.order import OrderItem
-
 _UNLOAD = "unload"
 _FETCH = "fetch"
 
@@ -30,31 +27,38 @@ def model_to_fetch(payload: str | bytes) -> str | None:
     return str(told[_FETCH]) if isinstance(told, dict) and _FETCH in told else None
 
 
-def models_to_drop(items: Iterable[OrderItem]) -> tuple[str, ...]:
-    """What an order drops because a task of it says so."""
-    told = (json.loads(i.payload) for i in items if i.job_type == MODEL_TASK)
+def models_to_drop(payloads: Iterable[str | bytes]) -> tuple[str, ...]:
+    """What an order drops because tasks of it, of type `MODEL_TASK`, say so."""
+    told = map(json.loads, payloads)
     return tuple(str(word[_UNLOAD]) for word in told if _UNLOAD in word)
 
 
 @dataclass(frozen=True, slots=True)
-class HeldModel:
-    """A model in a worker's memory.
+class ModelLoad:
+    """What a load of a model came to.
 
-    `size_mb` is None where its class does not say; `load_s` is what the load took.
-    `layers` are how many of its layers are on which device; `peaks` what a batch of so
-    many calls takes beside it, in MB; `edition` what of the catalogue was loaded.
+    `size_mb` is None where its class does not say; `load_s` is what the load took. The
+    rest is what its class says of it, if it does: the kind of device and the precision
+    it is in, how many of its layers are on which device, and the most a batch of so
+    many calls took beside it, in MB. `edition` is what of the catalogue was loaded.
     """
 
     name: str
     size_mb: float | None = None
     load_s: float | None = None
-    loaded_at: datetime | None = None
-    last_used: datetime | None = None
     device: str | None = None
     precision: str | None = None
     layers: Mapping[str, int] = field(default_factory=dict)
     peaks: Mapping[int, float] = field(default_factory=dict)
     edition: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldModel(ModelLoad):
+    """A model in a worker's memory, by the manager's clock."""
+
+    loaded_at: datetime | None = None
+    last_used: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class Hold:
     """Why a node is given nothing new; with `drain` its workers stop when idle."""
 
     source: HoldSource
-    reason: str
+    reason: str = ""
     drain: bool = False
     since: datetime | None = None
     until: datetime | None = None
@@ -113,15 +113,9 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
-    """One reading of a machine.
+class MachineReading:
+    """What an agent reads of its machine."""
 
-    Rates are bytes per second since the reading before; None where that is unknown.
-    Of its GPUs those are summed up that it offers: mean use, memory together.
-    """
-
-    node_id: str
-    at: datetime
     cpu_count: int
     cpu_percent: float
     memory_total_mb: float
@@ -133,6 +127,18 @@ class Sample:
     load_1m: float
     load_5m: float
     load_15m: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample(MachineReading):
+    """One reading of a machine, as it is kept.
+
+    Rates are bytes per second since the reading before; None where that is unknown.
+    Of its GPUs those are summed up that it offers: mean use, memory together.
+    """
+
+    node_id: str
+    at: datetime
     network_rx_rate: float | None = None
     network_tx_rate: float | None = None
     gpu_count: int = 0

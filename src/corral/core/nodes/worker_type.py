@@ -15,10 +15,10 @@ MOST_WORKERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerType:
-    """`job_type` makes its workers connect to that type as soon as they run.
+class WorkerTypeTerms:
+    """What its workers are, and how many there may be.
 
-    `versions` are the digests of all entries it ever had, the current one last. Without
+    `job_type` makes its workers connect to that type as soon as they run. Without
     `max_workers` it is not scaled by demand. Its workers are given the cards of `gpus`,
     written as in `WorkerSpec`, unless a launch says otherwise.
     """
@@ -28,11 +28,17 @@ class WorkerType:
     params: dict[str, Any] = field(default_factory=dict)
     job_type: str | None = None
     environment: Environment | None = None
-    versions: tuple[str, ...] = ()
-    created_at: datetime | None = None
     min_workers: int = 0
     max_workers: int | None = None
     gpus: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerType(WorkerTypeTerms):
+    """`versions` are the digests of all entries it ever had, the current one last."""
+
+    versions: tuple[str, ...] = ()
+    created_at: datetime | None = None
 
     @property
     def version(self) -> int:

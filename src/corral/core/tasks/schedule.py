@@ -34,8 +34,8 @@ class OverlapPolicy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
-    """`task` is what is submitted; its id, key and times are given when it is.
+class ScheduleTerms:
+    """When a schedule runs, and how its runs went.
 
     `next_at` is None while it is paused. `note` says what became of the last run
     that was left out or refused.
@@ -43,16 +43,22 @@ class Schedule:
 
     name: str
     cron: str
-    task: TaskSpec
     timezone: str = "UTC"
     missed: MissedPolicy = MissedPolicy.ONCE
     overlap: OverlapPolicy = OverlapPolicy.ALLOW
-    deadline_s: float | None = None
     next_at: datetime | None = None
     last_at: datetime | None = None
     last_task_id: str | None = None
     note: str | None = None
     created_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule(ScheduleTerms):
+    """`task` is what is submitted; its id, key and times are given when it is."""
+
+    task: TaskSpec
+    deadline_s: float | None = None
 
     @property
     def is_paused(self) -> bool:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from typing import Any
 
-from corral.core.models.model import HeldModel, MemoryLeak
+import msgspec
+
+from corral.core.models.model import HeldModel, MemoryLeak, ModelLoad
 from corral.core.nodes.gpu import Gpu
+from corral.errors import InvalidField
+from corral.wire.orders import ModelInMemory, ModelsReport
+
+log = logging.getLogger(__name__)
 
 STEP_MB = 64.0
 """Workers whose rooms differ by less are alike to the scheduler."""
@@ -29,18 +37,45 @@ class ReportedModels:
     restarts: int = 0
     worn: MemoryLeak | None = None
 
-    def corrected(self, lead_s: float) -> ReportedModels:
-        """As our clock has it; its own is so far ahead."""
-        if not lead_s:
-            return self
-        lead = timedelta(seconds=lead_s)
-        return replace(
-            self,
-            held=[
-                replace(model, loaded_at=model.loaded_at and model.loaded_at - lead)
-                for model in self.held
-            ],
+    @classmethod
+    def of(cls, said: ModelsReport, lead_s: float) -> ReportedModels:
+        """From a worker whose clock is `lead_s` ahead of ours.
+
+        Raises:
+            InvalidField: what it calls a time is none.
+        """
+        return cls(
+            said.number,
+            [_held(model, lead_s) for model in said.held],
+            {model.name: model.copies for model in said.held if model.copies > 1},
+            said.sizes,
+            said.restarts,
+            said.worn,
         )
+
+    @classmethod
+    def among(cls, facts: Mapping[str, Any], lead_s: float) -> ReportedModels | None:
+        """The same word in a beat, which repeats it.
+
+        One that cannot be read is none: a node must not be lost for what a worker says.
+        """
+        told = facts.get("models")
+        if told is None:
+            return None
+        try:
+            return cls.of(msgspec.convert(told, ModelsReport, str_keys=True), lead_s)
+        except (msgspec.ValidationError, InvalidField) as e:
+            log.warning("a worker's word on its models cannot be read: %s", e)
+            return None
+
+
+def _held(model: ModelInMemory, lead_s: float) -> HeldModel:
+    try:
+        at = datetime.fromtimestamp(model.loaded_at - lead_s, UTC)
+    except (ValueError, OverflowError, OSError) as e:
+        raise InvalidField(f"{model.loaded_at} is no time", field="models") from e
+    load = {each.name: getattr(model, each.name) for each in fields(ModelLoad)}
+    return HeldModel(**load, loaded_at=at)
 
 
 @dataclass(slots=True)

@@ -18,11 +18,11 @@ from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.node import Hold, NodeRecord, Sample, held_words
 from corral.core.nodes.peer import Peer
 from corral.core.nodes.worker import WorkerRecord
-from corral.core.tasks.order import Order
 from corral.errors import Conflict
 from corral.manager.cluster.held_models import HeldModels
 from corral.manager.cluster.waiters import LongPoll
 from corral.scheduler.events import NodeOffers
+from corral.wire.orders import ExecRequest, Order, ReportAnswer
 
 _ANSWERS_KEPT = 16
 
@@ -54,13 +54,13 @@ class WorkerLink:
     worker: WorkerRecord
     orders: dict[str, OpenOrder] = field(default_factory=dict)
     replies: list[asyncio.Future[dict[str, str] | None]] = field(default_factory=list)
-    answers: OrderedDict[str, asyncio.Future[dict[str, Any]]] = field(
+    answers: OrderedDict[str, asyncio.Future[ReportAnswer]] = field(
         default_factory=OrderedDict
     )
     drops: set[tuple[str, int]] = field(default_factory=set)
     lingering: set[tuple[str, int]] = field(default_factory=set)
     """Attempts with GPUs of their own that were told to stop, and may not have yet."""
-    execs: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    execs: dict[str, ExecRequest] = field(default_factory=dict)
     """Commands it should run beside attempts and has not begun, by id."""
     memory_mb: float | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -99,8 +99,8 @@ class WorkerLink:
     def ran_on(self, day: date) -> int:
         return self.ran_at[1] if self.ran_at[0] == day else 0
 
-    def remember_answer(self, report_id: str) -> asyncio.Future[dict[str, Any]]:
-        future: asyncio.Future[dict[str, Any]] = (
+    def remember_answer(self, report_id: str) -> asyncio.Future[ReportAnswer]:
+        future: asyncio.Future[ReportAnswer] = (
             asyncio.get_running_loop().create_future()
         )
         self.answers[report_id] = future

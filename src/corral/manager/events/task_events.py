@@ -201,7 +201,8 @@ def _fact(event: Event, name: str, at: datetime) -> ClusterFact:
         **event.data,
     }
     worker_id = event.data.get("worker_id")
-    return ClusterFact(name, at, data, event.source_node_id, worker_id, event.task_ids)
+    tasks = tuple(event.task_ids)
+    return ClusterFact(name, at, data, event.source_node_id, worker_id, tasks)
 
 
 def _is_gpu_trouble(event: Event) -> bool:

@@ -14,7 +14,6 @@ import httpx
 import msgspec
 
 from corral.core.tasks.app import App
-from corral.core.tasks.order import Order, OrderItem
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import TaskError
 from corral.errors import InvalidField, NotLeader, StoreUnavailable
@@ -22,6 +21,7 @@ from corral.manager.context import ManagerContext
 from corral.manager.gateway.apps import AppRequests
 from corral.manager.tasks import Tasks
 from corral.manager.tasks.payload_schema import bad_result
+from corral.wire.orders import Item, Order
 
 log = logging.getLogger(__name__)
 MAX_RESULT_BYTES = 16 << 20
@@ -47,7 +47,7 @@ class AppCalls:
     def take(self, order: Order) -> None:
         """Start the calls of one order; the scheduler bounds how many there are."""
         for item in order.items:
-            key = (item.task_id, item.attempt)
+            key = item.key
             call = asyncio.create_task(self._run(order.worker_id, item))
             self._calls[key] = call
             call.add_done_callback(lambda call, key=key: self._done(key, call))  # type: ignore[misc]
@@ -75,7 +75,7 @@ class AppCalls:
         self._calls[key] = asyncio.create_task(self._record(outcome))
         self._calls[key].add_done_callback(lambda _: self._calls.pop(key, None))
 
-    async def _run(self, link_id: str, item: OrderItem) -> None:
+    async def _run(self, link_id: str, item: Item) -> None:
         at, began = self._clock.now(), self._clock.monotonic()
         mark = asyncio.create_task(self._mark(link_id, item))
         try:
@@ -85,7 +85,7 @@ class AppCalls:
         took_s = self._clock.monotonic() - began
         await self._record(replace(outcome, started_at=at, duration_s=took_s))
 
-    async def _mark(self, link_id: str, item: OrderItem) -> None:
+    async def _mark(self, link_id: str, item: Item) -> None:
         at = self._clock.now()
         await asyncio.sleep(_QUICK_S)
         if link := self._cluster.inside.get(link_id):
@@ -104,7 +104,7 @@ class AppCalls:
                 await asyncio.sleep(_RETRY_S)
         self._dispatch.kick()
 
-    async def _call(self, item: OrderItem) -> Outcome:
+    async def _call(self, item: Item) -> Outcome:
         job_type = self._cluster.job_types.get(item.job_type)
         app = self._cluster.apps.get((job_type and job_type.app) or "")
         if job_type is None or app is None:
@@ -127,7 +127,7 @@ class AppCalls:
         except InvalidField as e:
             return _failed(item, "refused_target", e.message)
 
-    async def _post(self, app: App, path: str, item: OrderItem) -> Outcome:
+    async def _post(self, app: App, path: str, item: Item) -> Outcome:
         headers = [
             (b"content-type", b"application/json"),
             (b"accept", b"application/json"),
@@ -138,7 +138,7 @@ class AppCalls:
             headers.append((b"x-request-id", item.request_id.encode()))
         if item.traceparent:
             headers.append((b"traceparent", item.traceparent.encode()))
-        content = item.payload.encode()
+        content = bytes(item.payload)
         if await self._requests.is_own_worker(app):
             # Workers of ours take whole jobs; the id makes a repeated call one job.
             job_id = f"{item.task_id}.{item.attempt}"
@@ -165,7 +165,7 @@ async def _read(response: httpx.Response) -> bytes | None:
     return b"".join(parts)
 
 
-def _outcome(target: str, item: OrderItem, status: int, body: bytes | None) -> Outcome:
+def _outcome(target: str, item: Item, status: int, body: bytes | None) -> Outcome:
     if not 200 <= status < 300:
         said = (body or b"")[:500].decode(errors="replace")
         return _failed(item, "bad_status", f"{target} answered {status}: {said}")
@@ -197,9 +197,7 @@ def _is_envelope(told: object) -> bool:
     )
 
 
-def _failed(
-    item: OrderItem, kind: str, message: str, *, is_final: bool = False
-) -> Outcome:
+def _failed(item: Item, kind: str, message: str, *, is_final: bool = False) -> Outcome:
     return Outcome(
         item.task_id,
         item.attempt,

@@ -7,14 +7,14 @@ nothing is judged but its clock and version.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from corral.core.nodes.breaker import BreakerReport
 from corral.core.nodes.clock_skew import ALARM_S
 from corral.core.nodes.gpu import Gpu, GpuChange, GpuEvent, compare
-from corral.core.nodes.node import Hold, HoldSource, Sample
+from corral.core.nodes.node import Hold, HoldSource
 from corral.core.nodes.peer import Peer
 from corral.core.nodes.version import VersionFit, fit
 from corral.errors import VersionRefused
@@ -24,8 +24,9 @@ from corral.manager.context import ManagerContext
 from corral.manager.nodes.registry import NodeRegistry
 from corral.manager.nodes.resources import note_offers
 from corral.manager.tasks.dispatch import Dispatch
-from corral.manager.workers.registry import WorkerBeat
+from corral.relay.port import has_port
 from corral.store.base import Event
+from corral.wire.agent import Beat, OwnerWord
 
 _GRAVE = (GpuEvent.REMOVED, GpuEvent.FAILED, GpuEvent.QUARANTINED)
 _SAYS = {
@@ -37,31 +38,6 @@ _SAYS = {
     GpuEvent.QUARANTINED: "has put a GPU in quarantine",
 }
 _TITLE_LENGTH = 300
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerWord:
-    """Why the owner of a node uses it; None while he does not."""
-
-    reason: str | None = None
-    drain: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Beat:
-    """All that one heartbeat says. `gpus` are None when they were not read anew;
-    `models` are what workers hold, by worker, as each of them said last.
-    """
-
-    epoch: int
-    workers: Sequence[WorkerBeat] = ()
-    sample: Sample | None = None
-    gpus: Sequence[Gpu] | None = None
-    breakers: Sequence[BreakerReport] = ()
-    models: Mapping[str, ReportedModels] = field(default_factory=dict)
-    peer: Peer | None = None
-    owner: OwnerWord = field(default_factory=OwnerWord)
-    clock: float | None = None
 
 
 class Heartbeats:
@@ -82,7 +58,7 @@ class Heartbeats:
             NodeNotFound, Conflict: unknown, or its epoch is over.
         """
         # First, because it refuses: nothing is kept of an agent whose epoch is over.
-        told = await self._nodes.beat(node_id, beat.epoch, beat.workers, beat.sample)
+        told = await self._nodes.beat(node_id, beat)
         link, now = self._cluster.node(node_id), self._clock.now()
         if beat.gpus is not None:
             await self._note_gpus(link, beat.gpus, now)
@@ -90,7 +66,7 @@ class Heartbeats:
         self._note_models(link, beat)
         if note_offers(self._cluster, link, beat.workers):
             self._dispatch.kick()
-        link.peer = beat.peer
+        link.peer = _reachable(beat.peer)
         await self.note_clock(link, beat.clock)
         await self._note_owner(link, beat.owner)
         return told
@@ -99,13 +75,13 @@ class Heartbeats:
         """Beats repeat what workers said of models, for a manager that began anew."""
         lead_s = node.clock.correction_s
         for told in beat.workers:
-            link, word = self._cluster.workers.get(told.worker_id), None
-            if link is not None and link.worker.node_id == node.node.id:
-                word = beat.models.get(told.worker_id)
-            if link is None or word is None:
+            link = self._cluster.workers.get(told.worker_id)
+            if link is None or link.worker.node_id != node.node.id:
                 continue
-            if told.incarnation and told.incarnation == link.worker.incarnation:
-                self._signals.models_reported.tell(link, word.corrected(lead_s))
+            if not told.incarnation or told.incarnation != link.worker.incarnation:
+                continue
+            if word := ReportedModels.among(told.facts, lead_s):
+                self._signals.models_reported.tell(link, word)
         self._signals.node_beat.tell(node.node.id, beat.gpus is not None)
 
     async def _note_gpus(
@@ -191,17 +167,17 @@ class Heartbeats:
         )
         await self._record([event])
 
-    async def _note_owner(self, link: NodeLink, word: OwnerWord) -> None:
-        """Keep an agent's word: why the owner uses the node, None when he does not."""
-        reason, drain = word.reason, word.drain
+    async def _note_owner(self, link: NodeLink, word: OwnerWord | None) -> None:
+        """Keep an agent's word: whether the owner uses the node, and why."""
         before, now, name = link.owner_hold, self._clock.now(), link.node.hostname
-        if reason is None:
+        if word is None or not word.active:
             if before is not None:
                 link.owner_hold = None
                 title = f"the owner of {name} no longer uses it"
                 event = Event("owner_gone", title, source_node_id=link.node.id, at=now)
                 await self._record([event])
             return
+        reason, drain = word.reason or "in use", word.drain
         # It comes from names of programs; the store takes no NUL.
         words = "".join(c if c.isprintable() else " " for c in reason)[:_TITLE_LENGTH]
         if before is not None:
@@ -212,6 +188,13 @@ class Heartbeats:
         title = f"the owner of {name} uses it: {words}"
         event = Event("owner_active", title, source_node_id=link.node.id, at=now)
         await self._record([event])
+
+
+def _reachable(peer: Peer | None) -> Peer | None:
+    """Other nodes will be sent there: only to what our own peers open."""
+    if peer is None or not has_port(peer.url):
+        return None
+    return replace(peer, url=peer.url.rstrip("/"))
 
 
 def _gpu_event(link: NodeLink, change: GpuChange, now: datetime) -> Event:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from corral.core.nodes.node import NodeRecord, NodeState, Sample
+from corral.core.nodes.node import MachineReading, NodeRecord, NodeState, Sample
 from corral.manager.cluster.state import NodeLink
 from corral.manager.context import ManagerContext
 from corral.store.base import Event, RegistryStore
@@ -33,7 +33,7 @@ class MasterConfig:
 
     machine: str
     hostname: str
-    read: Callable[[], Mapping[str, Any]]
+    read: Callable[[], MachineReading]
     version: str | None = None
     capabilities: Mapping[str, Any] = field(default_factory=dict)
     expects_agent: bool = False
@@ -110,11 +110,11 @@ class Master:
         link.node = replace(link.node, last_heartbeat=at)
         link.is_stamped = False
         try:
-            values = dict(config.read())
+            read = config.read()
         except OSError as error:
             log.warning("cannot sample this machine: %s", error)
             return
-        link.sample = Sample(node_id=link.node.id, at=at, **values)
+        link.sample = Sample(**asdict(read), node_id=link.node.id, at=at)
         link.is_sample_kept = False
 
     async def _appear(self, config: MasterConfig, link: NodeLink | None) -> NodeLink:

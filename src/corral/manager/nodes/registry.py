@@ -6,7 +6,7 @@ What else a heartbeat says is in `heartbeat.py`; silence is judged in `liveness.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from corral.core.nodes.node import NodeRecord, NodeState, Sample
@@ -15,8 +15,9 @@ from corral.errors import Conflict
 from corral.manager.clock import new_id
 from corral.manager.cluster.state import NodeLink
 from corral.manager.context import ManagerContext
-from corral.manager.workers.registry import WorkerBeat, WorkerRegistry
+from corral.manager.workers.registry import WorkerRegistry
 from corral.store.base import Event, RegistryStore
+from corral.wire.agent import Beat
 
 
 class NodeRegistry:
@@ -91,36 +92,32 @@ class NodeRegistry:
         workers = [w.worker for w in links if w.worker.wanted]
         return link.desired_version, workers
 
-    async def beat(
-        self,
-        node_id: str,
-        epoch: int,
-        beats: Sequence[WorkerBeat],
-        sample: Sample | None,
-    ) -> tuple[int, list[tuple[str, int]]]:
+    async def beat(self, node_id: str, beat: Beat) -> tuple[int, list[tuple[str, int]]]:
         """Note that a node lives; (desired version, attempts it must drop)."""
         link = self._cluster.node(node_id)
-        if epoch != link.node.epoch:
+        if beat.epoch != link.node.epoch:
             raise Conflict(
-                f"epoch {epoch} of node {node_id} is over; register again",
+                f"epoch {beat.epoch} of node {node_id} is over; register again",
                 epoch=link.node.epoch,
             )
         # Before any await: a slow store must not make a living node look silent. The
         # row is stamped by `readings.py`, many nodes in one commit.
         link.seen = self._clock.monotonic()
         link.is_stamped = False
-        if sample is not None:
-            link.sample, link.is_sample_kept = sample, False
+        if beat.sample is not None:
+            now = self._clock.now()
+            link.sample = Sample(**asdict(beat.sample), node_id=node_id, at=now)
+            link.is_sample_kept = False
         if link.node.state is not NodeState.ONLINE:
             link.node = replace(link.node, state=NodeState.ONLINE)
             await self._store.save_node(link.node)
         link.node = replace(link.node, last_heartbeat=self._clock.now())
-        await self._retire_unlisted(node_id, {beat.worker_id for beat in beats})
+        await self._retire_unlisted(node_id, {each.worker_id for each in beat.workers})
         drop: list[tuple[str, int]] = []
-        for beat in beats:
-            worker = self._cluster.workers.get(beat.worker_id)
+        for each in beat.workers:
+            worker = self._cluster.workers.get(each.worker_id)
             if worker is not None and worker.worker.node_id == node_id:
-                drop += await self._workers.beat(worker, beat)
+                drop += await self._workers.beat(worker, each)
         return link.desired_version, drop
 
     async def _retire_unlisted(self, node_id: str, listed: set[str]) -> None:

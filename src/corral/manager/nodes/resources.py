@@ -11,8 +11,8 @@ from corral.core.tasks.needs import WHOLE
 from corral.manager.cluster.gpus import bound_ids
 from corral.manager.cluster.state import Cluster, NodeLink
 from corral.manager.tasks.cancel import stopped
-from corral.manager.workers.registry import WorkerBeat
 from corral.scheduler.events import CardOffer, NodeOffers, NodeWithdrawn, TasksTaken
+from corral.wire.agent import WorkerBeat
 
 _STEP_MB = 256
 """Readings are rounded to this, up: small changes are no news."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 
 from corral.core import tree as trees
 from corral.core.tasks.task import State, Task
@@ -17,19 +16,9 @@ from corral.manager.cluster.state import WorkerLink
 from corral.manager.context import ManagerContext
 from corral.store.base import ARTIFACTS, CHECKPOINT, KeptTree
 from corral.store.objects import ObjectStore
+from corral.wire.output import KeepRequest
 
 ARTIFACT_FILES = 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class KeepRequest:
-    """What a worker asks to have kept of an attempt it holds."""
-
-    task_id: str
-    attempt: int
-    kind: str
-    digest: str
-    left_out: str = ""
 
 
 async def load_tree(objects: ObjectStore, digest: str) -> Tree:

@@ -25,6 +25,7 @@ from corral.manager.cluster.state import WorkerLink
 from corral.manager.cluster.waiters import LongPoll
 from corral.manager.context import ManagerContext
 from corral.store.base import TaskStore
+from corral.wire.orders import ExecRequest
 
 Chunk = tuple[str, bytes]
 SCRIPT_CLASS = "RunScriptWorker"
@@ -105,12 +106,9 @@ class Execs:
         now = self._clock.monotonic()
         run = Exec(new_id("x"), task.id, task.attempt, link.id, now, now)
         self._all[run.id] = run
-        link.execs[run.id] = {
-            "id": run.id,
-            "task_id": run.task_id,
-            "attempt": run.attempt,
-            "command": list(command),
-        }
+        link.execs[run.id] = ExecRequest(
+            run.task_id, run.attempt, run.id, list(command)
+        )
         try:
             await self._begin(run)
         except BaseException:

@@ -16,10 +16,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
 from corral.core.models.model import models_to_drop
 from corral.core.nodes.gpu_choice import visible
+from corral.core.tasks.job_type import MODEL_TASK
 from corral.core.tasks.options import variables
-from corral.core.tasks.order import Order, OrderItem
 from corral.core.tasks.report import Outcome, OutcomeKind
 from corral.core.tasks.task import State, Task
 from corral.engine.envelope import queue_name, signed_order
@@ -34,6 +37,7 @@ from corral.manager.tasks.settle import FOLLOWED_S, Settle, told_of
 from corral.scheduler.events import OrderClosed, TasksQueued
 from corral.scheduler.plan import Plan, PlannedOrder, Stop
 from corral.store.base import Placement, TaskStore
+from corral.wire.orders import Item, Order
 
 log = logging.getLogger(__name__)
 _RETRY_S = 0.5
@@ -276,7 +280,8 @@ class Dispatch:
         except StoreUnavailable:
             self._stray(self.give_up(ready.tasks))
             return
-        unload = ready.unload + models_to_drop(items)
+        moves = (bytes(i.payload) for i in items if i.job_type == MODEL_TASK)
+        unload = [*ready.unload, *models_to_drop(moves)]
         order = Order(order_id, link.id, incarnation, items, unload)
         if link.inside is not None:
             link.inside.take(order)
@@ -339,7 +344,7 @@ class Dispatch:
         )
         self.kick()
 
-    async def _items(self, ready: ReadyOrder) -> tuple[OrderItem, ...]:
+    async def _items(self, ready: ReadyOrder) -> list[Item]:
         needed = {d for t in ready.tasks for d in t.spec.depends_on}
         outputs: dict[str, str] = {}
         if needed:
@@ -348,26 +353,37 @@ class Dispatch:
         now = self._clock.now()
         models = {t.spec.model for t in ready.tasks if t.spec.model}
         editions = {model: self._cluster.edition(model) for model in models}
-        return tuple(
-            OrderItem(
+        return [
+            Item(
                 task_id=t.id,
                 attempt=t.attempt,
                 job_type=t.spec.job_type,
-                payload=t.spec.payload or ready.payloads[t.id],
+                payload=Raw((t.spec.payload or ready.payloads[t.id]).encode()),
                 timeout_s=_time_left(t, now.timestamp()),
-                inputs={d: outputs.get(d, "null") for d in t.spec.depends_on} or None,
-                labels=t.spec.labels,
-                overlap=t.spec.overlap,
+                inputs=_inputs(t, outputs),
+                labels=dict(t.spec.labels) or None,
+                overlap=t.spec.overlap.value,
                 model=t.spec.model,
                 variables=given(self._cluster, ready.link, t, ready.cards, ready.lead),
-                emitted=self._cluster.streams.emitted(t.id, t.attempt),
+                emitted=_emitted(self._cluster.streams.emitted(t.id, t.attempt)),
                 request_id=t.spec.options.request_id,
                 traceparent=self._tracing.traceparent(t),
                 profile=t.spec.options.profile or "",
                 edition=editions.get(t.spec.model or "", ""),
             )
             for t in ready.tasks
-        )
+        ]
+
+
+def _inputs(task: Task, outputs: Mapping[str, str]) -> Raw | UnsetType:
+    """Results of the tasks it depends on, by their ids."""
+    needed = task.spec.depends_on
+    told = {d: Raw(outputs.get(d, "null").encode()) for d in needed}
+    return Raw(msgspec.json.encode(told)) if told else UNSET
+
+
+def _emitted(pieces: Sequence[bytes]) -> Raw | UnsetType:
+    return Raw(b"[" + b",".join(pieces) + b"]") if pieces else UNSET
 
 
 def given(

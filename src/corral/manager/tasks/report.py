@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
 
-from corral.core.nodes.worker import WorkerState
+import msgspec
+from msgspec import UNSET
+
 from corral.core.tasks.job_type import OWN_TYPES
 from corral.core.tasks.report import Outcome, OutcomeKind
-from corral.core.tasks.task import State, advance
-from corral.errors import Conflict, StoreUnavailable
-from corral.manager.cluster.held_models import ReportedModels
+from corral.core.tasks.task import State, TaskError, advance
+from corral.errors import Conflict, InvalidField, StoreUnavailable
 from corral.manager.cluster.state import Kind, WorkerLink
 from corral.manager.cluster.streams import AttemptPieces
 from corral.manager.context import ManagerContext
@@ -23,25 +23,83 @@ from corral.manager.tasks.cancel import stopped
 from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.settle import Settle
 from corral.store.base import LogChunk
+from corral.wire.orders import AttemptOutcome, LogLines, ReportAnswer, WorkerReport
 
 Started = tuple[str, int, datetime]
+_decode_lines = msgspec.json.Decoder(list[tuple[float, str, str]]).decode
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """One numbered word of a worker incarnation; see docs/design/wire.md."""
+class ReportedWork:
+    """What a report says of attempts, as our values and by our clock."""
 
-    incarnation: str
-    report_id: str
-    outcomes: Sequence[Outcome] = ()
-    started: Sequence[Started] = ()
-    progress: Sequence[tuple[str, int, float, str]] = ()
-    logs: Sequence[LogChunk] = ()
-    wants_order: bool = False
-    state: WorkerState | None = None
-    error: str | None = None
-    models: ReportedModels | None = None
-    output: Sequence[AttemptPieces] = ()
+    outcomes: Sequence[Outcome]
+    started: Sequence[Started]
+    logs: Sequence[LogChunk]
+    output: Sequence[AttemptPieces]
+
+    @classmethod
+    def of(cls, said: WorkerReport, lead_s: float) -> ReportedWork:
+        """From a worker whose clock is `lead_s` ahead of ours.
+
+        Raises:
+            InvalidField: what cannot be read of it.
+        """
+        return cls(
+            [_outcome(each, lead_s) for each in said.outcomes],
+            [(t, a, _moment(at - lead_s)) for t, a, at in said.started],
+            [_log(each, lead_s) for each in said.logs],
+            [
+                AttemptPieces(*x.key, max(x.first, 1), list(map(_one_line, x.values)))
+                for x in said.output or ()
+            ],
+        )
+
+
+def _outcome(said: AttemptOutcome, lead_s: float) -> Outcome:
+    error = said.error
+    try:
+        kind = OutcomeKind(said.kind)
+        result = None if said.result is UNSET else bytes(said.result).decode()
+    except ValueError as e:
+        raise InvalidField(str(e), field="outcomes") from e
+    return Outcome(
+        said.task_id,
+        said.attempt,
+        kind,
+        result,
+        TaskError(error.kind, error.message, error.traceback) if error else None,
+        _moment(said.started_at - lead_s) if said.started_at else None,
+        said.duration_s,
+        is_final=error is not None and error.is_final,
+        load_s=said.load_s,
+        memory_mb=said.memory_mb,
+    )
+
+
+def _log(said: LogLines, lead_s: float) -> LogChunk:
+    try:
+        lines = _decode_lines(said.lines)
+    except msgspec.DecodeError as e:
+        raise InvalidField(str(e), field="logs") from e
+    if lead_s:
+        lines = [(at - lead_s, stream, text) for at, stream, text in lines]
+    return LogChunk(*said.key, said.seq, msgspec.json.encode(lines).decode())
+
+
+def _one_line(value: msgspec.Raw) -> bytes:
+    """As it may stand in a stream of events, where lines have a meaning."""
+    text = bytes(value)
+    if b"\n" in text or b"\r" in text:
+        return msgspec.json.encode(msgspec.json.decode(text))
+    return text
+
+
+def _moment(epoch_s: float) -> datetime:
+    try:
+        return datetime.fromtimestamp(epoch_s, UTC)
+    except (ValueError, OverflowError, OSError) as e:
+        raise InvalidField(f"{epoch_s} is no time: {e}", field="started_at") from e
 
 
 class TaskReports:
@@ -55,7 +113,9 @@ class TaskReports:
         self._counters = ctx.counters
         self._starts: GroupCommit[Sequence[Started], None] = GroupCommit(self._start)
 
-    async def report(self, link: WorkerLink, report: Report) -> dict[str, Any]:
+    async def report(
+        self, link: WorkerLink, report: WorkerReport, work: ReportedWork
+    ) -> ReportAnswer:
         """Carry out a report once; a repeated one gets the same answer."""
         if report.incarnation != link.worker.incarnation:
             raise Conflict(
@@ -69,7 +129,7 @@ class TaskReports:
             return await asyncio.shield(known)
         answer = link.remember_answer(report.report_id)
         try:
-            result = await self._carry_out(link, report)
+            result = await self._carry_out(link, report, work)
         except BaseException as e:
             # Not carried out, so not remembered: the next copy tries anew.
             link.answers.pop(report.report_id, None)
@@ -81,20 +141,22 @@ class TaskReports:
 
     # Output and logs come before outcomes: who sees the end finds all that was said.
     # If we die between, the report comes again; logs have numbers, so none is doubled.
-    async def _carry_out(self, link: WorkerLink, report: Report) -> dict[str, Any]:
-        for pieces in report.output:
+    async def _carry_out(
+        self, link: WorkerLink, report: WorkerReport, work: ReportedWork
+    ) -> ReportAnswer:
+        for pieces in work.output:
             if self._is_current(link, pieces.task_id, pieces.attempt):
                 self._cluster.streams.add(pieces)
                 self._cluster.followers.ring(pieces.task_id)
-        if report.logs:
-            own = await self._own_logs(link, report.logs)
+        if work.logs:
+            own = await self._own_logs(link, work.logs)
             await self._store.output.add_logs(own)
             for task_id in {chunk.task_id for chunk in own}:
                 self._cluster.followers.ring(task_id)
         outcomes = [
-            o for o in report.outcomes if self._is_current(link, o.task_id, o.attempt)
+            o for o in work.outcomes if self._is_current(link, o.task_id, o.attempt)
         ]
-        ended = {(o.task_id, o.attempt) for o in report.outcomes}
+        ended = {(o.task_id, o.attempt) for o in work.outcomes}
         if link.lingering and stopped(self._cluster, link, ended):
             self._dispatch.kick()
         # No await since `outcomes` were found current: their tasks must be there.
@@ -102,7 +164,7 @@ class TaskReports:
         # Ends before starts: what began and ended since the last report is no longer
         # due, and needs no write that says it runs.
         await self._settle.settle(outcomes)
-        await self.start(link, report.started)
+        await self.start(link, work.started)
         for task_id, attempt, fraction, message in report.progress:
             if self._is_current(link, task_id, attempt):
                 self._cluster.progress[task_id] = (fraction, message)
@@ -110,10 +172,8 @@ class TaskReports:
         order = await self._next_order(link) if report.wants_order else None
         if outcomes and not report.wants_order:
             self._dispatch.kick()
-        answer: dict[str, Any] = {"order": order, "drop": [list(d) for d in link.drops]}
-        if link.execs:
-            answer["execs"] = list(link.execs.values())
-        return answer
+        execs = list(link.execs.values())
+        return ReportAnswer(order, list(link.drops), execs or UNSET)
 
     async def start(self, link: WorkerLink, started: Sequence[Started]) -> None:
         """Note that these attempts run now."""

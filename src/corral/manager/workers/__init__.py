@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.node import NodeState
 from corral.core.nodes.worker import WorkerSpec, WorkerState
 from corral.errors import Conflict
 from corral.manager.cluster import gpus
+from corral.manager.cluster.held_models import ReportedModels
 from corral.manager.cluster.state import NodeLink, WorkerLink
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Feature, Loop
 from corral.manager.prometheus import Gauge, Labels, MetricFamily
 from corral.manager.tasks import Tasks
-from corral.manager.tasks.report import Report
+from corral.manager.tasks.report import ReportedWork
 from corral.manager.workers.lifecycle import (
     WorkerRestarts,
     WorkerStops,
@@ -28,6 +28,7 @@ from corral.manager.workers.registry import WorkerRegistry
 from corral.manager.workers.scaling import Autoscaler, ScalingConfig
 from corral.manager.workers.types import WorkerTypeRegistry
 from corral.store.base import RegistryStore
+from corral.wire.orders import ReportAnswer, WorkerReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,21 +119,27 @@ class Workers(Feature):
             held[0].check_open()
         raise Conflict("no node is online; join one with 'corral join'")
 
-    async def report(self, worker_id: str, report: Report) -> dict[str, Any]:
+    async def report(self, worker_id: str, report: WorkerReport) -> ReportAnswer:
         """Carry out a worker's report once; a repeated one gets the same answer.
 
         Raises:
             Conflict: another incarnation of it is the current one.
+            InvalidField: what cannot be read of it.
         """
         link = self._cluster.worker(worker_id)
+        lead_s = self._cluster.node(link.worker.node_id).clock.correction_s
+        # All of it is read before any of it counts.
+        work, models = ReportedWork.of(report, lead_s), None
+        if report.models:
+            models = ReportedModels.of(report.models, lead_s)
         if report.incarnation == link.worker.incarnation:
-            if report.state is not None:
-                self.registry.set_serving(link, report.state, report.error)
-            if report.models is not None:
+            if report.state:
+                self.registry.set_serving(link, report.state, report.error or None)
+            if models is not None:
                 # Before its outcomes: what an order left in memory is known when it
                 # closes.
-                self._signals.models_reported.tell(link, report.models)
-        return await self._reports.report(link, report)
+                self._signals.models_reported.tell(link, models)
+        return await self._reports.report(link, report, work)
 
     # figures -------------------------------------------------------------------
     def gauges(self) -> Iterator[MetricFamily]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
 from corral.core.tasks.job_type import JobType
@@ -30,26 +29,10 @@ from corral.manager.tasks.dispatch import Dispatch
 from corral.manager.tasks.settle import Settle, homeless, orphan
 from corral.scheduler.events import TypesServed, WorkerGone
 from corral.store.base import RegistryStore
+from corral.wire.agent import WorkerBeat
 
 log = logging.getLogger(__name__)
 _KEPT = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerBeat:
-    """What an agent says of one worker."""
-
-    worker_id: str
-    incarnation: str | None
-    state: WorkerState
-    pid: int | None = None
-    error: str | None = None
-    restarts: int = 0
-    age_s: float = 0.0
-    held: frozenset[tuple[str, int]] = frozenset()
-    memory_mb: float | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    breaker: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

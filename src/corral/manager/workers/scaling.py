@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from corral.core.nodes.gpu_choice import is_free, read_wish
@@ -42,6 +41,7 @@ from corral.scheduler.scaling.values import (
     TypeNow,
 )
 from corral.store.base import Event
+from corral.wire.workers import Scaled
 
 log = logging.getLogger(__name__)
 _GONE = (NodeState.LOST, NodeState.LEFT)
@@ -61,24 +61,13 @@ class ScalingConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class ScalingStep:
-    """What was decided last of a type, and why; `event` is what it is called."""
-
-    at: datetime
-    event: str
-    worker_id: str
-    node_id: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class ScaledTypeStatus:
     """A type with limits, how it stood at the last look, and what was done last."""
 
     kind: WorkerType
     now: TypeNow
     leaving: int = 0
-    last: ScalingStep | None = None
+    last: Scaled | None = None
 
 
 class Autoscaler:
@@ -100,7 +89,7 @@ class Autoscaler:
         self._scaler = Scaler(config.policy)
         self._leaving: dict[str, RetireDecision] = {}
         self._now: dict[str, TypeNow] = {}
-        self._last: dict[str, ScalingStep] = {}
+        self._last: dict[str, Scaled] = {}
         self._stepping = asyncio.Lock()
 
     def all(self) -> list[ScaledTypeStatus]:
@@ -200,7 +189,13 @@ class Autoscaler:
 
     async def _tell(self, event: str, name: str, link: WorkerLink, why: str) -> None:
         worker, now = link.worker, self._clock.now()
-        self._last[name] = ScalingStep(now, event, link.id, worker.node_id, why)
+        self._last[name] = Scaled(
+            at=now,
+            event=event,
+            worker_id=link.id,
+            node_id=worker.node_id,
+            reason=why,
+        )
         verb = "starts" if event == UP else "stops"
         title = f"worker {link.id} of type {name} {verb}: {why}"
         data: dict[str, Any] = {

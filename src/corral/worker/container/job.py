@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from corral.core.nodes.gpu_choice import NO_GPU
+from corral.errors import WorkerError
 from corral.worker.isolation.job import SandboxLimits
+
+if TYPE_CHECKING:
+    from corral.worker.container.engine import ContainerEngine
 
 Mode = Literal["ro", "rw"]
 Vendor = Literal["nvidia", "amd"]
@@ -64,6 +68,23 @@ class ContainerSettings:
     allowed_devices: tuple[str, ...] = ()
     may_use_network: bool = False
     may_pull: bool = True
+
+    def engine(self) -> ContainerEngine:
+        """Docker or Podman of this machine.
+
+        Raises:
+            WorkerError: there is none, or it does not answer.
+        """
+        # Late: only who runs containers pays for the SDK.
+        from corral.worker.container.engine import find
+
+        found = find(self)
+        if found is None:
+            raise WorkerError(
+                "this node has neither Docker nor Podman: install one, or use code "
+                "from Git or a folder"
+            )
+        return found
 
 
 def bound_gpus(environment: Mapping[str, str]) -> Gpus | None:

@@ -18,7 +18,8 @@ from typing import Protocol
 from corral.core.tree import CHUNK_BYTES
 from corral.errors import CorralError
 from corral.trust import tls_context
-from corral.worker.depot.manifest import CorruptModel, ManifestFile, Unfetched
+from corral.wire.models import ManifestFile
+from corral.worker.depot.manifest import CorruptModel, Unfetched
 
 ROUNDS = 3
 PAUSE_S = 0.5

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from corral.core.models import hub
 from corral.core.tasks.job_type import NAME
+from corral.wire.models import ManifestFile, ModelManifest
 from corral.worker.depot.download_file import (
     FileSource,
     HttpSource,
@@ -26,8 +27,6 @@ from corral.worker.depot.download_file import (
 )
 from corral.worker.depot.manifest import (
     CorruptModel,
-    ManifestFile,
-    ModelManifest,
     ModelNote,
     Unfetched,
     has_size,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from corral.core.nodes.peer import edition_of, mark_of
 from corral.core.tree import fault_of
 from corral.errors import CorralError
+from corral.wire.models import ModelManifest
 
 
 class Unfetched(CorralError):
@@ -21,49 +21,6 @@ class CorruptModel(CorralError):
     """A file is not what the catalogue says it is."""
 
     code = "corrupt_model"
-
-
-class ManifestFile(msgspec.Struct, omit_defaults=True):
-    """`url` is where it is, `parts` the objects it lies in, if the manager said so.
-
-    `peers` are other nodes that have it.
-    """
-
-    name: str
-    size: int
-    sha256: str
-    url: str | None = None
-    parts: list[str] = []
-    peers: list[str] = []
-
-
-class ModelManifest(msgspec.Struct, omit_defaults=True):
-    """A model as the catalogue has it."""
-
-    name: str
-    source: str = ""
-    type: str = "other"
-    revision: str = ""
-    status: str = "ready"
-    error: str | None = None
-    dtype: str | None = None
-    memory_mb: float | None = None
-    trust_remote_code: bool = False
-    files: list[ManifestFile] = []
-
-    @property
-    def size(self) -> int:
-        return sum(file.size for file in self.files)
-
-    @property
-    def mark(self) -> str:
-        """The same for the same files."""
-        return mark_of((file.sha256, file.name) for file in self.files)
-
-    @property
-    def edition(self) -> str:
-        """The same for what is loaded in the same way."""
-        return edition_of(self.mark, self.type, self.dtype, self.trust_remote_code)
 
 
 class ModelNote(msgspec.Struct, omit_defaults=True):

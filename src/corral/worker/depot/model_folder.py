@@ -18,12 +18,8 @@ from pathlib import Path
 
 import msgspec
 
-from corral.worker.depot.manifest import (
-    ModelManifest,
-    ModelNote,
-    Unfetched,
-    without_urls,
-)
+from corral.wire.models import ModelManifest
+from corral.worker.depot.manifest import ModelNote, Unfetched, without_urls
 from corral.worker.environments.lock import FileLock, attempt
 
 DESK = ".corral"

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from corral.errors import CorralError, WorkerError
+from corral.wire.orders import Item
 from corral.worker.manager_link import Away
 from corral.worker.pool.code_bundle import Bundle, bundle_of
 from corral.worker.pool.runner_pool import RunnerPool, Unrunnable
 from corral.worker.pool.runner_process import Lane, RunnerProcess
 from corral.worker.pool.transport import RunnerSpec
-from corral.worker.protocol import Item
 
 SPARE = 3
 """Runners kept beyond those that may be busy: the next task of their bundle need not

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from corral.worker.protocol import Item
+from corral.wire.orders import Item
 
 FUNCTION_WORKER = "corral.worker.function:FunctionWorker"
 STANDARD_WORKER = "corral.worker.function:StandardWorker"

@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Callable, Collection
 
 from corral.core.backoff import Backoff
+from corral.core.models.model import MemoryLeak
 from corral.errors import CorralError, WorkerError
 from corral.process.group import say_exit
 from corral.process.keep_alive import Restarts
+from corral.wire.orders import Item
 from corral.worker.pool.code_bundle import Bundle
 from corral.worker.pool.runner_process import Lane, RunnerProcess, RunnerSpec
-from corral.worker.protocol import Item, MemoryLeakFrame, UnloadFrame
+from corral.worker.protocol import UnloadFrame
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ class RunnerPool:
         """What the last of these failures was."""
         self.finished = 0
         """Batches that a runner survived, whatever became of their tasks."""
-        self.leaks: tuple[int, MemoryLeakFrame | None] = (0, None)
+        self.leaks: tuple[int, MemoryLeak | None] = (0, None)
         """How many runners had lost memory and were started anew, and what the last
         of these had lost."""
         self._counted_in_a_row = 0
@@ -325,7 +327,7 @@ class RunnerPool:
         return message
 
 
-def say(leak: MemoryLeakFrame | None) -> str:
+def say(leak: MemoryLeak | None) -> str:
     if leak is None:
         return "it has lost nothing"
     return (

@@ -14,7 +14,9 @@ from typing import Any
 
 import msgspec
 
+from corral.core.models.model import MemoryLeak
 from corral.process import group
+from corral.wire.orders import ModelInMemory
 from corral.worker.backpressure import Backpressure
 from corral.worker.pool.transport import RunnerSpec as RunnerSpec
 from corral.worker.pool.transport import open_transport
@@ -28,7 +30,6 @@ from corral.worker.protocol import (
     InitFrame,
     LogFrame,
     MemoryLeakFrame,
-    ModelInMemory,
     ModelLoadFrame,
     ModelsFrame,
     ProgressFrame,
@@ -147,7 +148,7 @@ class RunnerProcess(Lane):
         self.models: dict[str, ModelInMemory] = {}
         """What it has in memory, by its last word."""
         self.sizes: dict[str, float] = {}
-        self.leak: MemoryLeakFrame | None = None
+        self.leak: MemoryLeak | None = None
         """Memory it lost, for which it is to be started anew once it is free."""
         self._on_ready = on_ready
         self._on_models = on_models
@@ -233,7 +234,7 @@ class RunnerProcess(Lane):
         elif isinstance(frame, BrokenFrame):
             self.fault, self.trace = frame.message, frame.traceback
         elif isinstance(frame, MemoryLeakFrame):
-            self.leak = frame
+            self.leak = MemoryLeak(frame.model, frame.left_mb, frame.size_mb)
             self._on_models()
         else:
             if isinstance(frame, ModelsFrame):

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 from msgspec import Raw
 
+from corral.wire.orders import AttemptOutcome
 from corral.worker.protocol import (
-    AttemptOutcome,
     ChunksFrame,
     DoneFrame,
     EndFrame,

@@ -16,8 +16,8 @@ from msgspec import Raw
 
 from corral.core.tasks.report import OUT_OF_MEMORY
 from corral.errors import WorkerError
+from corral.wire.orders import AttemptError, AttemptOutcome, Item
 from corral.worker.base import Failure, Lost, Worker
-from corral.worker.protocol import AttemptError, AttemptOutcome, Item
 from corral.worker.text import TRACEBACK_LIMIT, clean
 
 RESULT_LIMIT = 16 * 1024 * 1024

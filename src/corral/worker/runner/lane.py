@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Raw
 
 from corral.core.tasks.job_type import CANARY, MODEL_TASK
+from corral.wire.orders import AttemptOutcome, Item
 from corral.worker.base import Context, at_hand
 from corral.worker.protocol import (
-    AttemptOutcome,
     CancelFrame,
     DoneFrame,
-    Item,
     LeftFilesFrame,
     ProgressFrame,
     RunFrame,

@@ -11,15 +11,16 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
 
+from corral.wire.orders import ModelInMemory
 from corral.worker.protocol import (
     NO_LANE,
     Frame,
     MemoryLeakFrame,
-    ModelInMemory,
     ModelLoadFrame,
     ModelsFrame,
 )
@@ -131,7 +132,13 @@ class ModelSlots:
         size_mb = float(told) if told is not None else None
         self._memory.take(name, size_mb)
         self.leak_check.loaded(name, before, size_mb)
-        held = ModelInMemory(name, size_mb, took_s, began_at + took_s, edition=edition)
+        held = ModelInMemory(
+            name,
+            size_mb,
+            took_s,
+            loaded_at=began_at + took_s,
+            edition=edition,
+        )
         self._held[name] = self._with_facts(held)
         return took_s
 
@@ -140,7 +147,7 @@ class ModelSlots:
         if not isinstance(told, Mapping):
             return held
         known = {name: told[name] for name in FACTS if name in told}
-        return msgspec.convert(msgspec.structs.asdict(held) | known, ModelInMemory)
+        return msgspec.convert(asdict(held) | known, ModelInMemory)
 
     def _drop(self, name: str) -> None:
         # Whatever its hook does, it is not used again without another load.

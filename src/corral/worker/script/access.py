@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from corral.worker.assignment import CodePolicy, Containers
+from corral.worker.assignment import CodePolicy
+from corral.worker.container.job import ContainerSettings
 from corral.worker.manager_link import ManagerLink
 
 SCRIPT_WORKER = "corral.worker.script.worker:RunScriptWorker"
@@ -29,7 +30,7 @@ class ScriptAccess(msgspec.Struct):
     key: str
     ca_file: str | None = None
     code: CodePolicy = msgspec.field(default_factory=CodePolicy)
-    containers: Containers = msgspec.field(default_factory=Containers)
+    containers: ContainerSettings = ContainerSettings()
 
     @property
     def container_trace(self) -> Path:

@@ -16,6 +16,7 @@ from corral.client.http.errors import decode
 from corral.client.http.payload import encode
 from corral.core.tree import Tree
 from corral.errors import Unavailable
+from corral.wire.output import KeepRequest
 from corral.worker.script.access import ScriptAccess
 
 if TYPE_CHECKING:
@@ -57,13 +58,13 @@ class TaskFiles:
         self, kind: str, tree: Tree, chunks: ChunkSource, left_out: str
     ) -> Flow[None]:
         digest = yield from send_tree(tree, chunks, check=self._check)
-        body = {
-            "task_id": self._task_id,
-            "attempt": self.attempt,
-            "kind": kind,
-            "digest": digest,
-            "left_out": left_out,
-        }
+        body = KeepRequest(
+            task_id=self._task_id,
+            attempt=self.attempt,
+            kind=kind,
+            digest=digest,
+            left_out=left_out,
+        )
         path = f"/workers/{segment(self._access.worker_id)}/trees"
         yield Request("POST", path, body=encode(body), is_repeatable=True)
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Raw
 
+from corral.wire.orders import AttemptOutcome, Item
 from corral.worker.pool.code_bundle import Bundle
 from corral.worker.pool.runner_process import Lane
-from corral.worker.protocol import AttemptOutcome, ChunksFrame, Frame, Item
+from corral.worker.protocol import ChunksFrame, Frame
 
 Key = tuple[str, int]
 SAID_BYTES = 4 << 20

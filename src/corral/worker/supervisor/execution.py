@@ -10,15 +10,19 @@ import time
 from collections.abc import Callable
 
 from corral.process.group import say_exit
-from corral.worker.pool.runner_process import Event, Exited, Lane
-from corral.worker.protocol import (
+from corral.wire.orders import (
     AttemptError,
     AttemptOutcome,
+    EmittedOutput,
+    Item,
+    LogLines,
+)
+from corral.worker.pool.runner_process import Event, Exited, Lane
+from corral.worker.protocol import (
     CancelFrame,
     ChunksFrame,
     DoneFrame,
     EndFrame,
-    Item,
     LeftFilesFrame,
     LogFrame,
     ModelLoadFrame,
@@ -29,7 +33,7 @@ from corral.worker.protocol import (
 )
 from corral.worker.shared_counters import NONE, WHOLE
 from corral.worker.supervisor.batch import OrderBatch
-from corral.worker.supervisor.reports import LOG_BYTES, EmittedOutput, LogLines, Notes
+from corral.worker.supervisor.reports import LOG_BYTES, Notes
 
 OVERRUN_S = 0.05
 STARTED_S = 0.1

@@ -7,33 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
+from corral.core.models.model import MemoryLeak
+from corral.wire.orders import ModelInMemory, ModelInRunners, ModelsReport
 from corral.worker.pool.runner_process import RunnerProcess
-from corral.worker.protocol import MemoryLeakFrame, ModelInMemory
-
-
-class ModelInRunners(ModelInMemory, omit_defaults=True):
-    """A model, and how many runners have it."""
-
-    copies: int = 1
-
-
-class ModelsReport(Struct, omit_defaults=True):
-    """Every model in memory, and sizes that are known of others.
-
-    `restarts` counts runners that were started anew for memory that did not come
-    back; `worn` is what the last of them had lost.
-    """
-
-    number: int
-    held: list[ModelInRunners]
-    sizes: dict[str, float] = {}
-    restarts: int = 0
-    worn: MemoryLeakFrame | None = None
 
 
 class RunnerModels:
@@ -42,7 +21,7 @@ class RunnerModels:
     def __init__(
         self,
         runners: Callable[[], Iterable[RunnerProcess]],
-        leaks: Callable[[], tuple[int, MemoryLeakFrame | None]] = lambda: (0, None),
+        leaks: Callable[[], tuple[int, MemoryLeak | None]] = lambda: (0, None),
     ) -> None:
         self._runners = runners
         self._leaks = leaks
@@ -80,7 +59,7 @@ class RunnerModels:
 def _union(models: Iterable[ModelInMemory]) -> list[ModelInRunners]:
     found: dict[str, ModelInRunners] = {}
     for model in models:
-        told: dict[str, Any] = msgspec.structs.asdict(model)
+        told: dict[str, Any] = asdict(model)
         if (other := found.get(model.name)) is not None:
             newest = max(model.loaded_at, other.loaded_at)
             told |= {"copies": other.copies + 1, "loaded_at": newest}

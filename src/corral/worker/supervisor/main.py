@@ -21,6 +21,7 @@ from typing import IO, Any, TextIO
 import msgspec
 
 from corral.core.backoff import Backoff
+from corral.core.nodes.worker import WorkerState
 from corral.errors import AlreadyRunning, CorralError
 from corral.log_line import LineFormatter, Redaction
 from corral.process.keep_alive import Tries
@@ -90,7 +91,7 @@ class Supervisor:
             BatchFiles(self._delivery(link), Leftovers(self._access)),
         )
         self._status_line = StatusLine(status_fd, self._pool, self._desk, runner_models)
-        self._told: tuple[str, str | None] | None = None
+        self._told: tuple[WorkerState, str | None] | None = None
         self._tell_lock = threading.Lock()
         self._is_stopping = threading.Event()
         self._is_consuming = False
@@ -346,10 +347,10 @@ class Supervisor:
             error = self._pool.error
             if error is None and not self._pool.is_ready:
                 return
-            state = ("ready", None) if error is None else ("error", error)
-            if state != self._told:
-                self._told = state
-                self._reporter.tell_state(*state)
+            state = WorkerState.READY if error is None else WorkerState.ERROR
+            if (state, error) != self._told:
+                self._told = (state, error)
+                self._reporter.tell_state(state, error)
 
 
 def configure_log(given: Assignment) -> None:

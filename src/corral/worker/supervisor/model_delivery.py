@@ -11,10 +11,10 @@ from msgspec import Raw
 
 from corral.core.models.model import model_to_fetch
 from corral.core.tasks.job_type import MODEL_TASK
+from corral.wire.orders import AttemptError, AttemptOutcome, Item
 from corral.worker.depot.fetch_model import FetchedModel, ModelFetch
 from corral.worker.depot.manifest import CorruptModel, Unfetched
 from corral.worker.pool.runner_process import RunnerProcess
-from corral.worker.protocol import AttemptError, AttemptOutcome, Item
 from corral.worker.supervisor.batch import OrderBatch, cancelled, returned
 from corral.worker.supervisor.reports import Notes
 from corral.worker.text import clean

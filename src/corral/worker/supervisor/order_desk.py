@@ -16,14 +16,15 @@ import msgspec
 
 from corral.engine.envelope import verify
 from corral.errors import CorralError, WorkerError
-from corral.worker.assignment import TimeLimits
+from corral.wire.agent import TimeLimits
+from corral.wire.orders import AttemptError, AttemptOutcome, Item, Key, Order
 from corral.worker.pool.runner_pool import RunnerPool, Unrunnable
-from corral.worker.protocol import AttemptError, AttemptOutcome, ExecFrame, Item
+from corral.worker.protocol import ExecFrame
 from corral.worker.supervisor.batch import OrderBatch, cancelled, returned
 from corral.worker.supervisor.execution import Execution
 from corral.worker.supervisor.leftovers import Leftovers
 from corral.worker.supervisor.model_delivery import Delivered, Delivery
-from corral.worker.supervisor.reports import Key, Notes, Reporter
+from corral.worker.supervisor.reports import Notes, Reporter
 from corral.worker.text import clean
 
 log = logging.getLogger(__name__)
@@ -35,27 +36,7 @@ _LOUD = frozenset({"failed", "timed_out", "lost"})
 MEMORY = 100_000
 
 
-class OrderBody(msgspec.Struct):
-    """The signed body, payloads undecoded; `unload` names models to drop first."""
-
-    id: str
-    worker_id: str
-    incarnation: str
-    items: list[Item]
-    unload: list[str] = []
-
-
-class _Loose(msgspec.Struct):
-    """The same, for a body of which not every item can be read."""
-
-    id: str
-    worker_id: str
-    incarnation: str
-    items: list[dict[str, Any]]
-    unload: list[str] = []
-
-
-_decode = msgspec.json.Decoder(OrderBody).decode
+_decode = msgspec.json.Decoder(Order).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +186,7 @@ class OrderDesk:
             self._reporter.tell(Notes(outcomes=faults))
         return batch
 
-    def _take(self, order: OrderBody) -> OrderBatch | None:
+    def _take(self, order: Order) -> OrderBatch | None:
         with self._lock:
             fresh = [item for item in order.items if item.key not in self._seen]
             if len(fresh) < len(order.items):
@@ -299,21 +280,22 @@ def failed(item: Item, error: CorralError) -> AttemptOutcome:
     return AttemptOutcome(item.task_id, item.attempt, "failed", error=fault)
 
 
-def _read(body: str) -> tuple[OrderBody | None, list[AttemptOutcome]]:
+def _read(body: str) -> tuple[Order | None, list[AttemptOutcome]]:
     """The order, and failures for items that no decoder of ours can carry."""
     try:
         return _decode(body), []
     except msgspec.MsgspecError as error:
         problem = str(error)
     try:
-        loose = msgspec.convert(json.loads(body), _Loose)
+        told = msgspec.convert(json.loads(body), dict[str, Any])
+        raws = msgspec.convert(told.get("items"), list[dict[str, Any]])
+        order = msgspec.convert(told | {"items": []}, Order)
     except (ValueError, RecursionError, msgspec.MsgspecError):
         return None, []
-    good: list[Item] = []
     bad: list[AttemptOutcome] = []
-    for raw in loose.items:
+    for raw in raws:
         try:
-            good.append(msgspec.json.decode(json.dumps(raw), type=Item))
+            order.items.append(msgspec.json.decode(json.dumps(raw), type=Item))
         except msgspec.MsgspecError:
             text = f"the payload cannot be read: {problem}"
             fault = AttemptError("bad_payload", text, is_final=True)
@@ -322,8 +304,7 @@ def _read(body: str) -> tuple[OrderBody | None, list[AttemptOutcome]]:
                     str(raw["task_id"]), int(raw["attempt"]), "failed", error=fault
                 )
             )
-    told = (loose.id, loose.worker_id, loose.incarnation)
-    return OrderBody(*told, good, loose.unload), bad
+    return order, bad
 
 
 def log_received(items: Sequence[Item]) -> None:

@@ -12,72 +12,33 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Raw
 
 from corral.core.backoff import Backoff
+from corral.core.nodes.worker import WorkerState
 from corral.errors import WorkerError
 from corral.process.keep_alive import Tries
+from corral.wire.orders import (
+    AttemptError,
+    AttemptOutcome,
+    EmittedOutput,
+    Key,
+    LogLines,
+    ReportAnswer,
+    SupervisorStart,
+    WorkerReport,
+)
 from corral.wire.workers import Registration
 from corral.worker.backpressure import Backpressure
 from corral.worker.manager_link import Away, Fenced, ManagerLink, ReportRefused
-from corral.worker.protocol import (
-    AttemptError,
-    AttemptOutcome,
-    ExecFrame,
-    ProgressFrame,
-)
-from corral.worker.supervisor.held_models import ModelsReport, RunnerModels
-
-Key = tuple[str, int]
+from corral.worker.protocol import ExecFrame, ProgressFrame
+from corral.worker.supervisor.held_models import RunnerModels
 
 REPORT_BYTES = 8 << 20
 # Less than of results: a manager may get as much from every worker at once.
 LOG_BYTES = 256 << 10
-
-
-class LogLines(msgspec.Struct):
-    """A piece of one attempt's log; `seq` is the number of its last line."""
-
-    task_id: str
-    attempt: int
-    seq: int
-    lines: Raw
-
-    @property
-    def key(self) -> Key:
-        return (self.task_id, self.attempt)
-
-    @property
-    def size(self) -> int:
-        return len(memoryview(self.lines))
-
-
-class EmittedOutput(msgspec.Struct):
-    """Pieces of one attempt's output; `first` is the number of the first of them."""
-
-    task_id: str
-    attempt: int
-    first: int
-    values: list[Raw]
-
-    @property
-    def key(self) -> Key:
-        return (self.task_id, self.attempt)
-
-    @property
-    def size(self) -> int:
-        return sum(len(memoryview(value)) for value in self.values)
-
-    def takes(self, later: EmittedOutput) -> bool:
-        """Take in what follows directly; false when something else does."""
-        is_next = later.first == self.first + len(self.values)
-        if is_next and later.key == self.key:
-            self.values += later.values
-            return True
-        return False
 
 
 @dataclass(slots=True)
@@ -168,32 +129,7 @@ log = logging.getLogger(__name__)
 
 _PAUSES = Backoff(0.1, 5.0)
 
-Drops = list[tuple[str, int]]
-
-
-class ReportAnswer(msgspec.Struct):
-    """The manager's answer to a report; `order` is signed and not yet checked.
-
-    `execs` may come more than once: their ids tell which are known.
-    """
-
-    order: dict[str, Any] | None = None
-    drop: Drops = msgspec.field(default_factory=list)
-    execs: list[ExecFrame] = msgspec.field(default_factory=list)
-
-
-class WorkerReport(msgspec.Struct):
-    incarnation: str
-    report_id: str
-    outcomes: list[AttemptOutcome] = msgspec.field(default_factory=list)
-    started: list[tuple[str, int, float]] = msgspec.field(default_factory=list)
-    progress: list[tuple[str, int, float, str]] = msgspec.field(default_factory=list)
-    logs: list[LogLines] = msgspec.field(default_factory=list)
-    wants_order: bool = False
-    state: str | UnsetType = UNSET
-    error: str | UnsetType | None = UNSET
-    models: ModelsReport | UnsetType = UNSET
-    output: list[EmittedOutput] | UnsetType = UNSET
+Drops = list[Key]
 
 
 _encode = msgspec.json.Encoder().encode
@@ -235,7 +171,7 @@ class Reporter:
         self._mailed = threading.Condition(lock)
         self._mailing: set[Key] = set()
         self._notes = Notes()
-        self._state: tuple[str, str | None] | None = None
+        self._state: tuple[WorkerState, str | None] | None = None
         self._is_rung = False
         self._thread = threading.Thread(target=self._mail, name="reporter", daemon=True)
 
@@ -245,7 +181,7 @@ class Reporter:
         Raises:
             Fenced, ReportRefused: the manager does not want this worker.
         """
-        body = _encode({"pid": pid, "epoch": epoch})
+        body = _encode(SupervisorStart(pid, epoch))
         answer = self._send("/register", body)
         registration = _decode_registration(answer)
         self._incarnation = registration.incarnation
@@ -263,7 +199,7 @@ class Reporter:
         self._put_first_lines_first(notes)
         while (part := notes.split()) is not None:
             self._deliver(part, wants_order=False)
-        state = ("error", error) if error is not None else None
+        state = (WorkerState.ERROR, error) if error is not None else None
         return self._deliver(notes, wants_order=wants_order, state=state)
 
     def _put_first_lines_first(self, notes: Notes) -> None:
@@ -284,7 +220,7 @@ class Reporter:
             self._notes.merge(notes)
             self._waiting.notify()
 
-    def tell_state(self, state: str, error: str | None) -> None:
+    def tell_state(self, state: WorkerState, error: str | None) -> None:
         with self._waiting:
             self._state = (state, error)
             self._waiting.notify()
@@ -339,7 +275,7 @@ class Reporter:
         notes: Notes,
         *,
         wants_order: bool,
-        state: tuple[str, str | None] | None = None,
+        state: tuple[WorkerState, str | None] | None = None,
     ) -> ReportAnswer:
         models, told = self._runner_models.unsaid(), state or (UNSET, UNSET)
         report = WorkerReport(
@@ -367,8 +303,9 @@ class Reporter:
             self._runner_models.said(models.number)
         notes.deliver()
         self._on_answer(notes.outcomes, answer.drop)
-        for command in answer.execs:
-            self._on_exec(command)
+        for asked in answer.execs or ():
+            frame = ExecFrame(asked.id, *asked.key, asked.command)
+            self._on_exec(frame)
         return answer
 
     def _halve(

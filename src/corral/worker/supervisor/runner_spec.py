@@ -16,7 +16,8 @@ from corral.core.tasks.environment import (
     GitEnvironment,
     from_plain,
 )
-from corral.worker.assignment import CodePolicy, Containers
+from corral.worker.assignment import CodePolicy
+from corral.worker.container.job import ContainerSettings
 from corral.worker.manager_link import ManagerLink
 from corral.worker.pool.transport import RunnerSpec
 
@@ -48,7 +49,7 @@ class Recipe:
         source: WorkerSource,
         link: ManagerLink,
         code: CodePolicy,
-        containers: Containers,
+        containers: ContainerSettings,
         mark: str,
     ) -> None:
         self._source = source

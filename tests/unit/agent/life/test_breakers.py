@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace as change
 
 from corral.agent.config import AgentConfig
 from corral.agent.life.breaker import key_of
 from corral.core.nodes.breaker import BreakerPolicy
+from corral.wire.agent import DesiredWorker
 from tests.unit.agent.conftest import QUICK, Book, Running, wait_until
 from tests.unit.agent.standin import StandInManager
 
@@ -162,10 +164,10 @@ def test_an_idle_agent_stops_at_once_while_a_breaker_is_open(
 
 
 def test_workers_share_a_breaker_by_type_else_by_class_and_environment() -> None:
-    plain = {"worker_class": "my:Worker"}
-    git = {**plain, "environment": {"git": "https://host/a"}}
-    other = {**plain, "environment": {"git": "https://host/b"}}
+    plain = DesiredWorker(worker_id="w1", worker_class="my:Worker")
+    git = change(plain, environment={"git": "https://host/a"})
+    other = change(plain, environment={"git": "https://host/b"})
     assert key_of(plain) == "my:Worker"
     assert key_of(git).startswith("my:Worker@")
     assert len({key_of(plain), key_of(git), key_of(other)}) == 3
-    assert key_of({**git, "worker_type": "detector"}) == "detector"
+    assert key_of(change(git, worker_type="detector")) == "detector"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import msgspec
+
 from corral.agent.life.started_workers import WorkerJournal
 from corral.agent.life.worker_process import WorkerChild, WorkerLaunch
 from corral.core.nodes.worker import WorkerState
+from corral.wire.agent import DesiredWorker
 from tests.unit.agent.conftest import QUICK, SUPERVISOR, Book, is_alive, wait_until
 
 STOOD_STILL_S = 60.0
@@ -19,7 +22,8 @@ def test_a_worker_is_not_killed_for_a_pause_of_the_whole_machine(
     launch = WorkerLaunch(
         SUPERVISOR, {}, tmp_path / "logs", WorkerJournal(tmp_path), QUICK
     )
-    child = WorkerChild(book.worker(mute=True), launch, lambda: None, lambda: None)
+    worker = msgspec.convert(book.worker(mute=True), DesiredWorker)
+    child = WorkerChild(worker, launch, lambda: None, lambda: None)
     child.start()
     try:
         wait_until(lambda: child.word.state is WorkerState.READY)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+import msgspec
 import pytest
 import redis
 from celery import Celery
@@ -16,15 +17,17 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from corral.agent.link import broker
-from corral.agent.link.broker import RedisAccess
 from corral.agent.link.tunnel import LONGEST_PATH, Tunnel
+from corral.wire.agent import RedisAccess
 from tests.unit.agent.conftest import RedisServer, wait_until
 from tests.unit.agent.standin import StandInManager
 
 
 @pytest.fixture
 def access(redis_server: RedisServer) -> RedisAccess:
-    return RedisAccess(None, redis_server.user, redis_server.password, 3, "")
+    return RedisAccess(
+        username=redis_server.user, password=redis_server.password, database=3
+    )
 
 
 @pytest.fixture
@@ -70,7 +73,7 @@ def test_redis_answers_through_the_tunnel_under_the_nodes_user(
 def test_a_wrong_password_is_refused_at_the_far_end(
     tunnel: Tunnel, access: RedisAccess
 ) -> None:
-    wrong = RedisAccess(None, access.username, "wrong", 0, "")
+    wrong = RedisAccess(username=access.username, password="wrong")
     assert not broker.answers(broker.worker_url(tunnel.address, wrong))
 
 
@@ -203,7 +206,7 @@ def test_a_redis_that_answers_from_here_is_used_straight(
         "unix": f"unix://{redis_server.path}",
         "redis+socket": f"redis+socket://{redis_server.path}",
     }[shape]
-    granted = RedisAccess(address, access.username, access.password, 2, "")
+    granted = msgspec.structs.replace(access, direct_url=address, database=2)
     url = broker.direct_way(granted, None)
     assert url is not None
     assert quote(str(access.password), safe="") in url
@@ -215,9 +218,7 @@ def test_the_configured_redis_comes_before_the_managers_and_keeps_no_login(
     redis_server: RedisServer, access: RedisAccess
 ) -> None:
     override = f"redis://:root@127.0.0.1:{redis_server.port}/0"
-    granted = RedisAccess(
-        "redis://127.0.0.1:9", access.username, access.password, 3, ""
-    )
+    granted = msgspec.structs.replace(access, direct_url="redis://127.0.0.1:9")
     url = broker.direct_way(granted, override)
     assert url is not None
     assert "root" not in url
@@ -225,13 +226,14 @@ def test_the_configured_redis_comes_before_the_managers_and_keeps_no_login(
 
 
 def test_a_redis_that_does_not_answer_from_here_is_no_way() -> None:
-    assert (
-        broker.direct_way(RedisAccess("redis://127.0.0.1:9", "u", "p", 0, ""), None)
-        is None
-    )
-    assert broker.direct_way(RedisAccess(None, "u", "p", 0, ""), None) is None
+    nowhere = RedisAccess(username="u", password="p")
+    silent = msgspec.structs.replace(nowhere, direct_url="redis://127.0.0.1:9")
+    assert broker.direct_way(silent, None) is None
+    assert broker.direct_way(nowhere, None) is None
 
 
 def test_a_redis_behind_tls_is_verified() -> None:
-    url = broker.worker_url("rediss://host:6380", RedisAccess(None, "u", "p", 0, ""))
+    url = broker.worker_url(
+        "rediss://host:6380", RedisAccess(username="u", password="p")
+    )
     assert url == "rediss://u:p@host:6380/0?ssl_cert_reqs=required"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
+import msgspec
 import pytest
 
 from corral.agent.config import AgentConfig
 from corral.agent.watch.sample import Sampler
 from corral.core.nodes.worker import WorkerSpec
+from corral.wire.agent import DeclaredWorker
 from tests.unit.agent.conftest import Book, Running, is_alive, wait_until
 from tests.unit.agent.standin import StandInManager
 
@@ -24,15 +26,13 @@ def test_registration_declares_this_nodes_own_workers(
     spec = WorkerSpec("echo", "corral:EchoWorker", ("echo",), concurrency=2)
     start(replace(config, workers=(spec,), labels={"zone": "a"}))
     card = manager.wait_for(lambda: manager.registrations)[0]
-    assert card["workers"] == [
-        {
-            "name": "echo",
-            "worker_class": "corral:EchoWorker",
-            "job_types": ["echo"],
-            "params": {},
-            "concurrency": 2,
-        }
-    ]
+    declared = DeclaredWorker(
+        name="echo",
+        worker_class="corral:EchoWorker",
+        job_types=["echo"],
+        concurrency=2,
+    )
+    assert msgspec.convert(card["workers"], list[DeclaredWorker]) == [declared]
     assert card["labels"] == {"zone": "a"}
     assert card["capabilities"]["cpu_count"] >= 1
 
@@ -50,7 +50,7 @@ def test_beats_are_numbered_and_samples_come_at_their_own_pace(
 def test_a_sample_has_every_field_of_the_wire(config: AgentConfig) -> None:
     config.home.mkdir()
     reading = Sampler(config.home).read()
-    assert set(reading) == {
+    assert set(asdict(reading)) == {
         "cpu_count",
         "cpu_percent",
         "memory_total_mb",
@@ -63,7 +63,7 @@ def test_a_sample_has_every_field_of_the_wire(config: AgentConfig) -> None:
         "load_5m",
         "load_15m",
     }
-    assert 0 < reading["memory_used_mb"] < reading["memory_total_mb"]
+    assert 0 < reading.memory_used_mb < reading.memory_total_mb
 
 
 def test_a_drop_reaches_the_worker_that_holds_the_task_and_no_other(

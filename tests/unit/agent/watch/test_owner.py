@@ -8,6 +8,7 @@ from typing import Any
 from corral.agent.config import AgentConfig
 from corral.agent.watch.owner import OwnerWatch
 from corral.core.nodes.owner import OwnerMode, OwnerPolicy
+from corral.wire.agent import OwnerWord
 from tests.unit.agent.conftest import Running
 from tests.unit.agent.standin import StandInManager
 
@@ -34,12 +35,12 @@ def test_input_is_told_at_once_and_until_it_was_quiet() -> None:
         policy, lambda: (), lambda: idle[0], on_news=lambda: rung.append(True)
     )
     watch.look(0.0)
-    word = {"active": True, "reason": "somebody is at the machine", "drain": False}
+    word = OwnerWord(active=True, reason="somebody is at the machine")
     assert (watch.word(), rung) == (word, [True])
     idle[0] = None
     watch.look(1.0)
     watch.look(60.0)
     assert (watch.word(), rung) == (word, [True])
     watch.look(61.0)
-    assert watch.word() == {"active": False, "reason": "", "drain": False}
+    assert watch.word() == OwnerWord(active=False)
     assert rung == [True, True]

@@ -89,7 +89,9 @@ def test_steps_of_steps_are_as_steps_of_readings(rows: list[tuple[int, float]]) 
 
 
 def test_only_offered_cards_that_can_be_read_are_summed_up() -> None:
-    sample = Sample("n", NOW, 8, 1.0, 2.0, 1.0, 2.0, 1.0, 0, 0, 0.0, 0.0, 0.0)
+    sample = Sample(
+        8, 1.0, 2.0, 1.0, 2.0, 1.0, 0, 0, 0.0, 0.0, 0.0, node_id="n", at=NOW
+    )
     card = Gpu("a", "nvidia", "x", memory_total_mb=10.0, is_offered=True)
     broken = Gpu("c", "nvidia", "x", memory_used_mb=9.0, is_offered=True, error="gone")
     hidden = Gpu("d", "nvidia", "x", memory_used_mb=9.0)

@@ -27,7 +27,9 @@ from corral.core.nodes.worker import WorkerRecord, WorkerSpec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NODE = NodeRecord("n1", "box", epoch=1)
-SAMPLE = Sample("n1", NOW, 8, 10.0, 1000.0, 100.0, 100.0, 10.0, 1, 1, 0.1, 0.1, 0.1)
+SAMPLE = Sample(
+    8, 10.0, 1000.0, 100.0, 100.0, 10.0, 1, 1, 0.1, 0.1, 0.1, node_id="n1", at=NOW
+)
 CARD = Gpu("GPU-1", "nvidia", "H200", memory_total_mb=1000.0, memory_used_mb=100.0)
 BROKEN = WorkerRecord(
     "w1", "n1", WorkerSpec("echo", "a:B", ("echo",)), error="no\x00module"

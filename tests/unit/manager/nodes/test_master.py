@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from corral.core.nodes.node import MachineReading
 from corral.manager.config import ManagerConfig
 from corral.manager.nodes.master import MasterConfig
 from tests.twins.store import MemoryStore
@@ -43,8 +44,12 @@ def sample() -> dict[str, Any]:
     }
 
 
+def reading() -> MachineReading:
+    return MachineReading(**sample())
+
+
 def config(*, expects_agent: bool = False) -> ManagerConfig:
-    master = MasterConfig(HERE, "boss", sample, "0.1.0", expects_agent=expects_agent)
+    master = MasterConfig(HERE, "boss", reading, "0.1.0", expects_agent=expects_agent)
     return replace(CONFIG, master=master)
 
 

@@ -12,10 +12,10 @@ from msgspec import Raw
 
 from corral.core.models.model import fetch_payload
 from corral.core.tasks.job_type import MODEL_TASK
+from corral.wire.orders import AttemptError, AttemptOutcome, Item
 from corral.worker.depot.fetch_model import ManagerAccess, ModelFetch, ModelFolders
 from corral.worker.depot.model_folder import Depot
 from corral.worker.manager_link import ManagerLink
-from corral.worker.protocol import AttemptError, AttemptOutcome, Item
 from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.model_delivery import Delivery
 from corral.worker.supervisor.reports import Notes

@@ -62,8 +62,8 @@ def giver(server: FileServer, room: Room, tmp_path: Path) -> Iterator[PeerProces
 def address(giver: PeerProcess, sha: str, *, of: str = "", lasts_s: int = 60) -> str:
     word = giver.word()
     assert word is not None
-    path = file_path(word["secret"], of or sha, int(time.time()) + lasts_s)
-    return str(word["url"] + path.replace(of or sha, sha))
+    path = file_path(word.secret, of or sha, int(time.time()) + lasts_s)
+    return word.url + path.replace(of or sha, sha)
 
 
 def name_peer(server: FileServer, *urls: str) -> None:
@@ -80,7 +80,7 @@ def test_what_one_node_has_another_takes_from_it(
 ) -> None:
     word = giver.word()
     assert word is not None
-    assert list(word["models"]) == ["tiny"]
+    assert list(word.models) == ["tiny"]
     name_peer(server, address(giver, sha256(WEIGHTS)))
     room("second").bring("tiny").release()
     assert there(tmp_path, "second") == WEIGHTS

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from corral.wire.orders import ModelInMemory
 from corral.worker.inference.batching import BatchLimits, ModelSpeed, run_all
 from corral.worker.inference.call import ModelCall
 from corral.worker.inference.load.batch_memory import BatchMemory, Peaks
 from corral.worker.inference.request import Generate
-from corral.worker.protocol import Frame, ModelInMemory, ModelsFrame
+from corral.worker.protocol import Frame, ModelsFrame
 from corral.worker.runner.model_slots import ModelSlots
 from tests.unit.worker.inference import hungry
 from tests.unit.worker.inference.conftest import Served

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from corral.errors import WorkerError
+from corral.wire.orders import AttemptError, AttemptOutcome
 from corral.worker import EchoWorker
 from corral.worker.base import Lost
-from corral.worker.protocol import AttemptError, AttemptOutcome
 from corral.worker.runner import invoke
 from tests.unit.worker import sample_workers
 from tests.unit.worker.conftest import item, value

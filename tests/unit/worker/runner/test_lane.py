@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from corral.core.tasks.job_type import CANARY
-from corral.worker.protocol import Item
+from corral.wire.orders import Item
 from tests.unit.worker.conftest import SAMPLES, Bench, item, value
 
 MakeBench = Callable[..., Bench]

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from corral.worker.protocol import AttemptOutcome, Item, LeftFilesFrame
+from corral.wire.orders import AttemptOutcome, Item
+from corral.worker.protocol import LeftFilesFrame
 from corral.worker.runner.profile import MOST_BYTES, Profile
 from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import Execution

@@ -14,7 +14,7 @@ import msgspec
 import psutil
 import pytest
 
-from corral.worker.protocol import AttemptOutcome
+from corral.wire.orders import AttemptOutcome
 from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import OVERRUN_S, Execution
 from corral.worker.supervisor.reports import Notes

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from corral.core.tasks.job_type import MODEL_TASK
+from corral.wire.orders import Item
 from corral.worker.manager_link import ManagerLink
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import Exited, RunnerProcess, RunnerSpec
-from corral.worker.protocol import Item
 from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import Execution
 from corral.worker.supervisor.held_models import RunnerModels

@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
+from msgspec.structs import replace
 
-from corral.core.tasks.order import OrderItem
 from corral.engine.envelope import sign
-from corral.worker.assignment import TimeLimits
+from corral.wire.agent import TimeLimits
+from corral.wire.orders import Item
 from corral.worker.manager_link import ManagerLink
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import RunnerSpec
@@ -74,7 +75,7 @@ def office() -> Iterator[Office]:
     made.close()
 
 
-def nap(task_id: str, seconds: float = 0.0, **more: Any) -> OrderItem:
+def nap(task_id: str, seconds: float = 0.0, **more: Any) -> Item:
     return order_item(task_id, {"seconds": seconds}, **more)
 
 
@@ -209,7 +210,7 @@ def test_batch_with_a_killer_in_it_costs_the_others_nothing() -> None:
 def test_unreadable_payload_fails_alone() -> None:
     office = Office(f"{SAMPLES}:Plain")
     good = [order_item(f"t{n}", n) for n in range(3)]
-    bad = replace(good[0], task_id="bad", payload=r'"\ud800"')
+    bad = replace(good[0], task_id="bad", payload=Raw(rb'"\ud800"'))
     body = make_order(*good, bad)["body"]
     office.desk.serve({"body": body, "signature": sign(body, SECRET)})
     assert office.manager.wait_outcome("bad")["kind"] == "failed"

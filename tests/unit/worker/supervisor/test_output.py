@@ -10,12 +10,13 @@ import msgspec
 import pytest
 from msgspec import Raw
 
+from corral.wire.orders import EmittedOutput
 from corral.worker.backpressure import Backpressure
 from corral.worker.protocol import ChunksFrame, Frame
 from corral.worker.runner.emit import BURST, OutputSender
 from corral.worker.supervisor.batch import OrderBatch
 from corral.worker.supervisor.execution import Execution
-from corral.worker.supervisor.reports import LOG_BYTES, EmittedOutput, Notes
+from corral.worker.supervisor.reports import LOG_BYTES, Notes
 from tests.unit.worker.conftest import Bench, item, value
 
 MakeBench = Callable[..., Bench]

@@ -7,17 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from corral.core.nodes.worker import WorkerState
 from corral.errors import WorkerError
+from corral.wire.orders import AttemptOutcome, EmittedOutput, LogLines
 from corral.worker.backpressure import Backpressure
 from corral.worker.manager_link import ManagerLink
-from corral.worker.protocol import AttemptOutcome
-from corral.worker.supervisor.reports import (
-    LOG_BYTES,
-    EmittedOutput,
-    LogLines,
-    Notes,
-    Reporter,
-)
+from corral.worker.supervisor.reports import LOG_BYTES, Notes, Reporter
 from tests.unit.worker.standin_manager import WORKER, StandInManager, make_order
 
 
@@ -220,7 +215,7 @@ def test_what_is_told_meanwhile_travels_together(
 ) -> None:
     with manager.changed:  # the manager cannot answer while we hold this
         reporter.tell(Notes(outcomes=[done("first")]))
-        reporter.tell_state("ready", None)
+        reporter.tell_state(WorkerState.READY, None)
         for n in range(20):
             reporter.tell(Notes(outcomes=[done(f"t{n}")]))
     manager.wait_for(lambda: len(manager.outcomes()) == 21)
