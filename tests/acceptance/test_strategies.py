@@ -31,8 +31,15 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]
         count=2,
     )
     running.serving("draw", 2)
+    # Before its node has told which card it has, a worker has no room for a model.
+    until("both have a card", lambda: cards(running) == [1, 1], 60)
     yield running
     running.stop()
+
+
+def cards(cluster: Cluster) -> list[int]:
+    workers = cluster.client.workers()
+    return [len(w.gpu_info) for w in workers if "draw" in w.job_types]
 
 
 def went_to(cluster: Cluster, model: str) -> str:
