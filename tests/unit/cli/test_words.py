@@ -62,3 +62,39 @@ def test_a_dead_letter_says_what_kind_of_error(told: StandIn, corral: Corral) ->
     told.on("GET /tasks", {"tasks": [task], "next": None})
     for command in (["dlq", "list"], ["top", "--once"]):
         assert row(corral(*command).out, "out_of_memory: needs 92 GB")
+
+
+def test_a_task_says_what_was_asked_for_it(told: StandIn, corral: Corral) -> None:
+    asked = {
+        "name": "night run",
+        "schedule": "nightly",
+        "scheduled_at": "2026-01-01T03:00Z",
+        "resources": {"gpus": 0.5},
+        "only_on": "w-1",
+        "node_labels": {"disk": "ssd"},
+        "tolerates": ["spot"],
+        "group": "g",
+        "group_limit": 3,
+        "gang": "ring",
+        "gang_rank": 1,
+        "gang_size": 2,
+        "preemptible": True,
+        "no_cache": True,
+        "profile": "torch",
+    }
+    told.on("GET /tasks/t1", top_cluster.task(1, "train", "queued", 5, **asked))
+    out = corral("task", "t1").out
+    for words in (
+        ("name", "night run"),
+        ("schedule", "nightly, planned for 2026-01-01T03:00Z"),
+        ("takes", '{"gpus": 0.5}'),
+        ("only on", "w-1"),
+        ("node labels", "disk=ssd"),
+        ("tolerates", "spot"),
+        ("group", "g, at most 3 at once"),
+        ("gang", "ring, rank 1 of 2"),
+        ("preemptible", "for critical tasks"),
+        ("kept result", "is not taken"),
+        ("profile", "torch"),
+    ):
+        assert row(out, *words)

@@ -147,7 +147,7 @@ def _facts(row: ScheduleInfo) -> list[tuple[str, Any]]:
         ("missed runs", row.missed),
         ("overlap", row.overlap),
         ("type", row.task.get("task_type")),
-        ("parameters", row.task.get("parameters")),
+        ("parameters", task_words.as_json(row.task.get("parameters"))),
         ("notifies", ", ".join(row.task.get("notify") or ())),
         ("created", row.created_at),
     ]

@@ -103,9 +103,27 @@ ATTEMPTS: Columns[AttemptInfo] = {
 }
 
 
+def options(task: TaskDetail) -> Iterator[tuple[str, Any]]:
+    """What else was asked for, where and when it may run."""
+    at = f", planned for {task.scheduled_at}" if task.scheduled_at != "now" else ""
+    yield "schedule", f"{task.schedule}{at}" if task.schedule else None
+    yield "takes", as_json(task.resources) if task.resources else None
+    yield "only on", task.only_on
+    yield "node labels", ", ".join(f"{k}={v}" for k, v in task.node_labels.items())
+    yield "tolerates", ", ".join(task.tolerates)
+    limit = f"{task.group}, at most {task.group_limit} at once"
+    yield "group", limit if task.group else None
+    member = f"{task.gang}, rank {task.gang_rank} of {task.gang_size}"
+    yield "gang", member if task.gang else None
+    yield "preemptible", "for critical tasks" if task.preemptible else None
+    yield "kept result", "is not taken" if task.no_cache else None
+    yield "profile", task.profile
+
+
 def facts(task: TaskDetail) -> Iterator[tuple[str, Any]]:
     """All that is known of it: what was asked for, its course, what became of it."""
     yield "task", task.task_id
+    yield "name", task.name
     yield "type", task.task_type
     yield "owner", task.owner
     yield "request", task.request_id
@@ -116,6 +134,7 @@ def facts(task: TaskDetail) -> Iterator[tuple[str, Any]]:
     yield "model", task.model_name
     yield "priority", task.priority
     yield "labels", labels(task)
+    yield from options(task)
     yield "depends on", ", ".join(task.depends_on)
     yield "notifies", ", ".join(task.notify)
     yield "run after", task.run_after

@@ -290,8 +290,8 @@ FORMER_LABELS: Final[Mapping[str, str]] = {
     "job.worker": "the option only_on",
     "job.name": "the option name",
     "job.entrypoint": "the field entrypoint of POST /submit_job",
-    "schedule": "POST /schedules",
-    "schedule.at": "POST /schedules",
+    "schedule": "a schedule ('corral schedule add')",
+    "schedule.at": "a schedule ('corral schedule add')",
 }
 
 
