@@ -77,3 +77,28 @@ def test_smith_sends_tasks_where_their_model_is_and_past_who_is_busy(
     client.cancel(long)
     until("it is over", lambda: client.get_task(long).is_terminal, 60)
     assert [went_to(cluster, m) for m in ("two", "one")] == [other, home]
+
+
+@pytest.mark.spec("C18")
+def test_a_short_task_sent_after_a_long_one_is_done_by_whoever_is_free(
+    tmp_path: Path,
+) -> None:
+    cluster = Cluster.start(
+        tmp_path / "home", ["corral.worker.builtin:SleepWorker=nap"]
+    )
+    client = cluster.client
+    try:
+        # Now such tasks are known to be so short that they are sent ahead.
+        ids = client.submit_many([("nap", {"seconds": 0})] * 50)
+        client.wait_many(ids, timeout=60)
+        long = client.submit("nap", {"seconds": 600}, timeout=900)
+        until("it runs", lambda: client.get_task(long).status == "running", 60)
+        short = client.submit("nap", {"seconds": 0})
+        client.launch_worker(
+            "corral.worker.builtin:SleepWorker", name="next", job_types=["nap"]
+        )
+        done = client.wait(short, timeout=60)
+        assert done.is_completed
+        assert done.worker_id != client.get_task(long).worker_id
+    finally:
+        cluster.stop()

@@ -16,6 +16,8 @@ class Policy:
     order_max_bytes: int = 1 << 20
     order_budget_s: float = 0.020
     ahead_below_s: float = 0.010
+    ahead_late_s: float = 0.25
+    """One that is late by more gets none ahead: nobody knows when it will be free."""
     most_models: int = 1000
     is_lru: bool = False
     strategy: str = "smith"

@@ -189,6 +189,8 @@ class Scheduler(Queries):
         if worker.is_held or worker.open_orders >= worker.slots * AHEAD:
             return False
         is_full = worker.open_orders >= worker.slots
+        if is_full and now > worker.free_at + self._policy.ahead_late_s:
+            return False
         found = self._line_order.pick(worker, now, self._is_short if is_full else None)
         if found is None:
             self._leave(worker, now)

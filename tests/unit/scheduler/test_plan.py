@@ -65,6 +65,18 @@ def test_tiny_tasks_travel_in_batches_and_one_order_ahead() -> None:
     assert sizes == [POLICY.order_max_tasks] * 2
 
 
+def test_who_is_late_with_tiny_tasks_gets_none_ahead() -> None:
+    scheduler = serving()
+    scheduler.apply(TasksRan("a", "w1", 100, 0.001))
+    scheduler.apply(queued(1))
+    assert len(ids(scheduler.plan(NOW))) == 1
+    late = NOW + POLICY.ahead_late_s + 0.01
+    scheduler.apply(TasksQueued((WaitingTask("next", 1, "a", 9),)))
+    assert ids(scheduler.plan(late)) == []
+    scheduler.apply(OrderClosed("w1"))
+    assert len(ids(scheduler.plan(late))) == 1
+
+
 @given(st.floats(1e-6, 10.0), st.integers(1, 500), st.integers(1, 4))
 def test_an_order_is_a_few_milliseconds_of_work_or_one_task(
     each_s: float, count: int, slots: int

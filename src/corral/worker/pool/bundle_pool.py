@@ -17,7 +17,7 @@ from corral.errors import CorralError, WorkerError
 from corral.wire.orders import Item
 from corral.worker.manager_link import Away
 from corral.worker.pool.code_bundle import Bundle, bundle_of
-from corral.worker.pool.runner_pool import RunnerPool, Unrunnable
+from corral.worker.pool.runner_pool import BUSY, RunnerPool, Unrunnable
 from corral.worker.pool.runner_process import Lane, RunnerProcess
 from corral.worker.pool.transport import RunnerSpec
 
@@ -97,7 +97,12 @@ class BundlePool(RunnerPool):
         seats = self._all_seats()
         return [*super().runners, *(r for seat in seats for r in seat.pool.runners)]
 
-    def acquire(self, bundle: Bundle | None = None, model: str | None = None) -> Lane:
+    def acquire(
+        self,
+        bundle: Bundle | None = None,
+        model: str | None = None,
+        patience_s: float | None = None,
+    ) -> Lane:
         """A ready runner that has seen this bundle only, or none.
 
         Raises:
@@ -106,7 +111,8 @@ class BundlePool(RunnerPool):
         """
         with ExitStack() as undo:
             shop = self._enter(bundle, undo) if bundle else None
-            self._slots.acquire()
+            if not self._slots.acquire(timeout=patience_s):
+                raise WorkerError(BUSY)
             undo.callback(self._slots.release)
             runner = self._sit(shop, undo) if shop else super().acquire(model=model)
             undo.pop_all()

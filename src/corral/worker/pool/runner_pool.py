@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection
 
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 _RESTARTS = Backoff(0.5, 30.0)
 UNLOAD_S = 30.0
+BUSY = "its runners are busy for longer than was thought"
+_LOOK_S = 0.5
 
 
 class Unrunnable(CorralError):
@@ -101,15 +104,23 @@ class RunnerPool:
         """The code a task brings along; here that is nothing to look at."""
         return None
 
-    def acquire(self, bundle: Bundle | None = None, model: str | None = None) -> Lane:
+    def acquire(
+        self,
+        bundle: Bundle | None = None,
+        model: str | None = None,
+        patience_s: float | None = None,
+    ) -> Lane:
         """A ready runner, or lane, of one's own; waits for a turn while they are busy.
 
-        Of several that are free, one that has the model in memory.
+        Of several that are free, one that has the model in memory. Without a patience
+        it waits for as long as they are.
 
         Raises:
             Unrunnable: the bundle is the reason why there is none.
-            WorkerError: no runner can start, or the worker is closing.
+            WorkerError: no runner can start, or the worker is closing, or others are
+                busy for longer than the patience.
         """
+        ends = None if patience_s is None else time.monotonic() + patience_s
         ticket = object()
         with self._changed:
             self._line.append(ticket)
@@ -118,7 +129,11 @@ class RunnerPool:
                     self._refuse_if_hopeless()
                     if self._idle and self._line[0] is ticket:
                         return self._hand_out(model)
-                    self._changed.wait()
+                    left_s = None if ends is None else ends - time.monotonic()
+                    # One that is being started will be free in a moment.
+                    if left_s is not None and left_s <= 0 and self._has_ready():
+                        raise WorkerError(BUSY)
+                    self._changed.wait(None if left_s is None else max(left_s, _LOOK_S))
             finally:
                 self._line.remove(ticket)
                 self._changed.notify_all()

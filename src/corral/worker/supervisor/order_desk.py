@@ -34,6 +34,8 @@ _task_log = logging.getLogger("corral.worker")
 _FOLLOWED_S = 1.0
 _LOUD = frozenset({"failed", "timed_out", "lost"})
 MEMORY = 100_000
+AHEAD_S = 1.0
+"""So long an order that was sent ahead waits for its turn, then others may do it."""
 
 
 _decode = msgspec.json.Decoder(Order).decode
@@ -245,7 +247,9 @@ class OrderDesk:
         if self._pool.takes_bundles:
             bundle = batch.set_apart(self._pool.bundle_of)
         try:
-            runner = self._pool.acquire(bundle, batch.items[0].model)
+            # Items that died together are told apart here, however long that takes.
+            patience_s = None if solo else AHEAD_S
+            runner = self._pool.acquire(bundle, batch.items[0].model, patience_s)
         except Unrunnable as error:
             unwanted.outcomes += [failed(item, error) for item in batch.items]
             return unwanted

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from corral.errors import WorkerError
+from corral.worker.pool.bundle_pool import BundlePool
 from corral.worker.pool.runner_pool import RunnerPool
 from corral.worker.pool.runner_process import RunnerSpec
 from tests.unit.worker.conftest import SAMPLES, Bench, item, value
@@ -75,6 +76,24 @@ def test_runners_are_handed_out_in_the_order_of_asking(bench: MakeBench) -> None
     for thread in threads:
         thread.join(60)
     assert served == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("bundles", [False, True])
+def test_who_waits_behind_a_long_task_may_lose_patience(
+    bench: MakeBench, bundles: bool
+) -> None:
+    pool = bench("Doubler").pool
+    if bundles:
+        spec = RunnerSpec(f"{SAMPLES}:Doubler", {})
+        pool = BundlePool(spec, 1, lambda: None, lambda bundle: pytest.fail("none"))
+        pool.start()
+    held = pool.acquire(patience_s=0.0)
+    with pytest.raises(WorkerError, match="busy for longer than was thought"):
+        pool.acquire(patience_s=0.1)
+    pool.release(held)
+    pool.release(pool.acquire(patience_s=0.0))
+    pool.kill()
+    pool.join()
 
 
 def test_several_runners_work_side_by_side() -> None:
