@@ -19,7 +19,9 @@ def row(text: str, *words: str) -> str:
 @pytest.fixture
 def told(manager: StandIn) -> StandIn:
     top_cluster.tell(manager)
-    held = top_cluster.node(9, [], scheduling="draining")
+    # Not as old as this module: it may have been loaded minutes ago.
+    heard = (datetime.now(UTC) - timedelta(seconds=20)).isoformat()
+    held = top_cluster.node(9, [], scheduling="draining", last_heartbeat=heard)
     manager.on("GET /nodes", {"nodes": [held]})
     return manager
 
