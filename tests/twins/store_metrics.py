@@ -22,10 +22,11 @@ from corral.core.insight.metric import (
     gpu_bucket,
     node_bucket,
 )
-from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep, cards_of
+from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep
 from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.node import Sample
 from corral.core.tasks.job_type import OWN_TYPES
+from corral.core.tasks.needs import WHOLE, Need
 from corral.core.tasks.task import State, Task
 from corral.store.base import Retention
 from corral.store.postgres.metrics import subject_of
@@ -257,7 +258,7 @@ class MemoryMetrics:
             if begin >= span.end or end <= span.begin:
                 continue
             name = _name(task, by, label)
-            cards = cards_of(
+            cards = _cards_of(
                 task.spec.options.resources, self._cards_of_worker(worker_id)
             )
             at = int(max(begin, span.begin)) // span.step_s * span.step_s
@@ -326,3 +327,12 @@ def _name(task: Task, by: UsageBy, label: str) -> str:
     if by is UsageBy.JOB_TYPE:
         return task.spec.job_type
     return task.spec.labels.get(label, "")
+
+
+def _cards_of(need: Need | None, worker_gpus: str) -> float:
+    """How many GPUs a run has: what its task asks for, or all of its worker."""
+    if need is not None:
+        return need.milli / WHOLE
+    if worker_gpus.isdigit():
+        return float(worker_gpus)
+    return float(len(worker_gpus.split(","))) if worker_gpus else 0.0

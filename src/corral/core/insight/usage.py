@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from corral.core.tasks.needs import WHOLE, Need
-
 
 class UsageBy(StrEnum):
     OWNER = "owner"
@@ -34,12 +32,3 @@ class UsageStep:
     gpu_s: float
     run_s: float
     ended: int
-
-
-def cards_of(need: Need | None, worker_gpus: str) -> float:
-    """How many GPUs a run has: what its task asks for, or all of its worker."""
-    if need is not None:
-        return need.milli / WHOLE
-    if worker_gpus.isdigit():
-        return float(worker_gpus)
-    return float(len(worker_gpus.split(","))) if worker_gpus else 0.0
