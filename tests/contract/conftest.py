@@ -21,8 +21,7 @@ import asyncpg
 import psutil
 import pytest
 
-from corral.core.tasks.report import OutcomeKind
-from corral.core.tasks.retry import Settlement
+from corral.core.tasks.outcome import OutcomeKind, Settlement
 from corral.core.tasks.task import State, Task, TaskSpec
 from corral.store.base import Placement, Store
 from corral.store.objects import open_objects

@@ -10,7 +10,7 @@ from corral.core.access.key import Key, Scope
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.app import App
 from corral.core.tasks.job_type import JobType
-from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.outcome import OutcomeKind
 from corral.core.tasks.task import State, TaskError
 from corral.errors import NotLeader
 from corral.store.base import Event, LogChunk, Store, TaskFilter

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from corral.core.insight.event import EventQuery
-from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.outcome import OutcomeKind
 from corral.core.tasks.task import State
 from corral.store.base import AuditRow, Event, LogChunk, Retention, Store
 from tests.contract.conftest import (

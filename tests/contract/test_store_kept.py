@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.outcome import OutcomeKind
 from corral.core.tasks.task import State, Task
 from corral.store.base import ARTIFACTS, CHECKPOINT, KeptTree, Retention, Store
 from tests.contract.conftest import NOW, assigned, later, make_task, settlement

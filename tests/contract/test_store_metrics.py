@@ -21,7 +21,7 @@ from corral.core.insight.metric import (
 )
 from corral.core.nodes.gpu import Gpu
 from corral.core.nodes.node import Sample
-from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.outcome import OutcomeKind
 from corral.core.tasks.task import State
 from corral.store.base import Retention, Store
 from tests.contract.conftest import NOW, Insert, assigned, make_task, settlement

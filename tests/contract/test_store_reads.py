@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.outcome import OutcomeKind
 from corral.core.tasks.task import State, Task
 from corral.errors import InvalidField
 from corral.store.base import LogChunk, Store, TaskFilter

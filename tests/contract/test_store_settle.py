@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.outcome import OutcomeKind
 from corral.core.tasks.task import Attempt, State, Task, TaskError
 from corral.errors import NotLeader
 from corral.store.base import Store

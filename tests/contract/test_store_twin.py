@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from corral.core.tasks.report import Outcome, OutcomeKind
-from corral.core.tasks.retry import RetryPolicy, settle
+from corral.core.tasks.outcome import Outcome, OutcomeKind, RetryPolicy, settle
 from corral.core.tasks.task import State, Task, TaskError
 from corral.store.base import LogChunk, Placement, Retention, Store, TaskFilter
 from corral.store.postgres.store import PostgresStore

@@ -12,7 +12,7 @@ from corral.core.insight.usage import UsageBy, UsageSpan, UsageStep
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
 from corral.core.tasks.needs import read_needs
 from corral.core.tasks.options import SpecOptions
-from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.outcome import OutcomeKind
 from corral.core.tasks.task import State
 from corral.store.base import Store
 from tests.contract.conftest import (

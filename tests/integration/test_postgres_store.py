@@ -19,7 +19,7 @@ from alembic.script import ScriptDirectory
 
 from corral.core.nodes.node import NodeRecord
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec
-from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.outcome import OutcomeKind
 from corral.core.tasks.task import State
 from corral.errors import NotLeader, StoreUnavailable
 from corral.store.base import AuditRow, Event, LogChunk, Retention

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from corral.core.tasks.report import OutcomeKind
-from corral.core.tasks.retry import Settlement
+from corral.core.tasks.outcome import OutcomeKind, Settlement
 from corral.core.tasks.task import LIVE, Attempt, State, Task, advance
 from corral.store.base import (
     CHECKPOINT,

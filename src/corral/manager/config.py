@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from corral.core.tasks.retry import RetryPolicy
+from corral.core.tasks.outcome import RetryPolicy
 from corral.manager.access.derived_keys import webhook_secret
 from corral.manager.access.rate_limit import RateLimits
 from corral.manager.alerts.alerts import AlertConfig

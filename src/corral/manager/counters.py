@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from corral.core.tasks.job_type import OWN_TYPES
-from corral.core.tasks.report import Outcome
-from corral.core.tasks.retry import Settlement
+from corral.core.tasks.outcome import Outcome, Settlement
 from corral.core.tasks.task import TERMINAL, State, Task, TaskSpec
 from corral.manager.prometheus import (
     MICROSECONDS,

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Generic, TypeVarTuple
 
 from corral.core.models.model import HeldModel
-from corral.core.tasks.retry import Settlement
+from corral.core.tasks.outcome import Settlement
 from corral.core.tasks.task import State, Task
 from corral.manager.cluster.held_models import ReportedModels
 from corral.manager.cluster.links import WorkerLink

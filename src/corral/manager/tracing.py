@@ -36,7 +36,7 @@ from corral.core.insight.trace_spans import (
     traceparent_of,
 )
 from corral.core.tasks.job_type import OWN_TYPES
-from corral.core.tasks.retry import Settlement
+from corral.core.tasks.outcome import Settlement
 from corral.core.tasks.task import State, Task
 from corral.log_line import Redaction
 from corral.manager.clock import Clock

@@ -35,9 +35,9 @@ from corral.core.nodes.worker import WorkerRecord
 from corral.core.nodes.worker_type import WorkerType
 from corral.core.tasks.app import App
 from corral.core.tasks.job_type import JobType
-from corral.core.tasks.report import LogChunk as LogChunk
+from corral.core.tasks.outcome import LogChunk as LogChunk
+from corral.core.tasks.outcome import Settlement
 from corral.core.tasks.result_cache import KeptResult, KeptTotal
-from corral.core.tasks.retry import Settlement
 from corral.core.tasks.schedule import Schedule
 from corral.core.tasks.task import Attempt, State, Task
 from corral.core.tasks.task import TaskFilter as TaskFilter

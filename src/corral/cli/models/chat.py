@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from corral.cli.models import answer, sampling
-from corral.cli.options.arguments import ModelName
+from corral.cli.options.arguments import ModelName, takes
 from corral.cli.options.connect import connect
-from corral.cli.options.shared_options import takes
 from corral.cli.terminal import errors, output
 from corral.errors import BadRequest, CorralError, TaskFailed
 

@@ -11,9 +11,8 @@ import typer
 
 from corral.cli.models import answer, sampling
 from corral.cli.models.answer import waiting
-from corral.cli.options.arguments import ModelName
+from corral.cli.options.arguments import ModelName, takes
 from corral.cli.options.connect import connect
-from corral.cli.options.shared_options import takes
 from corral.cli.terminal import output
 from corral.errors import TaskFailed
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from corral.cli.options.arguments import takes
 from corral.cli.options.connect import reach_of
-from corral.cli.options.shared_options import takes
 from corral.cli.terminal import errors
 from corral.errors import Unauthenticated
 

@@ -26,7 +26,7 @@ _HEADER = re.compile(r"([\w-]+) *= *([ -~]*)", re.ASCII)
 
 def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
     from corral.cli.serve.machine import master_config
-    from corral.core.tasks.retry import RetryPolicy
+    from corral.core.tasks.outcome import RetryPolicy
     from corral.manager.access.rate_limit import RateLimits
     from corral.manager.config import ManagerConfig
     from corral.manager.models.memory import ModelConfig

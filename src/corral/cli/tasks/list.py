@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corral.cli.options import arguments
+from corral.cli.options.arguments import takes
 from corral.cli.options.connect import connect
-from corral.cli.options.shared_options import takes
 from corral.cli.options.task_filter import which
 from corral.cli.terminal import output
 from corral.cli.words import task as task_words

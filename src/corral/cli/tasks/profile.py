@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corral.cli.options import arguments
+from corral.cli.options.arguments import takes
 from corral.cli.options.connect import connect
-from corral.cli.options.shared_options import takes
 from corral.cli.tasks.run import follow
 from corral.cli.terminal import output
 from corral.core.tasks.options import MEMORY, PYTHON, TORCH

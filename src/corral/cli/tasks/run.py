@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from corral.cli.options import arguments, script
+from corral.cli.options.arguments import takes
 from corral.cli.options.connect import connect
 from corral.cli.options.script import OURS
-from corral.cli.options.shared_options import takes
 from corral.cli.tasks import array
 from corral.cli.tasks.logs import show_all
 from corral.cli.tasks.wait_cancel_requeue import await_all

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from corral.cli.options import arguments, script
+from corral.cli.options.arguments import takes
 from corral.cli.options.connect import connect
-from corral.cli.options.shared_options import takes
 from corral.cli.tasks.run import is_command, read_task
 from corral.cli.terminal import output
 from corral.cli.words import task as task_words

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from corral.cli.options import arguments
+from corral.cli.options.arguments import takes
 from corral.cli.options.connect import connect
-from corral.cli.options.shared_options import takes
 from corral.cli.tasks import array
 from corral.cli.terminal import errors, output, progress
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corral.cli.options import arguments
+from corral.cli.options.arguments import takes
 from corral.cli.options.connect import connect
-from corral.cli.options.shared_options import takes
 from corral.cli.options.task_filter import tell, which
 from corral.cli.tasks import array
 from corral.cli.terminal import errors, output, progress

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from corral.cli.options import script
-from corral.cli.options.arguments import read_json
+from corral.cli.options.arguments import read_json, takes
 from corral.cli.options.connect import connect
-from corral.cli.options.shared_options import takes
 from corral.cli.terminal import output
 from corral.errors import NotFound
 from corral.wire.workers import TypeScaling, WorkerTypeInfo

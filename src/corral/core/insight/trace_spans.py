@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from hashlib import blake2b
 
-from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.outcome import OutcomeKind, Settlement
 from corral.core.tasks.result_cache import cached_from
-from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task
 
 Facts = Mapping[str, str | int]

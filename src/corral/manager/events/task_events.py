@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from corral.core.insight.event import ALERT, Event
-from corral.core.tasks.retry import Settlement
+from corral.core.tasks.outcome import Settlement
 from corral.core.tasks.task import State, Task
 from corral.manager.context import ManagerContext
 from corral.manager.events.broadcast import Broadcast

@@ -14,7 +14,7 @@ import httpx
 import msgspec
 
 from corral.core.tasks.app import App
-from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.outcome import Outcome, OutcomeKind
 from corral.core.tasks.task import TaskError
 from corral.errors import InvalidField, NotLeader, StoreUnavailable
 from corral.manager.context import ManagerContext

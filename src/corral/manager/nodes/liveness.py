@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from corral.core.nodes.node import NodeState
 from corral.core.nodes.worker import WorkerState
-from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.outcome import Outcome, OutcomeKind
 from corral.core.tasks.task import Overlap, State
 from corral.manager.cluster.state import NodeLink
 from corral.manager.context import ManagerContext

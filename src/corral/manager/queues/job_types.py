@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any
 
 from corral.core.tasks.job_type import NAME, ORCHESTRATOR, JobType, check_name
-from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.outcome import Outcome, OutcomeKind
 from corral.core.tasks.script import JOB_TYPE as SCRIPT
 from corral.core.tasks.task import TaskError
 from corral.errors import Conflict, InvalidField, NotFound

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from corral.core.tasks.job_type import OWN_TYPES
-from corral.core.tasks.retry import RetryPolicy
+from corral.core.tasks.outcome import RetryPolicy
 from corral.core.tasks.task import State
 from corral.manager.access.secrets import NamedSecrets
 from corral.manager.context import ManagerContext

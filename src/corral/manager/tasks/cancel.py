@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.outcome import Outcome, OutcomeKind
 from corral.core.tasks.task import State, Task, TaskError
 from corral.engine.base import Engine
 from corral.errors import (

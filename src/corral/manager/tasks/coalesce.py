@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from corral.core.tasks.options import NO_OPTIONS
-from corral.core.tasks.report import OutcomeKind
+from corral.core.tasks.outcome import OutcomeKind, Settlement
 from corral.core.tasks.result_cache import KeptResult, same_as
-from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task, TaskSpec
 from corral.errors import CorralError
 from corral.manager.context import ManagerContext

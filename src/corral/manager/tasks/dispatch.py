@@ -23,7 +23,7 @@ from corral.core.models.model import models_to_drop
 from corral.core.nodes.gpu_choice import visible
 from corral.core.tasks.job_type import MODEL_TASK
 from corral.core.tasks.options import variables
-from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.outcome import Outcome, OutcomeKind
 from corral.core.tasks.task import State, Task
 from corral.engine.envelope import queue_name, signed_order
 from corral.errors import CorralError, EngineUnavailable, StoreUnavailable

@@ -12,8 +12,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from corral.core.tasks.options import Gang
-from corral.core.tasks.report import Outcome, OutcomeKind
-from corral.core.tasks.retry import Settlement
+from corral.core.tasks.outcome import Outcome, OutcomeKind, Settlement
 from corral.core.tasks.task import State, Task, TaskError
 from corral.errors import CorralError
 from corral.manager.context import ManagerContext

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from corral.core.tasks.job_type import JobType
-from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.outcome import Outcome, OutcomeKind
 from corral.core.tasks.task import TaskError
 from corral.errors import InvalidField
 

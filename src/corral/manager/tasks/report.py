@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from corral.core.tasks.job_type import OWN_TYPES
-from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.outcome import Outcome, OutcomeKind
 from corral.core.tasks.task import State, TaskError, advance
 from corral.errors import Conflict, InvalidField, StoreUnavailable
 from corral.manager.cluster.state import Kind, WorkerLink

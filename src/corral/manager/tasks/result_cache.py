@@ -18,6 +18,7 @@ from corral.core.nodes.worker import WorkerSpec
 from corral.core.nodes.worker_type import WorkerCode
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.options import ResultKey
+from corral.core.tasks.outcome import Settlement
 from corral.core.tasks.result_cache import (
     KeptResult,
     KeptTotal,
@@ -25,7 +26,6 @@ from corral.core.tasks.result_cache import (
     question_of,
     version_of,
 )
-from corral.core.tasks.retry import Settlement
 from corral.core.tasks.task import State, Task, TaskSpec
 from corral.errors import CorralError
 from corral.manager.cluster.state import WorkerLink

@@ -12,8 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from corral.core.tasks.report import OUT_OF_MEMORY, Outcome, OutcomeKind
-from corral.core.tasks.retry import RetryPolicy, Settlement, settle
+from corral.core.tasks.outcome import (
+    OUT_OF_MEMORY,
+    Outcome,
+    OutcomeKind,
+    RetryPolicy,
+    Settlement,
+    settle,
+)
 from corral.core.tasks.task import State, Task, TaskError, TaskSpec
 from corral.errors import StoreUnavailable
 from corral.manager.cluster.state import Cluster

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from corral.core.tasks.job_type import JobType
-from corral.core.tasks.report import Outcome, OutcomeKind
+from corral.core.tasks.outcome import Outcome, OutcomeKind
 from corral.core.tasks.task import Task, TaskError
 from corral.errors import StoreUnavailable
 from corral.manager.context import ManagerContext

@@ -6,7 +6,7 @@ be right elsewhere.
 
 from __future__ import annotations
 
-from corral.core.tasks.report import OUT_OF_MEMORY
+from corral.core.tasks.outcome import OUT_OF_MEMORY
 from corral.worker.base import Failure
 
 BAD_INPUT = "bad_input"

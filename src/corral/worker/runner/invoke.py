@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from corral.core.tasks.report import OUT_OF_MEMORY
+from corral.core.tasks.outcome import OUT_OF_MEMORY
 from corral.errors import WorkerError
 from corral.wire.orders import AttemptError, AttemptOutcome, Item
 from corral.worker.base import Failure, Lost, Worker

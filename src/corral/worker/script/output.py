@@ -9,7 +9,7 @@ import re
 import threading
 from collections.abc import Callable
 
-from corral.core.tasks.report import OUT_OF_MEMORY
+from corral.core.tasks.outcome import OUT_OF_MEMORY
 from corral.worker.runner.capture import Tail
 
 TAIL_BYTES = 32 * 1024

@@ -16,8 +16,7 @@ from corral.core.insight.trace_spans import (
     spans_of,
     trace_id_of,
 )
-from corral.core.tasks.report import Outcome, OutcomeKind
-from corral.core.tasks.retry import RetryPolicy, settle
+from corral.core.tasks.outcome import Outcome, OutcomeKind, RetryPolicy, settle
 from corral.core.tasks.task import State, Task, TaskSpec
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

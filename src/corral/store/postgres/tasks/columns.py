@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy.dialects import postgresql
 
 from corral.core.tasks.options import NO_OPTIONS
-from corral.core.tasks.retry import Settlement
+from corral.core.tasks.outcome import Settlement
 from corral.core.tasks.task import Attempt, Overlap, State, Task, TaskError, TaskSpec
 from corral.store.base import Placement
 from corral.store.postgres.rows import options_text, read_options

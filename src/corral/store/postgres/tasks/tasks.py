@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, func, or_, select, text
 
-from corral.core.tasks.report import OutcomeKind
-from corral.core.tasks.retry import Settlement
+from corral.core.tasks.outcome import OutcomeKind, Settlement
 from corral.core.tasks.task import LIVE as LIVE_STATES
 from corral.core.tasks.task import Attempt, State, Task, TaskError
 from corral.errors import BadRequest, InvalidField

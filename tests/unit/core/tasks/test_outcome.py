@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.core.tasks.report import Outcome, OutcomeKind
-from corral.core.tasks.retry import RetryPolicy, settle
+from corral.core.tasks.outcome import Outcome, OutcomeKind, RetryPolicy, settle
 from corral.core.tasks.task import TRANSITIONS, State, Task, TaskError, TaskSpec
 from corral.errors import IllegalTransition
 
