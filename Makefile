@@ -45,7 +45,8 @@ LONG := $(addprefix tests/acceptance/test_,inference.py dashboard_tasks.py dashb
 # Needs what its own target compiles.
 LLAMA_TEST := tests/acceptance/test_llama.py
 SLOW_TESTS := $(LONG) $(filter-out $(LONG) $(BOXES) $(PROOFS) $(LLAMA_TEST), \
-	$(wildcard $(addsuffix /test_*.py,tests/acceptance tests/integration tests/load)))
+	$(wildcard $(addsuffix /test_*.py,tests/acceptance tests/security tests/integration \
+	tests/load)))
 LINT_LOG := $(VENV)/lint.log
 SYSTEM_LOG := build/system.log
 CACHE := $(VENV)/pytest
