@@ -130,10 +130,10 @@ def test_failures_timeouts_and_retries_are_told_by_type(
             "print(one.kind, one.task.error.message, 'return {}[x]' in one.traceback)",
             "print(fate(slow.submit()).kind)",
             "print(fate(odd.submit()).kind)",
-            "print(fate(moody.submit(sys.argv[1])))",
+            "print(fate(moody.submit('note')))",
         ),
     )
-    assert run(cluster, script, str(tmp_path / "note")).splitlines() == [
+    assert run(cluster, script).splitlines() == [
         "exception KeyError: 'key' True",
         "timeout",
         "bad_result",

@@ -45,23 +45,21 @@ requires = []
 build-backend = "backend"
 backend-path = ["."]
 """
-# Builds a package of one module; the first time it stops half way.
+# Builds a package of one module, and stops half way where it finds no file `go`.
 BACKEND = """\
 import os, signal, zipfile
 
 def build_wheel(folder, config=None, metadata=None):
-    place = os.environ["UV_TEST_MARK"]
-    if not os.path.exists(place):
-        with open(place, "w") as file:
-            file.write(str(os.getpid()))
-        signal.pause()
+    if not os.path.exists(os.environ["UV_FIND_LINKS"] + "/go"):
+        with open("waits", "w"):
+            signal.pause()
     name = "far-1-py3-none-any.whl"
     facts = {
         "METADATA": "Metadata-Version: 2.1\\nName: far\\nVersion: 1\\n",
         "WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
     }
     with zipfile.ZipFile(os.path.join(folder, name), "w") as wheel:
-        wheel.writestr("far.py", "WHERE = __file__\\n")
+        wheel.writestr("far.py", f"WHERE = __file__\\nNAMES = {dict(os.environ)}\\n")
         for file, text in facts.items():
             wheel.writestr(f"far-1.dist-info/{file}", text)
         wheel.writestr("far-1.dist-info/RECORD", "")
@@ -293,18 +291,16 @@ def test_the_build_alone_gets_the_settings_of_the_package_index(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    shown = tmp_path / "shown"
-    tell = "open(os.environ['UV_TEST_MARK'], 'w').write('\\n'.join(os.environ))\n"
-    backend = BACKEND.replace(
-        "import os, signal, zipfile\n", f"import os, zipfile\n{tell}"
-    )
-    repository.commit({"pyproject.toml": PACKAGE, "backend.py": backend})
-    monkeypatch.setenv("UV_TEST_MARK", str(shown))
+    wheels = tmp_path / "wheels"
+    wheels.mkdir(mode=0o755)
+    (wheels / "go").touch()
+    repository.commit({"pyproject.toml": PACKAGE, "backend.py": BACKEND})
+    monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
     monkeypatch.setenv("CORRAL_API_KEY", "secret")
     with make(cache, GitEnvironment(repository.url)) as made:
-        assert not [name for name in made.variables if name == "UV_TEST_MARK"]
-    names = shown.read_text().splitlines()
-    assert "UV_TEST_MARK" in names
+        assert not [name for name in made.variables if name == "UV_FIND_LINKS"]
+        names = run(made, "import far; print(*far.NAMES)").split()
+    assert "UV_FIND_LINKS" in names
     assert "CORRAL_API_KEY" not in names
 
 
@@ -339,20 +335,23 @@ def test_a_builder_killed_half_way_leaves_no_process_and_no_half_environment(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    mark = tmp_path / "mark"
-    monkeypatch.setenv("UV_TEST_MARK", str(mark))
+    wheels = tmp_path / "wheels"
+    wheels.mkdir(mode=0o755)
+    monkeypatch.setenv("UV_FIND_LINKS", str(wheels))
     repository.commit({"pyproject.toml": PACKAGE, "backend.py": BACKEND})
     builder = start_elsewhere(repository, cache)
-    backend = int(
-        until("the build stops half way", lambda: mark.exists() and mark.read_text())
-    )
+    work = cache.folder / "work"
+    until("the build stops half way", lambda: list(work.glob("*/source/waits")))
+    family = psutil.Process(builder.pid).children(recursive=True)
+    assert len(family) > 3
     os.kill(builder.pid, signal.SIGKILL)
     builder.communicate()
+    (wheels / "go").touch()
     with make(cache, GitEnvironment(repository.url)) as made:
         assert made.facts["built"]
         where = run(made, "import sys; sys.path.pop(0); import far; print(far.WHERE)")
         assert where.startswith(made.variables["VIRTUAL_ENV"])
-        until("the former build ends", lambda: not _is_alive(backend))
+        until("it ends", lambda: not any(_is_alive(each.pid) for each in family))
     assert not list((cache.folder / "work").iterdir())
 
 

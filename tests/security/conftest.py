@@ -8,8 +8,10 @@ from dataclasses import dataclass
 import httpx
 import pytest
 
-from tests.acceptance.cluster import ECHO, Cluster
+from corral.agent.worker_option import DEFAULTS
+from tests.acceptance.cluster import Cluster
 
+CANARY = "canary-of-an-index"
 ROLES = ("read", "submit", "operate", "admin")
 
 
@@ -31,14 +33,25 @@ class Attacked:
 
 def with_keys(cluster: Cluster) -> Attacked:
     create = cluster.client.create_key
-    return Attacked(cluster, {role: create(role, role=role).key for role in ROLES})
+    return Attacked(
+        cluster, {role: create(f"{role}s", role=role).key for role in ROLES}
+    )
 
 
 @pytest.fixture(scope="session")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
-    started = Cluster.start(tmp_path_factory.mktemp("attacked"), [ECHO])
+    started = Cluster.start(
+        tmp_path_factory.mktemp("attacked"),
+        DEFAULTS,
+        # An index of the administrator's, with its password.
+        UV_INDEX="corp=http://127.0.0.1:9/simple",
+        UV_INDEX_STRATEGY="first-index",
+        UV_INDEX_CORP_PASSWORD=CANARY,
+        UV_EXTRA_INDEX_URL=f"http://user:{CANARY}@127.0.0.1:9/simple",
+    )
     try:
         started.serving("echo")
+        started.serving("run_script")
         yield with_keys(started)
     finally:
         started.stop()

@@ -49,6 +49,7 @@ class MemoryTables:
         self.attempts: dict[str, dict[int, Attempt]] = {}
         self.logs: dict[tuple[str, int, int], LogChunk] = {}
         self.trees: dict[tuple[str, str, int], KeptTree] = {}
+        self.code: dict[str, tuple[str, datetime]] = {}
         self.job_types: dict[str, JobType] = {}
         self.apps: dict[str, App] = {}
         self.nodes: dict[str, NodeRecord] = {}

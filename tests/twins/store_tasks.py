@@ -406,6 +406,15 @@ class MemoryOutput:
     async def kept_digests(self) -> set[str]:
         return {tree.digest for tree in self._tables.trees.values()}
 
+    async def save_code(self, digest: str, owner: str, at: datetime) -> None:
+        self._tables.code.setdefault(digest, (owner, at))
+
+    async def code(self, digests: Sequence[str]) -> set[str]:
+        return self._tables.code.keys() & set(digests)
+
+    async def forget_code(self, digest: str) -> None:
+        self._tables.code.pop(digest, None)
+
     async def payload_digests(self) -> set[str]:
         payloads = (task.spec.payload for task in self._tables.tasks.values())
         return {digest for text in payloads for digest in _DIGEST.findall(text)}

@@ -71,7 +71,11 @@ class Manager:
         self.insight = Insight(ctx, config.keep, config.sample_s)
         self.output = Output(ctx, config.artifact_limit_bytes)
         self.tasks = Tasks(
-            ctx, self.access.secrets, self.output.artifacts, config.tasks
+            ctx,
+            self.access.secrets,
+            self.output.artifacts,
+            self.output.objects,
+            config.tasks,
         )
         self.workers = Workers(ctx, self.tasks, config.scaling, config.worker_ports)
         self.gateway = Gateway(ctx, self.tasks, config.gateway)

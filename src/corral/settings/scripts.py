@@ -5,6 +5,8 @@ Part of `Settings`; what each is for stands in docs/settings.md. Nothing is read
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings
 
@@ -15,10 +17,12 @@ from corral.settings.sources import Seconds, setting
 class ScriptSettings(BaseSettings):
     """What `Settings` has of code, and of what it may use."""
 
+    isolation: Literal["sandbox", "process"] = setting("sandbox")
     cache_limit_gb: float = setting(20.0, span=(0.1, 1e6))
     artifact_limit_gb: float = setting(10.0, span=(0.001, 1e6))
     result_cache_mb: float = setting(256.0, span=(0, 1e6))
     checkpoint_s: Seconds = setting(30.0, span=(1, alias.DAY_S))
+    build_dependencies: bool = setting(False)
     git_allow_file: bool = setting(False)
     git_tokens: SecretStr | None = setting(None)
     container_host: str | None = setting(None, "DOCKER_HOST")

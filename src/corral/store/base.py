@@ -214,6 +214,14 @@ class OutputStore(Protocol):
     async def payload_digests(self) -> set[str]:
         """Whatever looks like a digest in the payload of any task."""
 
+    async def save_code(self, digest: str, owner: str, at: datetime) -> None:
+        """Somebody sent this object to be run; who was first stays."""
+
+    async def code(self, digests: Sequence[str]) -> set[str]:
+        """Those of them that were sent to be run."""
+
+    async def forget_code(self, digest: str) -> None: ...
+
 
 class RegistryStore(Protocol):
     """Job types, apps, nodes, workers and worker types, each saved whole."""

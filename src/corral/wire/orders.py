@@ -35,7 +35,8 @@ class Item(OfAttempt, omit_defaults=True):
     `inputs` are results by task; `variables` show it the GPUs it was given, and the
     others of its gang; `emitted` are the pieces of output that attempts before this
     one have sent; `profile` is the kind of profiler it runs under, if any; `edition`
-    what of its model the catalogue has now, empty where it does not say.
+    what of its model the catalogue has now, empty where it does not say; `owner` whose
+    it is.
     """
 
     payload: Raw
@@ -51,6 +52,7 @@ class Item(OfAttempt, omit_defaults=True):
     traceparent: str = ""
     profile: str = ""
     edition: str = ""
+    owner: str = ""
 
 
 class Order(Struct, omit_defaults=True):

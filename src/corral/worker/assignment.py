@@ -17,6 +17,10 @@ class CodePolicy(msgspec.Struct):
     cache: str = ""
     limit_bytes: int = 20 << 30
     allow_file: bool = False
+    isolation: str = "sandbox"
+    builds_dependencies: bool = False
+    hidden: list[str] = msgspec.field(default_factory=list)
+    """Files and folders of this machine that no code of users ever sees."""
     git_tokens: dict[str, str] = msgspec.field(default_factory=dict)
     artifact_limit_bytes: int = 10 << 30
     checkpoint_s: float = 30.0

@@ -93,7 +93,14 @@ class ManagerLink:
             Away: no answer, one that says later, or other bytes.
             ReportRefused: there is no such object, or none for us.
         """
-        data = _body(self._ask("GET", f"/objects/{digest}"))
+        return self._get(digest, f"/objects/{digest}")
+
+    def get_code(self, digest: str) -> bytes:
+        """The same, of what a user sent to be run and of nothing else."""
+        return self._get(digest, f"/objects/{digest}?as=code")
+
+    def _get(self, digest: str, path: str) -> bytes:
+        data = _body(self._ask("GET", path))
         if hashlib.sha256(data).hexdigest() != digest:
             raise Away(f"the bytes that came are not those of object {digest}")
         return data

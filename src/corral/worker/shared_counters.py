@@ -14,6 +14,7 @@ import mmap
 import os
 import tempfile
 import time
+from pathlib import Path
 
 CURRENT, LIMIT = 0, 1
 NONE = -1
@@ -36,6 +37,10 @@ class SharedCells:
             self._map = mmap.mmap(file.fileno(), 0)
         self._all = memoryview(self._map).cast("q")
         self.words = self._all[: SIZE // 8]
+
+    @property
+    def file(self) -> Path:
+        return Path(self.path)
 
     def of_lane(self, number: int) -> SharedCells:
         """The numbers of another order, in the same file."""

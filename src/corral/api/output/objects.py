@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from msgspec import Struct
 
 from corral.api.body import answer, read
@@ -20,9 +20,13 @@ BINARY = "application/octet-stream"
 _BLOB = {BINARY: {"schema": {"type": "string", "format": "binary"}}}
 
 
-Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
-Sender = Annotated[Caller, Depends(caller(Scope.OPERATE, Scope.NODE))]
+Submitter = Annotated[Caller, Depends(caller(Scope.SUBMIT))]
+Sender = Annotated[Caller, Depends(caller(Scope.SUBMIT, Scope.NODE))]
 Fetcher = Annotated[Caller, Depends(caller(Scope.READ, Scope.NODE))]
+Kind = Annotated[
+    Literal["code"] | None,
+    Query(alias="as", description="Only if it was sent to be run."),
+]
 
 
 class ObjectOut(Struct):
@@ -65,16 +69,16 @@ def _described(is_sent: bool = False, **more: Any) -> dict[str, Any]:
 
 @router.put(
     "/objects/{digest}",
-    summary="Store bytes under their SHA-256",
+    summary="Store code, or other bytes, under their SHA-256",
     tags=["objects"],
     **_described(is_sent=True, status=201),
 )
-async def put(request: Request, digest: str, who: Operator) -> Response:
+async def put(request: Request, digest: str, who: Submitter) -> Response:
     # Before the body is read: a wrong address should not cost the transfer.
     objects = who.manager.output.objects
     was_known = await objects.expect(digest)
     data = await request.body()
-    await objects.put(data, digest)
+    await objects.put_code(data, digest, who.key.name)
     who.note("object.put", digest, size=len(data))
     return answer(ObjectOut(digest, len(data)), 200 if was_known else 201)
 
@@ -128,8 +132,10 @@ def _split(body: bytes) -> list[bytes]:
     tags=["objects"],
     **_described(),
 )
-async def get(digest: str, who: Fetcher) -> Response:
-    return Response(await who.manager.output.objects.get(digest), media_type=BINARY)
+async def get(digest: str, who: Fetcher, kind: Kind = None) -> Response:
+    objects = who.manager.output.objects
+    data = await (objects.get_code(digest) if kind else objects.get(digest))
+    return Response(data, media_type=BINARY)
 
 
 @router.head(
@@ -138,6 +144,7 @@ async def get(digest: str, who: Fetcher) -> Response:
     tags=["objects"],
     **_described(),
 )
-async def head(digest: str, who: Fetcher) -> Response:
-    size = await who.manager.output.objects.size(digest)
+async def head(digest: str, who: Fetcher, kind: Kind = None) -> Response:
+    objects = who.manager.output.objects
+    size = await objects.size(digest, as_code=kind is not None)
     return Response(media_type=BINARY, headers={"Content-Length": str(size)})

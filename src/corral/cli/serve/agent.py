@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from corral.core.nodes.owner import OwnerPolicy
     from corral.settings import Settings
 import json
+import os
 import socket
 from pathlib import Path
 
@@ -30,6 +31,9 @@ def code_policy(config: Settings) -> dict[str, Any]:
     return {
         "limit_bytes": int(config.cache_limit_gb * (1 << 30)),
         "allow_file": config.git_allow_file,
+        "isolation": config.isolation,
+        "hidden": _hidden(config),
+        "builds_dependencies": config.build_dependencies,
         "git_tokens": _tokens(config.git_tokens),
         "artifact_limit_bytes": int(config.artifact_limit_gb * (1 << 30)),
         "checkpoint_s": config.checkpoint_s,
@@ -40,6 +44,14 @@ def code_policy(config: Settings) -> dict[str, Any]:
         "model_hub_cache": str(config.model_hub_cache),
         "model_shared": _path(config.model_manager_path),
     }
+
+
+def _hidden(config: Settings) -> list[str]:
+    """Where this machine's own keys and settings lie: `CORRAL_X_FILE` and the like."""
+    named = (v for k, v in os.environ.items() if k.endswith("_FILE") and "/" in v)
+    here = (Path.cwd() / name for name in (".env", "corral.toml"))
+    places = (config.home, *here, *map(Path, ("/etc/corral", *named)))
+    return [str(place.absolute()) for place in places]
 
 
 def _path(place: Path | None) -> str | None:

@@ -81,6 +81,8 @@ def send_tree(
     reader: ChunkSource,
     on_progress: Advance | None = None,
     check: Callable[[], object] = lambda: None,
+    *,
+    is_code: bool = False,
 ) -> Flow[str]:
     """Store a folder's tree; the digest to get it by.
 
@@ -89,6 +91,7 @@ def send_tree(
         reader: where chunks come from.
         on_progress: called with bytes done, of how many.
         check: called between requests; what it raises ends the upload.
+        is_code: it is to be run, and not only kept.
 
     Raises:
         Changed: a file was written to meanwhile.
@@ -110,7 +113,7 @@ def send_tree(
             if on_progress is not None:
                 on_progress(done, total)
     yield from parcel.send()
-    return (yield from _send_manifest(tree))
+    return (yield from _send_manifest(tree, is_code))
 
 
 def _unique(files: Iterable[TreeFile]) -> Iterator[tuple[str, TreeFile, int]]:
@@ -129,14 +132,24 @@ def _batched(
         yield some
 
 
-def _send_manifest(tree: Tree) -> Flow[str]:
+def _send_manifest(tree: Tree, is_code: bool) -> Flow[str]:
     objects = trees.encode(tree)
     if not trees.is_tree(objects[0]):
         pieces = []
         for piece in objects:
             pieces.append((yield from send_objects([piece]))[0])
         objects = [trees.manifest(pieces)]
+    if is_code:
+        return (yield from _send_code(objects[0]))
     return (yield from send_objects(objects))[0]
+
+
+def _send_code(blob: bytes) -> Flow[str]:
+    digest = hashlib.sha256(blob).hexdigest()
+    path = f"/objects/{digest}"
+    if not (yield from _is_there(path, len(blob))):
+        yield Request("PUT", path, body=blob, is_repeatable=True, headers=_BINARY)
+    return digest
 
 
 def send_objects(objects: list[bytes]) -> Flow[list[str]]:
@@ -188,11 +201,7 @@ def upload(
             f"an object has at most {limit_bytes} bytes; this one has {len(blob)}",
             limit_bytes=limit_bytes,
         )
-    digest = hashlib.sha256(blob).hexdigest()
-    path = f"/objects/{digest}"
-    if not (yield from _is_there(path, len(blob))):
-        yield Request("PUT", path, body=blob, is_repeatable=True, headers=_BINARY)
-    return digest
+    return (yield from _send_code(blob))
 
 
 def _upload_folder(folder: Path, on_progress: Advance | None) -> Flow[str]:
@@ -200,7 +209,7 @@ def _upload_folder(folder: Path, on_progress: Advance | None) -> Flow[str]:
     from corral.files.read_folder import read_source
 
     tree, reader = read_source(folder)
-    return (yield from send_tree(tree, reader, on_progress))
+    return (yield from send_tree(tree, reader, on_progress, is_code=True))
 
 
 def download(digest: str) -> Flow[bytes]:
@@ -217,7 +226,9 @@ def download(digest: str) -> Flow[bytes]:
 
 def _is_there(path: str, size: int) -> Flow[bool]:
     try:
-        response = yield Request("HEAD", path, is_repeatable=True)
+        # Bytes that a task left behind are sent again: only then are they code.
+        query = {"as": "code"}
+        response = yield Request("HEAD", path, query, is_repeatable=True)
     except CorralError as error:
         # An answer to HEAD has no body that could say more; the PUT's answer will.
         if error.status is None or error.status >= 500:

@@ -13,6 +13,7 @@ from corral.manager.access.secrets import NamedSecrets
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Feature, Loop
 from corral.manager.output.artifacts import Artifacts
+from corral.manager.output.objects import Objects
 from corral.manager.prometheus import Count, Gauge, MetricFamily, largest
 from corral.manager.tasks.cancel import Cancel
 from corral.manager.tasks.coalesce import Coalesce
@@ -49,6 +50,7 @@ class Tasks(Feature):
         ctx: ManagerContext,
         secrets: NamedSecrets,
         artifacts: Artifacts,
+        objects: Objects,
         config: TasksConfig,
     ) -> None:
         self._cluster = ctx.cluster
@@ -61,7 +63,7 @@ class Tasks(Feature):
         self._coalesce = Coalesce(ctx, self.results, self.settle, self.dispatch)
         self.gangs = Gangs(ctx, self.settle, self.dispatch)
         self.submissions = Submit(
-            ctx, self.dispatch, self.settle, secrets, self._coalesce
+            ctx, self.dispatch, self.settle, secrets, self._coalesce, objects
         )
         self.reports = TaskReports(ctx, self.settle, self.dispatch)
         self.restore = Restore(ctx, config.free_after_s)

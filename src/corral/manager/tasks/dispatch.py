@@ -370,6 +370,7 @@ class Dispatch:
                 traceparent=self._tracing.traceparent(t),
                 profile=t.spec.options.profile or "",
                 edition=editions.get(t.spec.model or "", ""),
+                owner=t.spec.owner,
             )
             for t in ready.tasks
         ]

@@ -22,6 +22,7 @@ from corral.errors import (
 from corral.manager.access.secrets import NamedSecrets
 from corral.manager.context import ManagerContext
 from corral.manager.group_commit import GroupCommit
+from corral.manager.output.objects import Objects
 from corral.manager.signals import TasksInserted
 from corral.manager.tasks.coalesce import Coalesce
 from corral.manager.tasks.dispatch import Dispatch, ReadyOrder
@@ -62,6 +63,7 @@ class Submit:
         settle: Settle,
         secrets: NamedSecrets,
         coalesce: Coalesce,
+        objects: Objects,
     ) -> None:
         self._cluster = ctx.cluster
         self._store: TaskStore = ctx.store.tasks
@@ -70,6 +72,7 @@ class Submit:
         self._clock = ctx.clock
         self._secrets = secrets
         self._coalesce = coalesce
+        self._objects = objects
         self._results = coalesce.results
         self._signals = ctx.signals
         self._writes: GroupCommit[list[_Entry], None] = GroupCommit(self._commit)
@@ -94,6 +97,7 @@ class Submit:
     async def _check(self, specs: Sequence[TaskSpec]) -> list[_Entry]:
         now = self._clock.now()
         outside = await self._look_up(specs)
+        not_code = await self._objects.check_code(specs)
         known: set[str] = set()
         entries = []
         for spec in specs:
@@ -101,6 +105,8 @@ class Submit:
             task = Task(spec=spec, state=State.QUEUED, created_at=now, seq=seq)
             entry = _Entry(task, frozenset())
             try:
+                if spec.id in not_code:
+                    raise not_code[spec.id]
                 self._resolve(entry, outside, known)
                 known.add(spec.id)
             except CorralError as e:

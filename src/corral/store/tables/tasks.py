@@ -102,6 +102,13 @@ log_chunks = Table(
 )
 
 
+code_objects = Table(
+    "code_objects",
+    metadata,
+    Column("digest", Text, primary_key=True),
+    Column("owner", Text, nullable=False),
+    Column("at", Time, nullable=False),
+)
 kept_trees = Table(
     "kept_trees",
     metadata,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,11 @@ class EnvironmentPolicy:
 
     allow_file: bool = False
     git_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
+    isolation: str = "sandbox"
+    """How builds are kept; `process` where an administrator said so."""
+    hidden: tuple[Path, ...] = ()
+    builds_dependencies: bool = False
+    """May what has no wheel be built from source, in the sandbox?"""
     git_timeout_s: float = 600.0
     build_timeout_s: float = 1800.0
 

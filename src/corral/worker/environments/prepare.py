@@ -25,10 +25,11 @@ from corral.errors import BadRequest, EnvironmentFailed
 from corral.files.archive import unpack
 from corral.files.tree import Get, read_manifest, write_file, write_tree
 from corral.worker.environments import folder as folders
+from corral.worker.environments.build import python_of
 from corral.worker.environments.cache import Cache, CacheDraft, CacheEntry, key_of
 from corral.worker.environments.git import Repository
 from corral.worker.environments.policy import EnvironmentPolicy
-from corral.worker.environments.project import Builder, find_project, python_of
+from corral.worker.environments.project import Builder, find_project
 
 __all__ = ["EnvironmentPolicy", "Prepared", "own_python", "prepare"]
 
@@ -128,13 +129,16 @@ def prepare(
     fetch: Fetch,
     policy: EnvironmentPolicy,
     for_runner: bool = True,
+    fetch_code: Fetch | None = None,
 ) -> Prepared:
     """Fetch and build what is missing; may take minutes.
 
     Args:
         environment: where the code comes from.
         cache: what this node has already.
-        fetch: gives the bytes of an archive by its digest.
+        fetch: gives the bytes of an object by its digest.
+        fetch_code: the same for the archive itself, where that must have been sent to
+            be run; what it consists of may be anything.
         policy: what the administrator allows.
         for_runner: the Python must be able to run `corral.worker.runner.main`; scripts
             need less, and run with older Pythons, too.
@@ -148,7 +152,9 @@ def prepare(
     with ExitStack() as held:
         try:
             cache.sweep()
-            commit, tree = _sources(environment, cache, fetch, policy)
+            files = FilePool(cache.folder / "pool", fetch)
+            first = fetch_code or fetch
+            commit, tree = _sources(environment, cache, files, policy, first)
             with tree:
                 made = _make(
                     environment, tree, Builder(cache, policy, for_runner), held
@@ -178,8 +184,9 @@ def prepare(
 def _sources(
     environment: GitEnvironment | ArchiveEnvironment,
     cache: Cache,
-    fetch: Fetch,
+    pool: FilePool,
     policy: EnvironmentPolicy,
+    fetch_code: Fetch,
 ) -> tuple[str | None, CacheEntry]:
     if isinstance(environment, GitEnvironment):
         repository = Repository(environment, cache, policy)
@@ -188,16 +195,15 @@ def _sources(
     digest = environment.digest
 
     def build(draft: CacheDraft) -> None:
-        _unpack(digest, draft.path, FilePool(cache.folder / "pool", fetch))
+        _unpack(digest, draft.path, fetch_code(digest), pool)
         cache.count("unpacks")
 
     key = key_of("archive", digest)
     return None, cache.hold("tree", key, build, timeout_s=policy.patience_s)
 
 
-def _unpack(digest: str, place: Path, pool: FilePool) -> None:
+def _unpack(digest: str, place: Path, data: bytes, pool: FilePool) -> None:
     """An archive in one piece, or a tree whose files are fetched where missing."""
-    data = pool.get(digest)
     if hashlib.sha256(data).hexdigest() != digest:
         raise EnvironmentFailed(
             f"the bytes that came are not those of archive {digest}"

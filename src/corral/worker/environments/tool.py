@@ -12,12 +12,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from corral.errors import EnvironmentFailed
+from corral.errors import EnvironmentFailed, WorkerError
 from corral.process import group, spawn
 from corral.process.keep_alive import KILL, bare_environment, tethered
+from corral.worker import isolation
+from corral.worker.isolation import Level, SandboxJob
 
 TAIL_BYTES = 8192
 REASON_LENGTH = 300
@@ -72,19 +75,52 @@ def run(
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         code = _run(argv, {**variables, _WORK: mark}, folder, timeout_s, (out, err))
         said = _hide(_tail(err) + (_tail(out) if code else ""), hidden)
-        if code is None:
-            raise EnvironmentFailed(
-                f"{what} took longer than {timeout_s:g} s", output=said, timed_out=True
-            )
-        if code < 0:
-            raise EnvironmentFailed(f"{what} {group.say_exit(code)}", output=said)
-        if code:
-            why = reason(said) or group.say_exit(code)
-            if _FULL.search(said):
-                why += " (the disk is full)"
-            raise EnvironmentFailed(f"{what} failed: {why}", output=said)
+        _judge(code, said, what, timeout_s)
         out.seek(0)
         return out.read().decode("utf-8", "replace")
+
+
+def run_confined(
+    job: SandboxJob, level: Level, *, timeout_s: float, what: str, mark: str
+) -> None:
+    """The same for a job, which sees what it says and nothing else.
+
+    Raises:
+        EnvironmentFailed: as `run` does.
+    """
+    said = {"stderr": bytearray(), "stdout": bytearray()}
+
+    def hear(stream: str, data: bytes) -> None:
+        said[stream] += data
+        del said[stream][:-TAIL_BYTES]
+
+    marked = {**job.environment, _WORK: mark}
+    try:
+        running = isolation.start(replace(job, environment=marked), hear, level)
+    except WorkerError as error:
+        raise EnvironmentFailed(f"{what} cannot be run: {error.message}") from error
+    try:
+        code = running.wait(timeout_s)
+    finally:
+        running.stop(0.0)
+    if code is not None and code > 128:
+        code = 128 - code
+    text = b"".join(said.values()).decode("utf-8", "replace")
+    _judge(code, text, what, timeout_s)
+
+
+def _judge(code: int | None, said: str, what: str, timeout_s: float) -> None:
+    if code is None:
+        raise EnvironmentFailed(
+            f"{what} took longer than {timeout_s:g} s", output=said, timed_out=True
+        )
+    if code < 0:
+        raise EnvironmentFailed(f"{what} {group.say_exit(code)}", output=said)
+    if code:
+        why = reason(said) or group.say_exit(code)
+        if _FULL.search(said):
+            why += " (the disk is full)"
+        raise EnvironmentFailed(f"{what} failed: {why}", output=said)
 
 
 def _run(

@@ -8,8 +8,8 @@ from __future__ import annotations
 from corral.worker.isolation.job import Level, SandboxJob, SandboxLimits
 from corral.worker.isolation.job_user import share
 from corral.worker.isolation.process import RunningJob
-from corral.worker.isolation.start import best_level, start
-from corral.worker.isolation.variables import build_variables, clean_environment
+from corral.worker.isolation.start import best_level, level_for, start
+from corral.worker.isolation.variables import clean_environment
 
 __all__ = [
     "Level",
@@ -17,8 +17,8 @@ __all__ = [
     "SandboxJob",
     "SandboxLimits",
     "best_level",
-    "build_variables",
     "clean_environment",
+    "level_for",
     "share",
     "start",
 ]

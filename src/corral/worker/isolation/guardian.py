@@ -86,8 +86,12 @@ class Guardian:
         self.main = os.fork()
         if not self.main:
             self.become(guardian, files)
-        for fd in (*files.values(), self.plan["out"], self.plan["err"]):
+        for fd in (*files.values(), *self.ends()):
             os.close(fd)
+
+    def ends(self) -> tuple[int, int, int]:
+        """The job's own stdin, stdout and stderr, as they are numbered here."""
+        return self.plan["in"], self.plan["out"], self.plan["err"]
 
     def become(self, guardian: int, files: dict[int, int]) -> NoReturn:
         try:
@@ -101,8 +105,7 @@ class Guardian:
                 os.sched_setaffinity(0, self.plan["processors"])
             # Where memory runs out, the job goes before us and our caller.
             _write("/proc/self/oom_score_adj", "500")
-            null = os.open(os.devnull, os.O_RDONLY)
-            places = {0: null, 1: self.plan["out"], 2: self.plan["err"], **files}
+            places = {**dict(enumerate(self.ends())), **files}
             # First out of the way: a number may be another's place.
             moved = {to: _above(fd) for to, fd in places.items()}
             for to, fd in moved.items():

@@ -45,6 +45,7 @@ class SandboxJob:
         gpus: Which GPUs it sees; none for an empty tuple, all for None.
         shown: Variables that show it the GPUs it was given; they win over all else.
         network: Without it a sandbox has a loopback of its own and nothing else.
+        is_ours: A program of ours, which runs no code of others: it keeps our user.
     """
 
     argv: tuple[str, ...]
@@ -59,6 +60,7 @@ class SandboxJob:
     gpus: tuple[str, ...] | None = ()
     shown: Mapping[str, str] = field(default_factory=dict)
     network: bool = True
+    is_ours: bool = False
 
     @property
     def uses_gpu(self) -> bool:

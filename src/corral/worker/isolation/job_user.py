@@ -30,7 +30,7 @@ class User:
 
 def job_user(job: SandboxJob) -> User | None:
     """The user of a sandboxed job; None where it keeps ours."""
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 or job.is_ours:
         return None
     uid, gid = _nobody()
     groups = {node.stat().st_gid for node in gpu_nodes()} if job.uses_gpu else set()

@@ -116,6 +116,11 @@ class RunningJob:
         if self._left:
             raise WorkerError(f"processes that cannot be ended: {self._left}")
 
+    def kill(self) -> None:
+        """End every process of the job; returns at once."""
+        self.is_stopping = True
+        self.tell({"do": "stop", "grace_s": 0.0})
+
     def signal(self, number: int) -> None:
         """Send a signal to every process of the job."""
         self.tell({"do": "signal", "number": int(number)})

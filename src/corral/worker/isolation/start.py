@@ -46,12 +46,14 @@ def start(
     on_output: OnOutput,
     level: Level | None = None,
     parents: tuple[Parent, ...] | None = None,
+    pipes: tuple[int, int] | None = None,
 ) -> RunningJob:
     """Run `job`; returns once its program runs.
 
     `on_output` gets `stdout` or `stderr` and bytes, from a thread for each. A slow
     one holds the job back; memory stays the same. Level, and where control groups
-    are made, are the best there is here unless told.
+    are made, are the best there is here unless told. `pipes` become its stdin, which
+    is empty otherwise, and its stdout; they are closed here.
 
     Raises:
         WorkerError: the command, a folder or the level is not there; in one line.
@@ -78,7 +80,7 @@ def start(
         if user := job_user.job_user(job):
             job_user.hand_over(job, user)
         told |= {"argv": sandbox.command(), "options": sandbox.options(job)}
-    return _guard(scene, told, on_output)
+    return _guard(scene, told, on_output, pipes)
 
 
 def start_beside(
@@ -100,6 +102,23 @@ def start_beside(
     if is_inside:
         told["launch"]["enter"] = first_of(running.pid)
     return _guard(replace(scene, is_whole=False), told, on_output)
+
+
+def level_for(wanted: str) -> Level:
+    """How a job is kept where its node's administrator wants it so.
+
+    Raises:
+        WorkerError: there is no sandbox here, and nobody said that it goes without.
+    """
+    if wanted == Level.PROCESS:
+        return Level.PROCESS
+    if best_level() is not Level.SANDBOX:
+        raise WorkerError(
+            "this node has no sandbox to run it in: install bubblewrap there "
+            "('corral doctor' says what is missing), or set CORRAL_ISOLATION=process "
+            "to run code of users as the agent's own user"
+        )
+    return Level.SANDBOX
 
 
 def best_level() -> Level:
@@ -195,14 +214,21 @@ def _processors(scene: JobPlace) -> list[int]:
     return (ours[first:] + ours[:first])[: max(1, math.ceil(cpus))]
 
 
-def _guard(scene: JobPlace, told: dict[str, Any], on_output: OnOutput) -> RunningJob:
-    outputs = {"stdout": pipe(), "stderr": pipe()}
+def _guard(
+    scene: JobPlace,
+    told: dict[str, Any],
+    on_output: OnOutput,
+    pipes: tuple[int, int] | None = None,
+) -> RunningJob:
+    outputs = {"stderr": pipe()}
+    if pipes is None:
+        outputs["stdout"] = pipe()
+        pipes = os.open(os.devnull, os.O_RDONLY), outputs["stdout"][1]
     ours = {name: ends[0] for name, ends in outputs.items()}
-    theirs = [ends[1] for ends in outputs.values()]
+    theirs = [*pipes, outputs["stderr"][1]]
     told |= {
         "parent": os.getpid(),
-        "out": theirs[0],
-        "err": theirs[1],
+        **dict(zip(("in", "out", "err"), theirs, strict=True)),
         "processors": _processors(scene),
         "env": {"PATH": os.defpath, "LANG": "C.UTF-8", MARK: scene.job.mark},
         "option_fd": sandbox.OPTION_FD,

@@ -14,10 +14,6 @@ MARK = "CORRAL_JOB_MARK"
 # The agent finds everything its workers ever started by this one: it is passed on.
 _AGENT_MARK = "CORRAL_AGENT_MARK"
 _KEPT = re.compile(rf"PATH|LANG|LANGUAGE|LC_[A-Z]+|TZ|TERM|COLORTERM|{_AGENT_MARK}")
-_FOR_BUILDS = re.compile(
-    r"SSL_CERT_FILE|SSL_CERT_DIR|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|GIT_SSL_CAINFO"
-    r"|NODE_EXTRA_CA_CERTS|(?i:(?:HTTP|HTTPS|ALL|NO)_PROXY)|(?:UV|PIP)_\w+"
-)
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -46,11 +42,6 @@ def clean_environment(base: Mapping[str, str], job: SandboxJob) -> dict[str, str
         **({_AGENT_MARK: base[_AGENT_MARK]} if _AGENT_MARK in base else {}),
         MARK: job.mark,
     }
-
-
-def build_variables(base: Mapping[str, str]) -> dict[str, str]:
-    """Certificates, proxies and installer options: for the build step alone."""
-    return {name: text for name, text in base.items() if _FOR_BUILDS.fullmatch(name)}
 
 
 def _places(job: SandboxJob) -> dict[str, str]:

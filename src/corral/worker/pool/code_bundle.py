@@ -19,10 +19,14 @@ PLAIN_TYPES: dict[str, frozenset[str]] = {
 
 
 class Bundle(NamedTuple):
-    """An archive, and the folder in it that modules are imported from."""
+    """An archive, the folder in it that modules are imported from, and who sent it.
+
+    Two users may send the same code: what one left in a process is not for the other.
+    """
 
     digest: str
     path: str = ""
+    owner: str = ""
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -43,4 +47,6 @@ def bundle_of(item: Item) -> Bundle | None:
         called = _decode(item.payload)
     except msgspec.MsgspecError:
         return None
-    return Bundle(called.archive, called.path) if called.archive else None
+    if not called.archive:
+        return None
+    return Bundle(called.archive, called.path, item.owner)

@@ -1,7 +1,7 @@
 """The process that holds user code: `python -m corral.worker.runner.main CELLS PARENT`.
 
 PARENT is the process to end with, or the path of a socket to speak through: a runner
-in a container has no parent it could see.
+in a container has no parent it could see, nor has one in a sandbox, which says `-`.
 
 It knows neither the manager nor the network, and may be killed at any moment.
 """
@@ -188,9 +188,8 @@ def main() -> None:
     sys.argv = ["corral-runner"]
     if parent.isdecimal():
         die_with_parent(int(parent))
-        pipes = _private_pipes()
-    else:
-        pipes = _private_sockets(parent)
+    is_piped = parent.isdecimal() or parent == "-"
+    pipes = _private_pipes() if is_piped else _private_sockets(parent)
     code = Runner(*pipes, cells).serve()
     sys.stdout.flush()
     os._exit(code)

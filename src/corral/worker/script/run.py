@@ -76,7 +76,11 @@ class Starter:
         code = access.code
         self.cache = Cache(Path(code.cache), code.limit_bytes)
         self._policy = EnvironmentPolicy(
-            allow_file=code.allow_file, git_tokens=code.git_tokens
+            allow_file=code.allow_file,
+            git_tokens=code.git_tokens,
+            isolation=code.isolation,
+            hidden=tuple(map(Path, code.hidden)),
+            builds_dependencies=code.builds_dependencies,
         )
         self._engine: ContainerEngine | None = None
         self._engine_lock = threading.Lock()
@@ -117,6 +121,7 @@ class Starter:
                     script.environment,
                     cache=self.cache,
                     fetch=self._access.link().get_object,
+                    fetch_code=self._access.link().get_code,
                     policy=self._policy,
                     for_runner=False,
                 )
@@ -133,7 +138,7 @@ class Starter:
             environment={**variables, **place.variables},
             readable=readable,
             writable=(place.artifacts, place.checkpoint),
-            hidden=(self.cache.folder,),
+            hidden=(self.cache.folder, *map(Path, self._access.code.hidden)),
             limits=isolation.SandboxLimits(
                 memory_mb=script.limits.memory_mb,
                 cpus=script.limits.cpus,
@@ -144,7 +149,8 @@ class Starter:
             shown=place.shown,
             network=script.network,
         )
-        running = isolation.start(job, on_output)
+        level = isolation.level_for(self._access.code.isolation)
+        running = isolation.start(job, on_output, level)
         place.facts["isolation"] = running.isolation
         return running
 

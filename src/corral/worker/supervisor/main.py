@@ -22,7 +22,7 @@ import msgspec
 
 from corral.core.backoff import Backoff
 from corral.core.nodes.worker import WorkerState
-from corral.errors import AlreadyRunning, CorralError
+from corral.errors import AlreadyRunning, CorralError, WorkerError
 from corral.log_line import LineFormatter, Redaction
 from corral.process.keep_alive import Tries
 from corral.wire.workers import Registration
@@ -111,10 +111,14 @@ class Supervisor:
         room = ModelFetch(depot, link, reach, places)
         return Delivery(room, lambda: self._pool.runners, self._reporter.tell)
 
-    def _recipe_of(self, source: WorkerSource, link: ManagerLink) -> Recipe:
+    def _recipe_of(
+        self, source: WorkerSource, link: ManagerLink, *, is_sandboxed: bool = False
+    ) -> Recipe:
         given = self._given
         mark = f"{given.worker_id}.runner"
-        return Recipe(source, link, given.code, given.containers, mark)
+        return Recipe(
+            source, link, given.code, given.containers, mark, is_sandboxed=is_sandboxed
+        )
 
     def _make_pool(self, link: ManagerLink) -> RunnerPool:
         spec, code = self._given.spec, self._given.code
@@ -132,7 +136,7 @@ class Supervisor:
         def recipe_of(bundle: Bundle) -> Recipe:
             params = {**spec.params, "archive": bundle.digest, "path": bundle.path}
             source = WorkerSource(FUNCTION_WORKER, params, bundle.environment)
-            return self._recipe_of(source, link)
+            return self._recipe_of(source, link, is_sandboxed=True)
 
         plain_types = PLAIN_TYPES[spec.worker_class]
         return BundlePool(plain, max(size, 1), self._on_change, recipe_of, plain_types)
@@ -219,10 +223,13 @@ class Supervisor:
         level = "process"
         if "docker" in (self._given.spec.environment or {}):
             level = "container"
-        elif runs_scripts(self._given.spec.worker_class):
-            from corral.worker.isolation import best_level
+        elif _runs_code_of_users(self._given.spec.worker_class):
+            from corral.worker.isolation import level_for
 
-            level = str(best_level())
+            try:
+                level = str(level_for(self._given.code.isolation))
+            except WorkerError:
+                level = "none"
         self._status_line.tell(isolation=level)
 
     def _start_runners(self) -> None:
@@ -351,6 +358,10 @@ class Supervisor:
             if (state, error) != self._told:
                 self._told = (state, error)
                 self._reporter.tell_state(state, error)
+
+
+def _runs_code_of_users(worker_class: str) -> bool:
+    return runs_scripts(worker_class) or worker_class in PLAIN_TYPES
 
 
 def configure_log(given: Assignment) -> None:

@@ -19,10 +19,11 @@ from corral.core.tasks.environment import (
 from corral.worker.assignment import CodePolicy
 from corral.worker.container.job import ContainerSettings
 from corral.worker.manager_link import ManagerLink
-from corral.worker.pool.transport import RunnerSpec
+from corral.worker.pool.transport import RunnerLaunch, RunnerSpec
 
 if TYPE_CHECKING:
     from corral.worker.container.engine import ContainerEngine
+    from corral.worker.environments.cache import Cache
     from corral.worker.environments.prepare import Prepared
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,11 @@ class Recipe:
         code: CodePolicy,
         containers: ContainerSettings,
         mark: str,
+        *,
+        is_sandboxed: bool = False,
     ) -> None:
+        """`is_sandboxed`: the code is a user's, not the operator's."""
+        self._is_sandboxed = is_sandboxed
         self._source = source
         self._link = link
         self._code = code
@@ -97,14 +102,22 @@ class Recipe:
         # Most workers need none of it, and wait for nothing at their start.
         from corral.worker.environments.cache import Cache
         from corral.worker.environments.prepare import EnvironmentPolicy, prepare
+        from corral.worker.isolation import best_level
 
         code = self._code
+        cache = Cache(Path(code.cache), code.limit_bytes)
         self._prepared = made = prepare(
             environment,
-            cache=Cache(Path(code.cache), code.limit_bytes),
+            cache=cache,
             fetch=self._link.get_object,
+            fetch_code=self._link.get_code if self._is_sandboxed else None,
             policy=EnvironmentPolicy(
-                allow_file=code.allow_file, git_tokens=code.git_tokens
+                allow_file=code.allow_file,
+                git_tokens=code.git_tokens,
+                # An operator's code runs without a sandbox: it may be built so, too.
+                isolation=code.isolation if self._is_sandboxed else str(best_level()),
+                hidden=tuple(map(Path, code.hidden)),
+                builds_dependencies=code.builds_dependencies,
             ),
         )
         log.info("code is ready: %s", made.facts)
@@ -114,7 +127,16 @@ class Recipe:
             python=made.python,
             folder=made.folder,
             variables=made.variables,
+            launch=self._launch(cache, made) if self._is_sandboxed else None,
         )
+
+    def _launch(self, cache: Cache, made: Prepared) -> RunnerLaunch:
+        from corral.worker import isolation
+        from corral.worker.pool.sandbox import SandboxLaunch
+
+        level = isolation.level_for(self._code.isolation)
+        hidden = tuple(map(Path, self._code.hidden))
+        return SandboxLaunch(cache, made, self._mark, level, hidden)
 
     def _in_image(self, entry: WorkerCode, image: ContainerEnvironment) -> RunnerSpec:
         from corral.worker.container.job import bound_gpus, bound_variables

@@ -68,11 +68,11 @@ async def test_head_tells_whether_it_is_there_and_how_large(world: World) -> Non
     assert answer.content == b""
 
 
-async def test_users_and_nodes_get_and_only_operators_put(world: World) -> None:
+async def test_users_and_nodes_get_and_who_may_submit_puts(world: World) -> None:
     node = (await world.node()).caller
-    for who in (world.read, world.submit, node):
+    for who in (world.read, node):
         fault(await put(who), 403, "forbidden")
-    await put(world.admin)
+    await put(world.submit)
     for who in (world.read, world.submit, world.operate, world.admin, node):
         assert (await who.get(PATH)).content == DATA
         assert (await who.send("HEAD", PATH)).status_code == 200
@@ -154,9 +154,8 @@ async def test_the_client_sends_what_is_missing_or_damaged_and_nothing_else(
 
 
 async def test_the_client_is_told_why_it_may_not_upload(world: World) -> None:
-    for who in (world.read, world.submit):
-        with pytest.raises(Forbidden, match="operate"):
-            await drive(who, upload(DATA))
+    with pytest.raises(Forbidden, match="submit"):
+        await drive(world.read, upload(DATA))
 
 
 def test_the_client_takes_no_silence_for_a_missing_object() -> None:
@@ -200,9 +199,23 @@ async def test_nodes_send_several_objects_and_readers_do_not(world: World) -> No
     assert (await node.post("/objects", framed(DATA))).status_code == 201
     asked = {"digests": [DIGEST]}
     assert (await node.tell("/objects/missing", asked)) == {"missing": []}
-    for who in (world.read, world.submit):
-        fault(await who.post("/objects", framed(DATA)), 403, "forbidden")
-        fault(await who.post("/objects/missing", asked), 403, "forbidden")
+    fault(await world.read.post("/objects", framed(DATA)), 403, "forbidden")
+    fault(await world.read.post("/objects/missing", asked), 403, "forbidden")
+
+
+async def test_only_what_somebody_put_is_code(world: World) -> None:
+    node = (await world.node()).caller
+    await node.post("/objects", framed(DATA))
+    code = f"{PATH}?as=code"
+    assert (await node.get(PATH)).content == DATA
+    assert (
+        "not sent to be run" in fault(await node.get(code), 409, "conflict")["message"]
+    )
+    assert (await node.send("HEAD", code)).status_code == 404
+    await put(world.submit)
+    assert (await node.get(code)).content == DATA
+    assert (await node.send("HEAD", code)).status_code == 200
+    fault(await node.get(f"{PATH}?as=song"), 422, "invalid_field")
 
 
 async def test_half_an_object_is_refused_with_all_that_came_along(

@@ -100,7 +100,9 @@ def test_submit_sends_the_code_once_and_names_it_in_every_task(
     )
     assert first["labels"] == {"function": f"{module.__name__}.double"}
     assert files == {f"{module.__name__}.py": DOUBLE.encode()}
-    assert len(manager.asked("POST /objects")) == 2
+    # Its files as any object, and the list of them as code.
+    assert len(manager.asked("POST /objects")) == 1
+    assert len(manager.asked(f"PUT /objects/{digest}")) == 1
 
 
 def test_code_the_manager_has_is_not_sent(

@@ -8,7 +8,6 @@ from pathlib import Path
 from corral.worker.isolation import (
     SandboxJob,
     SandboxLimits,
-    build_variables,
     clean_environment,
 )
 
@@ -67,17 +66,6 @@ def test_marks_are_passed_on_whatever_the_job_asks() -> None:
     job = replace(BARE, environment=asked)
     got = clean_environment({"CORRAL_AGENT_MARK": "a-1"}, job)
     assert (got["CORRAL_JOB_MARK"], got["CORRAL_AGENT_MARK"]) == ("m-1", "a-1")
-
-
-def test_builds_get_certificates_proxies_and_installer_options_alone() -> None:
-    wanted = {
-        "SSL_CERT_FILE": "c",
-        "https_proxy": "p",
-        "NO_PROXY": "p",
-        "UV_CACHE_DIR": "u",
-        "PIP_INDEX_URL": "i",
-    }
-    assert build_variables({**wanted, "CORRAL_API_KEY": "s", "UVX": "s"}) == wanted
 
 
 def test_a_job_of_a_worker_with_cards_sees_those_and_no_others() -> None:

@@ -39,6 +39,9 @@ async function fault(answer) {
   return new ApiError(message, told.code ?? "unknown", answer.status, told.details, told.request_id);
 }
 
+// What is under way when somebody signs out is given up: it would only be refused.
+let stay = new AbortController();
+
 // The whole answer; `ask` is for those who want what stands in it.
 export async function send(method, path, { query, body, headers, signal: stop, quiet } = {}) {
   const head = { "X-Corral-Page": "1", ...headers };
@@ -49,7 +52,7 @@ export async function send(method, path, { query, body, headers, signal: stop, q
       method,
       headers: head,
       body: body === undefined ? undefined : JSON.stringify(body),
-      signal: stop,
+      signal: quiet ? stop : AbortSignal.any([stay.signal, ...(stop ? [stop] : [])]),
       credentials: "same-origin",
     });
   } catch (error) {
@@ -105,6 +108,11 @@ export async function signIn({ key, link }) {
 }
 
 export async function signOut() {
-  await del("/ui/session");
-  session.value = { ...session.value, name: null, role: null };
+  stay.abort();
+  try {
+    await del("/ui/session", { quiet: true });
+    session.value = { ...session.value, name: null, role: null };
+  } finally {
+    stay = new AbortController();
+  }
 }

@@ -136,7 +136,8 @@ export function useData(path, { query, events = null, later = null, matches, eve
     try {
       told = { data: await get(path, query), error: null };
     } catch (error) {
-      told = { error };
+      // Given up because somebody signs out: nothing to show.
+      told = error.name === "AbortError" ? {} : { error };
     }
     if (mine.busy !== asked) return;
     mine.busy = null;

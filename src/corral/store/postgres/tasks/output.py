@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from typing import Any, Literal
 
 from obstore.exceptions import AlreadyExistsError
@@ -34,7 +35,7 @@ from corral.errors import NotFound
 from corral.store.base import CHECKPOINT, KeptTree, LogChunk
 from corral.store.objects import ObjectStore, translated
 from corral.store.postgres.connection import ConnectionPool, upsert
-from corral.store.tables.tasks import kept_trees, log_chunks, tasks
+from corral.store.tables.tasks import code_objects, kept_trees, log_chunks, tasks
 from corral.store.text import clean
 
 log = logging.getLogger(__name__)
@@ -214,6 +215,22 @@ class OutputRows:
 
     async def payload_digests(self) -> set[str]:
         return {row[0] for row in await self._pool.fetch(text(_DIGESTS))}
+
+    async def save_code(self, digest: str, owner: str, at: datetime) -> None:
+        row = {"digest": digest, "owner": clean(owner), "at": at}
+        await self._pool.fetch(
+            insert(code_objects).values(row).on_conflict_do_nothing()
+        )
+
+    async def code(self, digests: Sequence[str]) -> set[str]:
+        is_asked = code_objects.c.digest.in_(digests)
+        rows = await self._pool.fetch(select(code_objects.c.digest).where(is_asked))
+        return {row[0] for row in rows}
+
+    async def forget_code(self, digest: str) -> None:
+        await self._pool.fetch(
+            delete(code_objects).where(code_objects.c.digest == digest)
+        )
 
     def _row(self, chunk: LogChunk) -> dict[str, Any]:
         return {
