@@ -28,6 +28,11 @@ class Caller:
     ip: str
     request_id: str
 
+    @property
+    def only_of(self) -> str | None:
+        """Whose tasks it may stop or start again; None: everybody's."""
+        return None if self.key.allows(Scope.OPERATE) else self.key.owner
+
     def note(self, action: str, target: str, **data: Any) -> None:
         """Leave an audit row for a change this caller made."""
         self.manager.access.audit.note(

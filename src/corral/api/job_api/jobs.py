@@ -72,7 +72,7 @@ async def submit(
     if only_on is not None and task.spec.options.only_on != only_on:
         raise Conflict(f"job {task.id} is known, and not for worker {only_on}")
     if not result.is_new and task.is_terminal:
-        task = await who.manager.tasks.requeue(task.id)
+        task = await who.manager.tasks.requeue(task.id, who.only_of)
     who.note("job.submit", task.id)
     return task
 
@@ -130,7 +130,7 @@ async def get_dlq_jobs(who: Reader) -> Response:
 )
 async def requeue_from_dlq(request: Request, who: Submitter) -> Response:
     wanted = await read(request, shapes.JobId)
-    task = await who.manager.tasks.requeue(wanted.job_id)
+    task = await who.manager.tasks.requeue(wanted.job_id, who.only_of)
     who.note("job.requeue", task.id)
     return answer(render.job_status(task))
 
@@ -142,7 +142,8 @@ async def requeue_from_dlq(request: Request, who: Submitter) -> Response:
 )
 async def discard_from_dlq(request: Request, who: Submitter) -> Response:
     wanted = await read(request, shapes.JobId)
-    if not await who.manager.tasks.reads.discard_dead_letter(wanted.job_id):
+    reads = who.manager.tasks.reads
+    if not await reads.discard_dead_letter(wanted.job_id, who.only_of):
         raise TaskNotFound(f"no dead job {wanted.job_id!r}", job_id=wanted.job_id)
     who.note("job.discard", wanted.job_id)
     return answer(None)

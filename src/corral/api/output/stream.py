@@ -21,6 +21,7 @@ from corral.api.tasks import render
 from corral.api.tasks.routes import Reader, Wait, id_of
 from corral.api.tasks.shapes import TaskBrief
 from corral.core.access.key import Scope
+from corral.core.tasks.task import check_owner
 from corral.errors import InvalidField
 from corral.manager.cluster.streams import Place
 from corral.manager.output.stream import OutputPage, OutputReader
@@ -108,6 +109,8 @@ async def stream(
         id_of(task_id), place_of(last_event_id or after)
     )
     await reader.check()
+    if cancel_on_disconnect:
+        check_owner((await who.manager.tasks.get(task_id)).spec, who.only_of)
     return StreamingResponse(
         _events(who.manager.tasks, reader, task_id, cancel_on_disconnect),
         media_type="text/event-stream",

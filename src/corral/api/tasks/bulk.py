@@ -79,17 +79,22 @@ async def _each(
     where: TaskFilter | None,
     limit: int,
     cursor: str | None,
-    act: Callable[[str], Awaitable[object]],
+    act: Callable[[str, str | None], Awaitable[object]],
 ) -> BulkPage:
     if where is None:
         return BulkPage(done=0)
+    if who.only_of is not None:
+        # What is others' is not refused one by one: it is not meant.
+        if where.owner not in (None, who.only_of):
+            return BulkPage(done=0)
+        where = replace(where, owner=who.only_of)
     page = await who.manager.tasks.reads.page(where, limit, 0, cursor)
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def one(task: Task) -> CorralError | None:
         async with room:
             try:
-                await act(task.id)
+                await act(task.id, who.only_of)
             except CorralError as error:
                 return error
         return None

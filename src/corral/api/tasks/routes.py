@@ -224,7 +224,7 @@ async def get_task(task_id: str, who: Reader, wait: Wait = 0.0) -> Response:
     **described(shapes.TaskEnded, errors=(404, 409)),
 )
 async def delete(task_id: str, who: Submitter) -> Response:
-    await who.manager.tasks.cancel(id_of(task_id))
+    await who.manager.tasks.cancel(id_of(task_id), who.only_of)
     who.note("task.cancel", task_id)
     return answer(shapes.TaskEnded("the task is cancelled", task_id, "cancelled"))
 
@@ -244,7 +244,7 @@ async def cancel(task_id: str, who: Submitter) -> Response:
     **described(shapes.TaskOut, errors=(404, 409)),
 )
 async def requeue(task_id: str, who: Submitter) -> Response:
-    task = await who.manager.tasks.requeue(id_of(task_id))
+    task = await who.manager.tasks.requeue(id_of(task_id), who.only_of)
     who.note("task.requeue", task_id)
     attempts = await who.manager.tasks.reads.attempts(task)
     return answer(render.full(who.manager, task, attempts))

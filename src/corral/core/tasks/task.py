@@ -9,7 +9,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from corral.core.tasks.options import NO_OPTIONS, SpecOptions
-from corral.errors import IllegalTransition
+from corral.errors import Forbidden, IllegalTransition
 
 
 class State(StrEnum):
@@ -169,6 +169,15 @@ class Attempt:
     started_at: datetime | None
     finished_at: datetime
     error: TaskError | None
+
+
+def check_owner(spec: TaskSpec, only_of: str | None) -> None:
+    """Raises Forbidden when it is somebody else's; None may touch everybody's."""
+    if only_of is not None and spec.owner != only_of:
+        raise Forbidden(
+            f"task {spec.id} is not yours: a key that may operate can do that",
+            task_id=spec.id,
+        )
 
 
 @dataclass(frozen=True, slots=True)

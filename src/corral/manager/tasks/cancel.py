@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from corral.core.tasks.outcome import Outcome, OutcomeKind
-from corral.core.tasks.task import State, Task, TaskError
+from corral.core.tasks.task import State, Task, TaskError, check_owner
 from corral.engine.base import Engine
 from corral.errors import (
     Conflict,
@@ -51,17 +51,19 @@ class Cancel:
         self._dispatch = dispatch
         self._strays: set[asyncio.Task[None]] = set()
 
-    async def cancel(self, task_id: str) -> None:
+    async def cancel(self, task_id: str, only_of: str | None = None) -> None:
         """Cancel a live task; a running one is killed on its worker.
 
         Raises:
             TaskNotFound, Conflict: unknown, or it had ended already.
+            Forbidden: it is not of the one whose tasks may be cancelled.
         """
         for _ in range(_TRIES):
             task = self._cluster.tasks.get(task_id)
             if task is None:
                 await self._refuse(task_id)
                 return
+            check_owner(task.spec, only_of)
             error = TaskError("cancelled", "cancelled on request")
             outcome = Outcome(task.id, task.attempt, OutcomeKind.CANCELLED, error=error)
             with stopping(self._cluster, [task.id]):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from corral.core.tasks.job_type import NAME
-from corral.core.tasks.task import Attempt, State, Task, TaskFilter
+from corral.core.tasks.task import Attempt, State, Task, TaskFilter, check_owner
 from corral.errors import TaskNotFound, Unavailable
 from corral.manager.context import ManagerContext
 from corral.store.base import TaskPage, TaskStore
@@ -71,8 +71,14 @@ class TaskReads:
         """Newest first."""
         return await self._store.list_tasks(where, limit, offset, cursor)
 
-    async def discard_dead_letter(self, task_id: str) -> bool:
-        """Let a task that failed be no dead letter; False when it is none."""
+    async def discard_dead_letter(self, task_id: str, only_of: str | None) -> bool:
+        """Let a task that failed be no dead letter; False when it is none.
+
+        `only_of` as for cancelling.
+        """
+        stored = await self._store.get_task(task_id)
+        if stored is not None:
+            check_owner(stored.spec, only_of)
         term = self._cluster.term
         return await self._store.discard_dead_letter(term, task_id)
 

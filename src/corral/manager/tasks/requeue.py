@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from corral.core.tasks.task import State, Task
+from corral.core.tasks.task import State, Task, check_owner
 from corral.errors import Conflict, TaskNotFound
 from corral.manager.context import ManagerContext
 from corral.manager.output.artifacts import Artifacts
@@ -32,11 +32,12 @@ class Requeue:
         self._signals = ctx.signals
         self._tracing = ctx.tracing
 
-    async def requeue(self, task_id: str) -> Task:
-        """Run an ended task again under the same id."""
+    async def requeue(self, task_id: str, only_of: str | None = None) -> Task:
+        """Run an ended task again under the same id; `only_of` as for cancelling."""
         stored = await self._store.get_task(task_id)
         if stored is None:
             raise TaskNotFound(f"no task {task_id!r}", task_id=task_id)
+        check_owner(stored.spec, only_of)
         if stored.is_terminal:
             await self._check_needs(stored)
             await self._artifacts.restart(stored)
