@@ -21,8 +21,8 @@ TORCH := torch==2.13.0
 TRACES ?=
 # Debian packages that some tests use: network namespaces, containers, sandboxes,
 # Prometheus, a terminal, a browser.
-DEBIAN_PACKAGES := iproute2 podman runc busybox-static bubblewrap prometheus tmux \
-	chromium
+DEBIAN_PACKAGES := iproute2 podman runc busybox-static bubblewrap slirp4netns nftables \
+	prometheus tmux chromium
 
 # Who makes the environment may be at it, too. RUNLEVEL=1: no package starts a service.
 APT_INSTALL := apt-get install -y -qq -o DPkg::Lock::Timeout=300

@@ -29,7 +29,10 @@ dist.destroy_process_group()
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running = Cluster.start(
-        tmp_path_factory.mktemp("needs"), [SCRIPT], CORRAL_SIMULATED_GPUS="2x24GB"
+        tmp_path_factory.mktemp("needs"),
+        [SCRIPT],
+        CORRAL_SIMULATED_GPUS="2x24GB",
+        CORRAL_HOST_NETWORK="1",
     )
     running.serving("run_script")
     yield running
@@ -94,7 +97,7 @@ def test_a_gang_waits_for_a_second_node_and_torchrun_finds_both(
     assert ran.code == 0, ran.err
     members = json.loads(ran.out)["task_ids"]
     assert explain(cluster, members[0])["reason"] == "gang_room"
-    cluster.join("two", [SCRIPT])
+    cluster.join("two", [SCRIPT], "env", "CORRAL_HOST_NETWORK=1")
     assert [output(cluster, task_id) for task_id in members] == ["3 of 2"] * 2
     nodes = {cluster.client.get_task(task_id).node_id for task_id in members}
     assert len(nodes) == 2

@@ -153,7 +153,7 @@ def test_a_job_cannot_inject_a_library_into_what_starts_it(tmp_path: Path) -> No
 
 
 def test_without_network_only_loopback_is_there(tmp_path: Path) -> None:
-    here = shell(tmp_path, "tail -n +3 /proc/net/dev | cut -d: -f1", network=False)
+    here = shell(tmp_path, "tail -n +3 /proc/net/dev | cut -d: -f1")
     assert run(here, SANDBOX)[1].text.split() == ["lo"]
 
 

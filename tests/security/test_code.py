@@ -6,12 +6,16 @@ import base64
 import hashlib
 import io
 import json
+import socket
 import tarfile
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import psutil
 import pytest
 
+from corral.worker.isolation.network import GATEWAY
 from tests.acceptance.cluster import until
 from tests.security.conftest import CANARY, Attacked
 
@@ -29,8 +33,18 @@ def refused(number):
     libc = ctypes.CDLL(None, use_errno=True)
     return libc.syscall(number, 0x10000000, 0, 0, 0, 0) == -1
 
-def look(home):
+def reached(*places):
+    found = []
+    for place in places:
+        with socket.socket() as probe:
+            probe.settimeout(5)
+            if probe.connect_ex(tuple(place)) == 0:
+                found.append(list(place))
+    return found
+
+def look(home, places):
     return {
+        "reached": reached(*places),
         "uid": os.getuid(),
         "key": readable(home + "/admin.key"),
         "home": os.listdir(home),
@@ -135,7 +149,27 @@ def test_c1_a_worker_is_not_given_an_artifact_as_code(
         assert http.get(f"/objects/{artifact}").is_success
 
 
-def _is_confined(found: dict[str, Any]) -> None:
+@pytest.fixture(scope="module")
+def places(attacked: Attacked) -> Iterator[list[tuple[str, int]]]:
+    """Where the machine of the manager would answer; the last one may be reached."""
+    with socket.socket() as bait:
+        bait.bind(("0.0.0.0", 0))
+        bait.listen(16)
+        port = bait.getsockname()[1]
+        here = [
+            each.address
+            for found in psutil.net_if_addrs().values()
+            for each in found
+            if each.family is socket.AF_INET
+        ]
+        for host in here:
+            socket.create_connection((host, port), 5).close()
+        manager = (GATEWAY, attacked.cluster.port)
+        yield [*((host, port) for host in (*here, GATEWAY)), manager]
+
+
+def _is_confined(found: dict[str, Any], places: list[tuple[str, int]]) -> None:
+    assert found["reached"] == [list(places[-1])]
     assert found["uid"] != 0
     assert (found["key"], found["home"]) == ("FileNotFoundError", ["agents"])
     assert found["mine"] <= 4
@@ -146,24 +180,35 @@ def _is_confined(found: dict[str, Any]) -> None:
 
 
 def test_c1_a_function_of_a_user_sees_nothing_of_the_manager(
-    attacked: Attacked,
+    attacked: Attacked, places: list[tuple[str, int]]
 ) -> None:
     code = f"import corral\n{LOOK}\nlook = corral.task(look)\n"
     with attacked.http("submit") as http:
         digest = sent(http, archive(spy__py=code))
         home = str(attacked.cluster.home)
-        call = {"archive": digest, "module": "spy", "function": "look", "args": [home]}
-        task = ended(http, "function", call)
+        call = {"module": "spy", "function": "look", "args": [home, places]}
+        task = ended(http, "function", {"archive": digest, **call})
     assert task["status"] == "completed", task
-    _is_confined(task["result"])
+    _is_confined(task["result"], places)
 
 
-def test_h7_a_script_sees_nothing_of_the_manager(attacked: Attacked) -> None:
-    look = f"{LOOK}\nimport json, sys\nprint(json.dumps(look(sys.argv[1])))"
+def test_h7_a_script_sees_nothing_of_the_manager(
+    attacked: Attacked, places: list[tuple[str, int]]
+) -> None:
+    told = "look(sys.argv[1], json.loads(sys.argv[2]))"
+    look = f"{LOOK}\nimport json, sys\nprint(json.dumps({told}))"
     home = str(attacked.cluster.home)
-    result = run_script(attacked, "python3", "-c", look, home)
-    assert result["isolation"] == "sandbox"
-    _is_confined(json.loads(result["stdout"]))
+    result = run_script(attacked, "python3", "-c", look, home, json.dumps(places))
+    assert (result["isolation"], result["network"]) == ("sandbox", "own")
+    _is_confined(json.loads(result["stdout"]), places)
+
+
+def test_h7_the_network_of_the_node_is_not_for_the_asking(attacked: Attacked) -> None:
+    with attacked.http("submit") as http:
+        script = {"command": ["true"], "network": "host"}
+        task = ended(http, "run_script", script)
+    assert task["status"] == "failed"
+    assert "CORRAL_HOST_NETWORK=1" in task["error"]["message"]
 
 
 # A project that is its own build backend: what it finds becomes part of the wheel.
@@ -181,7 +226,7 @@ BACKEND = """
 import glob, zipfile
 
 def build_wheel(folder, config=None, metadata=None):
-    found = look(HOME)
+    found = look(HOME, PLACES)
     found["variables"] = [k + "=" + v for k, v in os.environ.items()]
     found["caches"] = glob.glob(HOME + "/**/uv/*/content/*", recursive=True)
     name = "spy-1-py3-none-any.whl"
@@ -199,10 +244,10 @@ def build_wheel(folder, config=None, metadata=None):
 
 
 def test_c2_a_build_sees_nothing_of_the_manager_nor_of_others(
-    attacked: Attacked,
+    attacked: Attacked, places: list[tuple[str, int]]
 ) -> None:
     home = str(attacked.cluster.home)
-    backend = f"{LOOK}\nHOME = {home!r}\n{BACKEND}"
+    backend = f"{LOOK}\nHOME, PLACES = {home!r}, {places!r}\n{BACKEND}"
     with attacked.http("submit") as http:
         data = archive(pyproject__toml=PROJECT, backend__py=backend)
         digest = sent(http, data)
@@ -210,7 +255,7 @@ def test_c2_a_build_sees_nothing_of_the_manager_nor_of_others(
     code = {"archive": {"digest": digest}}
     result = run_script(attacked, "python", "-c", show, environment=code)
     found = json.loads(result["stdout"])
-    _is_confined(found)
+    _is_confined(found, places)
     assert found["caches"] == []
     # The cluster was started with these, and uv itself is given them.
     assert not [text for text in found["variables"] if CANARY in text]

@@ -376,15 +376,19 @@ def containers(host: str) -> CheckResult:
 
 def sandbox() -> CheckResult:
     """How well commands of jobs can be kept apart; tried for real."""
-    from corral.worker.isolation import Level, best_level
+    from corral.worker.isolation import Level, best_level, network
     from corral.worker.isolation.cgroup import parents
 
     if best_level() is not Level.SANDBOX:
-        lack = "jobs run without a sandbox"
+        lack = "no sandbox: scripts and functions are refused here"
         if shutil.which("bwrap") is None:
             fix = "install bubblewrap"
         else:
             fix = "let users make namespaces (sysctl kernel.unprivileged_userns_clone)"
+        return warn("sandbox", lack, fix)
+    if lacks := network.missing():
+        lack = f"jobs have no network of their own here: {', '.join(lacks)} missing"
+        fix = "install slirp4netns and nftables, and let the agent open /dev/net/tun"
         return warn("sandbox", lack, fix)
     limits = sorted({name for parent in parents() for name in parent.controllers})
     if not limits:

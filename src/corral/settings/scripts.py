@@ -23,6 +23,7 @@ class ScriptSettings(BaseSettings):
     result_cache_mb: float = setting(256.0, span=(0, 1e6))
     checkpoint_s: Seconds = setting(30.0, span=(1, alias.DAY_S))
     build_dependencies: bool = setting(False)
+    host_network: bool = setting(False)
     git_allow_file: bool = setting(False)
     git_tokens: SecretStr | None = setting(None)
     container_host: str | None = setting(None, "DOCKER_HOST")

@@ -19,6 +19,7 @@ class CodePolicy(msgspec.Struct):
     allow_file: bool = False
     isolation: str = "sandbox"
     builds_dependencies: bool = False
+    allows_host_network: bool = False
     hidden: list[str] = msgspec.field(default_factory=list)
     """Files and folders of this machine that no code of users ever sees."""
     git_tokens: dict[str, str] = msgspec.field(default_factory=dict)

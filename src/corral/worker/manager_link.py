@@ -39,6 +39,7 @@ class ManagerLink:
     """POSTs JSON and fetches objects, with the node's credential."""
 
     def __init__(self, url: str, key: str, ca_file: str | None = None) -> None:
+        self.url = url
         self._http = HttpLink(url, key, ca_file, _OPTIONS)
 
     def post(self, path: str, body: bytes) -> bytes:

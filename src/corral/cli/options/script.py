@@ -54,6 +54,10 @@ Volumes = Annotated[
 NoNetwork = Annotated[
     bool, typer.Option("--no-network", help="Cut the script off from the network.")
 ]
+HostNetwork = Annotated[
+    bool,
+    typer.Option("--host-network", help="Give it its node's network, where allowed."),
+]
 Grace = Annotated[
     float | None,
     typer.Option("--grace", metavar="S", help="Between SIGTERM and SIGKILL.", min=0),
@@ -121,6 +125,7 @@ def rules(
     secrets: Secrets = None,
     volumes: Volumes = None,
     no_network: NoNetwork = False,
+    host_network: HostNetwork = False,
     grace: Grace = None,
 ) -> Rules:
     """The options of a script besides its code and command."""
@@ -129,6 +134,12 @@ def rules(
         told["variables"] = dict(_pair(text, "=", "--env") for text in variables)
     if secrets:
         told["secrets"] = dict(_secret(text) for text in secrets)
+    if no_network and host_network:
+        raise typer.BadParameter(
+            "with --no-network it has none", param_hint="--host-network"
+        )
+    if host_network:
+        told["network"] = "host"
     if no_network:
         told["network"] = False
     if grace is not None:

@@ -34,6 +34,7 @@ def code_policy(config: Settings) -> dict[str, Any]:
         "isolation": config.isolation,
         "hidden": _hidden(config),
         "builds_dependencies": config.build_dependencies,
+        "allows_host_network": config.host_network,
         "git_tokens": _tokens(config.git_tokens),
         "artifact_limit_bytes": int(config.artifact_limit_gb * (1 << 30)),
         "checkpoint_s": config.checkpoint_s,

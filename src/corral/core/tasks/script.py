@@ -55,6 +55,7 @@ class Script:
 
     `artifacts` are patterns below the working folder that are kept beside what the
     script leaves in `$CORRAL_ARTIFACTS`. `gpus` are ids; None leaves them as they are.
+    `network` is `own`, `host` or `none`.
     """
 
     command: tuple[str, ...]
@@ -62,7 +63,7 @@ class Script:
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     limits: ScriptLimits = ScriptLimits()
-    network: bool = True
+    network: str = "own"
     grace_s: float = _DEFAULT_GRACE_S
     artifacts: tuple[str, ...] = ()
     gpus: tuple[str, ...] | None = None
@@ -89,13 +90,19 @@ def read_script(payload: Any) -> Script:
         variables=_variables(payload.get("variables")),
         secrets=_secrets(payload.get("secrets")),
         limits=_limits(payload.get("limits")),
-        network=_flag(payload.get("network", True), "network"),
+        network=_network(payload.get("network", True)),
         grace_s=_number(
             payload.get("grace_s", _DEFAULT_GRACE_S), "grace_s", 0, _LONGEST_GRACE_S
         ),
         artifacts=_patterns(payload.get("artifacts")),
         gpus=_gpus(payload.get("gpus")),
     )
+
+
+def _network(told: Any) -> str:
+    if told == "host":
+        return "host"
+    return "own" if _flag(told, "network") else "none"
 
 
 def _command(told: Any) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from corral.worker import isolation
 from corral.worker.environments import tool
 from corral.worker.environments.git import git_variables
 from corral.worker.environments.policy import EnvironmentPolicy
+from corral.worker.isolation import Network
 
 PYPROJECT = "pyproject.toml"
 # What uv says where there is no wheel and it may build none.
@@ -192,6 +193,9 @@ class Build:
             writable=(folders.source, folders.venv, *writable),
             hidden=self.policy.hidden,
             is_ours=is_ours,
+            # An index may be on this very machine; only code of others is kept away.
+            network=Network.HOST if is_ours else self.policy.reach.choose(Network.OWN),
+            reach=self.policy.reach,
         )
         tool.run_confined(
             job,

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from corral.worker.isolation import NetworkPolicy
+
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentPolicy:
@@ -22,6 +24,7 @@ class EnvironmentPolicy:
     hidden: tuple[Path, ...] = ()
     builds_dependencies: bool = False
     """May what has no wheel be built from source, in the sandbox?"""
+    reach: NetworkPolicy = field(default_factory=NetworkPolicy)
     git_timeout_s: float = 600.0
     build_timeout_s: float = 1800.0
 

@@ -16,6 +16,7 @@ import re
 import resource
 import select
 import signal
+import struct
 import sys
 import time
 from typing import Any, NoReturn
@@ -23,6 +24,9 @@ from typing import Any, NoReturn
 PLAN_FD, WORD_FD = 3, 4
 KILL_TICK_S, WATCH_TICK_S, GIVE_UP_S = 0.02, 0.25, 30.0
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_NEW_USER, _NEW_NET = 0x10000000, 0x40000000
+_NET_ADMIN, _CAPABILITY_3 = 12, 0x20080522
+_PR_CAP_AMBIENT, _RAISE = 47, 2
 
 
 class Guardian:
@@ -39,6 +43,7 @@ class Guardian:
         self.peak_mb = 0.0
         self.deadline: float | None = None
         self.rest = b""
+        self.carrier = 0
         self.word_in, self.word_out = os.pipe()
         self.wake_in, wake_out = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(wake_out, warn_on_full_buffer=False)
@@ -54,7 +59,8 @@ class Guardian:
             self.spawn()
             self.serve()
         except OSError as error:
-            self.tell({"failed": f"{error.filename or 'guardian'}: {error.strerror}"})
+            why = error.strerror or str(error)
+            self.tell({"failed": f"{error.filename or 'guardian'}: {why}"})
         left = self.clear()
         self.tell({"end": {"code": self.code, "left": left, **self.facts()}})
         self.remove_groups()
@@ -83,11 +89,95 @@ class Guardian:
         if options := self.plan["options"]:
             files[self.plan["option_fd"]] = _memory_file("\0".join(options).encode())
         guardian = os.getpid()
+        made, go = os.pipe(), os.pipe()
         self.main = os.fork()
         if not self.main:
+            if self.plan["network"]:
+                self.leave_network(made[1], go)
             self.become(guardian, files)
+        for fd in (made[1], go[0]):
+            os.close(fd)
+        if self.plan["network"]:
+            self.connect(made[0])
+            os.write(go[1], b"g")
+        for fd in (made[0], go[1]):
+            os.close(fd)
         for fd in (*files.values(), *self.ends()):
             os.close(fd)
+
+    def leave_network(self, made: int, go: tuple[int, int]) -> None:
+        """In the job's first process: go where there is no network yet, and wait."""
+        os.close(go[1])
+        flags = _NEW_NET | (0 if os.geteuid() == 0 else _NEW_USER)
+        _check(ctypes.CDLL(None, use_errno=True).unshare(flags), "unshare")
+        os.write(made, b"m")
+        # Nobody says so where the guardian failed or died.
+        if os.read(go[0], 1) != b"g":
+            os._exit(1)
+
+    def connect(self, made: int) -> None:
+        """Give that place a filter first, and then the world."""
+        told = self.plan["network"]
+        if os.read(made, 1) != b"m":
+            raise OSError("the job cannot have a network of its own")
+        if os.geteuid() != 0:
+            _write(f"/proc/{self.main}/setgroups", "deny")
+            _write(f"/proc/{self.main}/uid_map", f"{os.getuid()} {os.getuid()} 1")
+            _write(f"/proc/{self.main}/gid_map", f"{os.getgid()} {os.getgid()} 1")
+        rules = _memory_file(told["rules"].encode())
+        inside = os.fork()
+        if not inside:
+            self.run_inside(told["filter"], rules)
+        os.close(rules)
+        if os.waitpid(inside, 0)[1]:
+            raise OSError("the filter of the job's network cannot be set")
+        ready, said = os.pipe()
+        stay, gone = os.pipe()
+        self.carrier = os.fork()
+        if not self.carrier:
+            os.close(gone)
+            self.carry(said, stay)
+        os.close(said)
+        os.close(stay)
+        # Open for as long as this process lives: the carrier ends with it.
+        self.gone = gone
+        is_up = os.read(ready, 1)
+        os.close(ready)
+        if is_up != b"1":
+            raise OSError("nothing carries the packets of the job's network")
+
+    def run_inside(self, argv: list[str], stdin: int) -> NoReturn:
+        try:
+            libc = ctypes.CDLL(None, use_errno=True)
+            kinds = ("net",) if os.geteuid() == 0 else ("user", "net")
+            for kind in kinds:
+                fd = os.open(f"/proc/{self.main}/ns/{kind}", os.O_RDONLY)
+                _check(libc.setns(fd, 0), "setns")
+            if os.geteuid() != 0:
+                _keep_right(libc, _NET_ADMIN)
+            os.dup2(stdin, 0)
+            os.dup2(2, 1)
+            os.execve(argv[0], argv, self.plan["env"])
+        except OSError as error:
+            os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
+        os._exit(127)
+
+    def carry(self, ready: int, stay: int) -> NoReturn:
+        argv = [*self.plan["network"]["carry"], f"--ready-fd={ready}"]
+        argv += [f"--exit-fd={stay}"]
+        if os.geteuid() != 0:
+            argv += [f"--userns-path=/proc/{self.main}/ns/user"]
+        argv += [str(self.main), "tap0"]
+        try:
+            os.setsid()
+            for fd in (ready, stay):
+                os.set_inheritable(fd, True)
+            null = os.open(os.devnull, os.O_RDWR)
+            for fd in (0, 1, 2):
+                os.dup2(null, fd)
+            os.execve(argv[0], argv, self.plan["env"])
+        except OSError:
+            os._exit(127)
 
     def ends(self) -> tuple[int, int, int]:
         """The job's own stdin, stdout and stderr, as they are numbered here."""
@@ -218,7 +308,8 @@ class Guardian:
         wraps = [self.main] if self.plan["wrappers"] else []
         if self.plan["wrappers"] > 1:
             wraps += children.get(self.main, [])
-        return [pid for pid in _below(os.getpid(), children) if pid not in wraps]
+        others = (*wraps, self.carrier)
+        return [pid for pid in _below(os.getpid(), children) if pid not in others]
 
     def clear(self) -> list[int]:
         """Kill until nobody is left; whoever cannot be killed."""
@@ -276,6 +367,20 @@ class Guardian:
             "lost": self.is_lost,
             "peak_mb": self.peak_mb,
         }
+
+
+def _check(result: int, name: str) -> None:
+    if result:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), name)
+
+
+def _keep_right(libc: ctypes.CDLL, number: int) -> None:
+    """Have a right, of this user namespace, still after `exec`."""
+    header = struct.pack("=II", _CAPABILITY_3, 0)
+    only = struct.pack("=6I", *(1 << number,) * 3, 0, 0, 0)
+    _check(libc.capset(header, only), "capset")
+    _check(libc.prctl(_PR_CAP_AMBIENT, _RAISE, number, 0, 0), "prctl")
 
 
 def _collect() -> tuple[int, int] | None:

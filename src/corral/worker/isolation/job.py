@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from corral.worker.isolation.network import Network, NetworkPolicy
+
 
 class Level(StrEnum):
     """How far a job is kept from the rest of the machine."""
@@ -44,7 +46,8 @@ class SandboxJob:
         hidden: Never shown, also where a shown folder contains it.
         gpus: Which GPUs it sees; none for an empty tuple, all for None.
         shown: Variables that show it the GPUs it was given; they win over all else.
-        network: Without it a sandbox has a loopback of its own and nothing else.
+        network: What a sandbox has of it; a loopback of its own in any case.
+        reach: What a network of its own reaches of the machines around it.
         is_ours: A program of ours, which runs no code of others: it keeps our user.
     """
 
@@ -59,7 +62,8 @@ class SandboxJob:
     limits: SandboxLimits = SandboxLimits()
     gpus: tuple[str, ...] | None = ()
     shown: Mapping[str, str] = field(default_factory=dict)
-    network: bool = True
+    network: Network = Network.NONE
+    reach: NetworkPolicy = field(default_factory=NetworkPolicy)
     is_ours: bool = False
 
     @property
@@ -73,6 +77,11 @@ class SandboxJob:
     @property
     def temporary(self) -> Path:
         return self.scratch / "tmp"
+
+    @property
+    def resolver(self) -> Path:
+        """Its name servers, where it has a network of its own."""
+        return self.scratch / "resolv.conf"
 
     @property
     def own_folders(self) -> tuple[Path, ...]:

@@ -99,16 +99,19 @@ def _say(word: dict[str, Any]) -> None:
 def _enter(pid: int) -> None:
     """Join the sandbox whose first process is `pid`, as a child of this process.
 
-    Bubblewrap may have made its user namespace in another one, to which all the
-    others belong: that one is joined first and the job's own last.
+    Each namespace belongs to a user namespace, which is joined before it: that of the
+    network to one of ours, the rest to those that bubblewrap made. The job's own is
+    the last.
     """
-    kinds = ("ipc", "uts", "net", "cgroup", "pid", "mnt")
+    kinds = ("net", "ipc", "uts", "cgroup", "pid", "mnt")
     ours = {os.stat(f"/proc/self/ns/{kind}").st_ino for kind in (*kinds, "user")}
-    fds = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for kind in kinds]
-    outer = fcntl.ioctl(fds[-1], _NS_GET_USERNS)
+    way = []
+    for kind in kinds:
+        fd = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY)
+        way += [fcntl.ioctl(fd, _NS_GET_USERNS), fd]
     inner = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY)
     libc = ctypes.CDLL(None, use_errno=True)
-    for fd in (outer, *fds, inner):
+    for fd in (*way, inner):
         if (number := os.fstat(fd).st_ino) in ours:
             continue
         ours.add(number)

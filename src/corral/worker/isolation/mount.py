@@ -11,6 +11,7 @@ from pathlib import Path
 from corral.errors import WorkerError
 from corral.worker.isolation.job import SandboxJob
 from corral.worker.isolation.job_user import gpu_nodes
+from corral.worker.isolation.network import Network
 
 _SYSTEM = (
     "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt",
@@ -57,7 +58,7 @@ def plan(job: SandboxJob, interpreter: Path) -> list[Mount]:
     Raises:
         WorkerError: a path of the job cannot be shown.
     """
-    mounts: dict[Path, Mount] = {m.place: m for m in _system(job.network)}
+    mounts: dict[Path, Mount] = {m.place: m for m in _system(job)}
     _bind(mounts, MountKind.READ, interpreter)
     for path in job.readable:
         _bind(mounts, MountKind.READ, path)
@@ -85,7 +86,7 @@ def way_to(place: Path) -> list[str]:
     return words
 
 
-def _system(network: bool) -> Iterator[Mount]:
+def _system(job: SandboxJob) -> Iterator[Mount]:
     for path in map(Path, _SYSTEM):
         if path.is_symlink():
             yield Mount(path, MountKind.LINK, os.readlink(path))
@@ -93,7 +94,9 @@ def _system(network: bool) -> Iterator[Mount]:
             yield Mount(path, MountKind.READ, str(path))
     # Often a link into /run, of which a job sees nothing else.
     resolver = _RESOLVER.resolve()
-    if network and resolver != _RESOLVER and resolver.is_file():
+    if job.network is Network.OWN and resolver.is_file():
+        yield Mount(resolver, MountKind.READ, str(job.resolver))
+    elif job.network is Network.HOST and resolver != _RESOLVER and resolver.is_file():
         yield Mount(resolver, MountKind.READ, str(resolver))
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from corral.errors import WorkerError
 from corral.worker.isolation import mount
 from corral.worker.isolation.job import SandboxJob
+from corral.worker.isolation.network import Network
 
 # Where bubblewrap finds its options, in a file without a name.
 OPTION_FD = 5
@@ -54,7 +55,7 @@ def options(job: SandboxJob) -> list[str]:
         words += ["--cap-add", "CAP_SETGID"]
     else:
         words += ["--unshare-user"]
-    if not job.network:
+    if job.network is Network.NONE:
         words += ["--unshare-net"]
     mounts = mount.plan(job, Path(sys.base_prefix))
     way = mount.Mount(Path(_LAUNCH), mount.MountKind.READ, script("launch.py")[-1])

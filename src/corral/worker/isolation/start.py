@@ -21,9 +21,10 @@ from typing import Any
 
 from corral.errors import WorkerError
 from corral.worker import temporary
-from corral.worker.isolation import cgroup, job_user, sandbox
+from corral.worker.isolation import cgroup, job_user, network, sandbox
 from corral.worker.isolation.cgroup import Parent
 from corral.worker.isolation.job import Level, SandboxJob
+from corral.worker.isolation.network import RESOLVER, Network
 from corral.worker.isolation.process import (
     JobPlace,
     OnOutput,
@@ -75,8 +76,12 @@ def start(
         "oom_file": groups.oom_file,
         "watch_mb": None if "memory" in groups.controllers else job.limits.memory_mb,
         "launch": _launch(scene, job.argv, is_init=level is Level.SANDBOX),
+        "network": None,
     }
     if level is Level.SANDBOX:
+        if job.network is Network.OWN:
+            job.resolver.write_text(f"nameserver {RESOLVER}\n", encoding="ascii")
+            told["network"] = network.plan(job.reach)
         if user := job_user.job_user(job):
             job_user.hand_over(job, user)
         told |= {"argv": sandbox.command(), "options": sandbox.options(job)}
@@ -98,6 +103,7 @@ def start_beside(
         "oom_file": "",
         "watch_mb": None,
         "launch": _launch(scene, argv, is_init=False),
+        "network": None,
     }
     if is_inside:
         told["launch"]["enter"] = first_of(running.pid)
@@ -130,24 +136,39 @@ def best_level() -> Level:
         return _best
 
 
+def try_network() -> bool:
+    """Does a sandbox here start with a network of its own?"""
+    return best_level() is Level.SANDBOX and not _try(Network.OWN)
+
+
 def _probe() -> Level:
+    if why := _try(Network.NONE):
+        log.warning("there is no sandbox here: %s", why)
+        return Level.PROCESS
+    return Level.SANDBOX
+
+
+def _try(kind: Network) -> str:
+    """Why no sandbox with such a network starts; nothing when one does."""
     said = bytearray()
     temporary.forget_dead("probe")
     with tempfile.TemporaryDirectory(prefix=temporary.prefix("probe")) as name:
         place = Path(name)
         (place / "folder").mkdir()
         job = SandboxJob(
-            ("true",), place / "folder", place / "scratch", f"probe-{os.getpid()}"
+            ("true",),
+            place / "folder",
+            place / "scratch",
+            f"probe-{os.getpid()}",
+            network=kind,
         )
         try:
             running = start(job, lambda _, data: said.extend(data), Level.SANDBOX)
             if running.wait() == 0:
-                return Level.SANDBOX
-            why = said.decode(errors="replace").strip()
+                return ""
+            return said.decode(errors="replace").strip() or "it ended with a fault"
         except WorkerError as error:
-            why = f"{error.message} {said.decode(errors='replace')}".strip()
-    log.warning("jobs run without a sandbox here: %s", why)
-    return Level.PROCESS
+            return f"{error.message} {said.decode(errors='replace')}".strip()
 
 
 def _check(job: SandboxJob) -> None:

@@ -32,8 +32,10 @@ class SandboxLaunch:
         made: Prepared,
         mark: str,
         level: isolation.Level,
-        hidden: tuple[Path, ...] = (),
+        hidden: tuple[Path, ...],
+        reach: isolation.NetworkPolicy,
     ) -> None:
+        self._reach = reach
         self._hidden = (cache.folder, *hidden)
         self._cache = cache
         self._made = made
@@ -62,6 +64,8 @@ class SandboxLaunch:
                 hidden=self._hidden,
                 # Those of its worker; which of them are free is the worker's care.
                 gpus=None,
+                network=self._reach.choose(isolation.Network.OWN),
+                reach=self._reach,
             )
             (inlet, ours), (outlet, theirs) = os.pipe(), os.pipe()
             held.callback(os.close, ours)

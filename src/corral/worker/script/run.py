@@ -81,7 +81,9 @@ class Starter:
             isolation=code.isolation,
             hidden=tuple(map(Path, code.hidden)),
             builds_dependencies=code.builds_dependencies,
+            reach=isolation.NetworkPolicy(access.manager_url, code.allows_host_network),
         )
+        self._reach = self._policy.reach
         self._engine: ContainerEngine | None = None
         self._engine_lock = threading.Lock()
 
@@ -130,6 +132,7 @@ class Starter:
             variables = {"PATH": _path(made.python), **made.variables}
             place.facts.update(made.facts)
         place.folder = folder
+        level = isolation.level_for(self._access.code.isolation)
         job = isolation.SandboxJob(
             argv=script.command,
             folder=folder,
@@ -147,12 +150,24 @@ class Starter:
             ),
             gpus=script.gpus,
             shown=place.shown,
-            network=script.network,
+            network=self._network(script, place, level),
+            reach=self._reach,
         )
-        level = isolation.level_for(self._access.code.isolation)
         running = isolation.start(job, on_output, level)
         place.facts["isolation"] = running.isolation
+        place.facts["network"] = str(job.network)
         return running
+
+    def _network(
+        self, script: Script, place: AttemptFolders, level: isolation.Level
+    ) -> isolation.Network:
+        if level is isolation.Level.PROCESS:
+            return isolation.Network.HOST
+        wanted = isolation.Network(script.network)
+        if wanted is isolation.Network.OWN and "MASTER_ADDR" in place.shown:
+            # One that others reach, and that reaches them at their addresses.
+            wanted = isolation.Network.HOST
+        return self._reach.choose(wanted)
 
     def _in_container(
         self,
@@ -195,7 +210,7 @@ class Starter:
                 file_size_mb=script.limits.file_size_mb,
             ),
             gpus=bound_gpus({**os.environ, **place.shown}),
-            network=script.network and may_use_network,
+            network=script.network != "none" and may_use_network,
         )
         running = self._have_engine().start(job, on_output)
         place.facts["isolation"] = running.isolation

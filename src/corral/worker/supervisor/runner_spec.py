@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from corral.worker.container.engine import ContainerEngine
     from corral.worker.environments.cache import Cache
     from corral.worker.environments.prepare import Prepared
+    from corral.worker.isolation import NetworkPolicy
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +119,7 @@ class Recipe:
                 isolation=code.isolation if self._is_sandboxed else str(best_level()),
                 hidden=tuple(map(Path, code.hidden)),
                 builds_dependencies=code.builds_dependencies,
+                reach=self._reach,
             ),
         )
         log.info("code is ready: %s", made.facts)
@@ -136,7 +138,13 @@ class Recipe:
 
         level = isolation.level_for(self._code.isolation)
         hidden = tuple(map(Path, self._code.hidden))
-        return SandboxLaunch(cache, made, self._mark, level, hidden)
+        return SandboxLaunch(cache, made, self._mark, level, hidden, self._reach)
+
+    @property
+    def _reach(self) -> NetworkPolicy:
+        from corral.worker.isolation import NetworkPolicy
+
+        return NetworkPolicy(self._link.url, self._code.allows_host_network)
 
     def _in_image(self, entry: WorkerCode, image: ContainerEnvironment) -> RunnerSpec:
         from corral.worker.container.job import bound_gpus, bound_variables
