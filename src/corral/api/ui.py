@@ -119,7 +119,7 @@ async def sign_in(
         who.manager.access.sessions.cookie,
         word,
         max_age=int(LIFE_S),
-        secure=request.url.scheme == "https",
+        secure=request.url.scheme == "https" or request.app.state.site.is_https,
         httponly=True,
         samesite="strict",
     )

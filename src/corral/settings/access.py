@@ -27,6 +27,8 @@ class AccessSettings(BaseSettings):
     manager_url: alias.HttpUrl = setting(made.manager_url, "CLUSTER_MANAGER_URL")
     allow_plaintext: bool = setting(False)
     insecure: bool = setting(False)
+    allowed_hosts: alias.HostNames = setting(())
+    trusted_proxies: alias.Networks = setting(())
     discovery: bool = setting(False)
 
     # Keys

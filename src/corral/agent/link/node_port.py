@@ -31,13 +31,14 @@ class NodePort:
         self.node_id = ""
         self._manager = RelayedManager(manager_url, ca_file)
 
-    def serve(self, opened: socket.socket) -> None:
+    def serve(self, opened: socket.socket, url: str) -> None:
         endpoints = dict.fromkeys(CALLS, self._pass_on)
         relay = Relay(
             self._manager,
             "Node",
             lambda: self.node_id,
             {**endpoints, "shutdown": self._shut_down},
+            url,
         )
         port.serve(relay, opened)
 
@@ -66,5 +67,5 @@ def opened(url: str, manager_url: str, ca_file: Path | None) -> Iterator[NodePor
         yield face
         return
     with port.listen(url) as listening:
-        face.serve(listening)
+        face.serve(listening, url)
         yield face

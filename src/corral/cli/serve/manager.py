@@ -25,8 +25,11 @@ from corral.embedded.folder import Folder, load_state
 from corral.errors import Unavailable
 
 if TYPE_CHECKING:
+    import uvicorn
     from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
+    from corral.api.app import Lifespan
     from corral.manager.app import Manager
     from corral.settings import Settings
 from corral.cli.serve.config import manager_config
@@ -60,7 +63,6 @@ def serve_manager() -> None:
 def _run_manager(config: Settings) -> int:
     import uvicorn
 
-    from corral.api.app import build
     from corral.cli.serve.discovery import announced
 
     files = prepare(config)
@@ -82,13 +84,7 @@ def _run_manager(config: Settings) -> int:
             watch.cancel()
             await boss.stop()
 
-    app = build(
-        lifespan,
-        task_body_limit=int(config.task_body_limit),
-        batch_body_limit=int(config.batch_body_limit),
-        debug=config.debug,
-    )
-
+    app = application(config, lifespan)
     app.state.stop = partial(_stop, files.home)
 
     class Server(uvicorn.Server):
@@ -97,25 +93,7 @@ def _run_manager(config: Settings) -> int:
             _let_go(app)
             await super().shutdown(sockets)
 
-    server = Server(
-        uvicorn.Config(
-            app,
-            host=config.host,
-            port=config.port,
-            loop="uvloop" if sys.platform != "win32" else "asyncio",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            ws_max_size=16 << 20,
-            # To press the same events for each who listens would cost more than
-            # sending them, and a third of a megabyte each.
-            ws_per_message_deflate=False,
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=5,
-            ssl_certfile=config.ssl_cert_path,
-            ssl_keyfile=config.ssl_key_path,
-        )
-    )
+    server = Server(server_config(config, app))
     # Tens of thousands of live tasks hold no cycles: looking through them again and
     # again for some would cost a fifth of the manager's time.
     gc.freeze()
@@ -127,6 +105,45 @@ def _run_manager(config: Settings) -> int:
         typer.echo(f"corral: {failure[0].message}", err=True)
         return 3
     return 0 if server.started else 1
+
+
+def application(config: Settings, lifespan: Lifespan) -> FastAPI:
+    """The API as the settings want it; never with answers for developers."""
+    from corral.api.app import build
+    from corral.cli.serve.config import site_rules
+
+    return build(
+        lifespan,
+        task_body_limit=int(config.task_body_limit),
+        batch_body_limit=int(config.batch_body_limit),
+        site=site_rules(config),
+    )
+
+
+def server_config(config: Settings, app: ASGIApp) -> uvicorn.Config:
+    """How the API is served; what is said of callers is believed of proxies alone."""
+    import uvicorn
+
+    return uvicorn.Config(
+        app,
+        host=config.host,
+        port=config.port,
+        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        # Else whoever calls from this machine could say it is somebody else.
+        proxy_headers=bool(config.trusted_proxies),
+        forwarded_allow_ips=list(config.trusted_proxies),
+        ws_max_size=16 << 20,
+        # To press the same events for each who listens would cost more than
+        # sending them, and a third of a megabyte each.
+        ws_per_message_deflate=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=5,
+        ssl_certfile=config.ssl_cert_path,
+        ssl_keyfile=config.ssl_key_path,
+    )
 
 
 def _let_go(app: FastAPI) -> None:

@@ -57,7 +57,9 @@ class WorkerPort(Relay):
             "connect_to_cluster": self._connect,
             "shutdown": self._shut_down,
         }
-        super().__init__(manager, card.class_name, lambda: card.worker_id, endpoints)
+        super().__init__(
+            manager, card.class_name, lambda: card.worker_id, endpoints, card.url
+        )
         self._card = card
 
     def open(self) -> None:

@@ -1,0 +1,267 @@
+"""What a stranger, or a page in somebody's browser, can do before it shows a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from corral.api.app import around
+from corral.cli.serve.config import site_rules
+from corral.cli.serve.manager import application, server_config
+from corral.manager.app import Manager, make_context
+from corral.manager.config import ManagerConfig
+from corral.relay.app import Relay, RelayedManager
+from corral.settings import load
+from tests.acceptance.cluster import Cluster
+from tests.security.conftest import Attacked
+from tests.twins.engine import InlineDispatcher
+from tests.twins.store import MemoryStore
+from tests.unit.api.world import running
+
+CONFIG = ManagerConfig(b"the secret of the cluster")
+EVIL = "evil.example"
+TASK = '{"task_type": "run_script", "parameters": {"command": ["sh", "-c", "id"]}}'
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def open_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Keys are off, and it was started as one is to find a mistake."""
+    home = tmp_path_factory.mktemp("open")
+    cluster = Cluster.start(home, [], "--insecure", DEBUG="true")
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+def ask(
+    cluster: Cluster,
+    method: str,
+    path: str,
+    headers: dict[str, str] | None = None,
+    body: str | None = None,
+) -> httpx.Response:
+    """With exactly these headers, and no others that say whose this is."""
+    with httpx.Client(base_url=cluster.url, trust_env=False, timeout=60) as http:
+        return http.request(method, path, headers=headers, content=body)
+
+
+def refusal(answer: httpx.Response, status: int) -> str:
+    assert answer.status_code == status, answer.text
+    error: dict[str, Any] = answer.json()["error"]
+    return str(error["message"])
+
+
+# whose page asks, and by which name -------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site", "Origin": f"https://{EVIL}"},
+        {"Sec-Fetch-Site": "same-site", "Origin": "http://localhost:3000"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": f"https://{EVIL}"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:3000"},
+    ],
+    ids=str,
+)
+def test_h5_a_page_of_another_site_changes_nothing(
+    open_cluster: Cluster, attacked: Attacked, headers: dict[str, str]
+) -> None:
+    for kind in ("text/plain", "application/json"):
+        head = {**headers, "Content-Type": kind}
+        answer = ask(open_cluster, "POST", "/tasks", head, TASK)
+        refusal(answer, 403)
+    assert ask(open_cluster, "GET", "/tasks").json()["total"] == 0
+    for method, path in (("POST", "/cluster/drain"), ("DELETE", "/keys/x")):
+        with attacked.http("admin", **headers) as http:
+            refusal(http.request(method, path), 403)
+
+
+def test_h5_a_page_of_another_site_reads_nothing_where_keys_are_off(
+    open_cluster: Cluster,
+) -> None:
+    cross = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+    refusal(ask(open_cluster, "GET", "/tasks", cross), 403)
+    refusal(ask(open_cluster, "GET", "/health", {"Origin": f"http://{EVIL}"}), 403)
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    assert ask(open_cluster, "GET", "/ui/", link).status_code == 200
+    refusal(ask(open_cluster, "GET", "/cluster/journal", link), 403)
+
+
+@pytest.mark.parametrize("name", [EVIL, f"{EVIL}:8002", "127.0.0.1.evil.example"])
+def test_h5_a_name_that_was_made_to_lead_here_opens_nothing(
+    open_cluster: Cluster, attacked: Attacked, name: str
+) -> None:
+    """DNS rebinding: to the browser it is one and the same site."""
+    page = {"Host": name, "Origin": f"http://{name}", "Sec-Fetch-Site": "same-origin"}
+    for method, path in (("GET", "/tasks"), ("POST", "/keys"), ("GET", "/ui/")):
+        text = refusal(ask(open_cluster, method, path, {**page, **JSON}, "{}"), 403)
+        assert f"CORRAL_ALLOWED_HOSTS={name.partition(':')[0]}" in text
+        shown = {**page, "Authorization": "Bearer whatever"}
+        refusal(ask(open_cluster, method, path, shown), 403)
+    refusal(ask(attacked.cluster, "GET", "/health", page), 403)
+    refusal(ask(attacked.cluster, "POST", "/ui/session", page), 403)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "text/plain",
+        "text/plain; charset=utf-8",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+    ],
+)
+def test_h5_what_a_form_can_send_is_no_json(open_cluster: Cluster, kind: str) -> None:
+    """As in a browser that tells of no origin."""
+    head = {"Content-Type": kind}
+    text = refusal(ask(open_cluster, "POST", "/tasks", head, TASK), 415)
+    assert "Content-Type: application/json" in text
+    own = {"Origin": open_cluster.url, "Sec-Fetch-Site": "same-origin"}
+    refusal(ask(open_cluster, "POST", "/tasks", own, TASK), 415)
+
+
+def test_h5_no_key_is_made_that_outlives_the_open_door(open_cluster: Cluster) -> None:
+    body = '{"name": "mine", "role": "admin"}'
+    text = refusal(ask(open_cluster, "POST", "/keys", JSON, body), 409)
+    assert "--insecure" in text
+    assert "mine" not in ask(open_cluster, "GET", "/keys").text
+
+
+def test_h5_those_who_asked_before_still_may(
+    open_cluster: Cluster, attacked: Attacked
+) -> None:
+    port = open_cluster.port
+    for name in (
+        f"localhost:{port}",
+        f"127.0.0.1:{port}",
+        f"[::1]:{port}",
+        "a.localhost",
+    ):
+        assert ask(open_cluster, "GET", "/health", {"Host": name}).status_code == 200
+    own = {"Origin": f"http://localhost:{port}", "Host": f"localhost:{port}", **JSON}
+    assert ask(open_cluster, "POST", "/get_dlq_jobs", own, "{}").status_code == 200
+    assert ask(open_cluster, "POST", "/get_dlq_jobs").status_code == 200
+    assert ask(open_cluster, "POST", "/get_dlq_jobs", None, "{}").status_code == 200
+    # With a key, as `curl -d` sends it, and by whatever name it knows the manager.
+    form = {"Content-Type": "application/x-www-form-urlencoded"}
+    with attacked.http("submit", Host="manager.lan", **form) as http:
+        assert http.post("/tasks", content='{"task_type": "echo"}').status_code == 201
+
+
+def test_h5_a_manager_goes_by_the_names_it_was_given() -> None:
+    near = site_rules(load(allowed_hosts="Corral.Example.com, *.lan"))
+    assert near.allow("corral.example.com")
+    assert near.allow("gpu.rack.lan")
+    for name in ("lan", "example.com", "x.corral.example.com", "10.0.0.5", EVIL):
+        assert not near.allow(name), name
+    url = "https://corral.example.com"
+    far = site_rules(load(host="0.0.0.0", manager_url=url, allow_plaintext=True))
+    for name in ("corral.example.com", "10.0.0.5", "2001:db8::1", "localhost"):
+        assert far.allow(name), name
+    assert not far.allow(EVIL)
+
+
+async def test_h5_a_page_does_not_pass_by_the_port_of_a_node(
+    open_cluster: Cluster,
+) -> None:
+    """Which passes on to the manager what it is asked, and says not for whom."""
+    manager = RelayedManager(open_cluster.url)
+    port = Relay(manager, "Node", lambda: "n-1", {}, "http://localhost:8003")
+    http = httpx.AsyncClient(
+        transport=httpx.ASGITransport(port), base_url="http://localhost:8003"
+    )
+    pages: list[dict[str, str]] = [
+        {"Origin": f"https://{EVIL}"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Origin": f"http://{EVIL}", "Host": EVIL, "Authorization": "Bearer x"},
+    ]
+    async with http:
+        for headers in pages:
+            refusal(await http.post("/status", headers=headers, content="{}"), 403)
+        assert (await http.post("/status", content="{}")).status_code == 200
+    manager._link.close()
+
+
+# proxies, and TLS --------------------------------------------------------------
+
+
+async def seen_by_app(proxies: str, client: str, said: dict[str, str]) -> Any:
+    """(address, scheme) of a caller as the served application is told them."""
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((scope["client"][0], scope["scheme"]))
+
+    served = server_config(load(trusted_proxies=proxies), app)
+    served.load()
+    headers = [(name.lower().encode(), value.encode()) for name, value in said.items()]
+    scope = {
+        "type": "http",
+        "client": (client, 1),
+        "scheme": "http",
+        "headers": headers,
+    }
+    await served.loaded_app(scope, None, None)
+    return seen[0]
+
+
+async def test_l2_nobody_says_who_called_but_a_proxy_that_was_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else each guess of a key came from another address, and none too often."""
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "*")
+    told = {"X-Forwarded-For": "1.2.3.4", "X-Forwarded-Proto": "https"}
+    assert await seen_by_app("", "127.0.0.1", told) == ("127.0.0.1", "http")
+    assert await seen_by_app("10.0.0.0/8", "127.0.0.1", told) == ("127.0.0.1", "http")
+    assert await seen_by_app("10.0.0.0/8", "10.1.1.1", told) == ("1.2.3.4", "https")
+    chain = {"X-Forwarded-For": "6.6.6.6, 1.2.3.4"}
+    assert await seen_by_app("10.1.1.1", "10.1.1.1", chain) == ("1.2.3.4", "http")
+
+
+async def test_l2_what_came_by_tls_stays_with_tls() -> None:
+    name = "corral.example.com"
+    behind = site_rules(load(manager_url=f"https://{name}"))
+    plain = site_rules(load(allowed_hosts=name))
+    for rules, scheme, is_secure in (
+        (behind, "http", True),
+        (plain, "https", True),
+        (plain, "http", False),
+    ):
+        async with running(site=rules) as world:
+            answer = await world.admin.post(f"{scheme}://{name}/ui/session")
+            assert ("Secure" in answer.headers["set-cookie"]) is is_secure
+            has_rule = "strict-transport-security" in answer.headers
+            assert has_rule is (scheme == "https")
+            # It would hold for all that this machine serves on any port.
+            near = await world.admin.get("https://localhost/tasks")
+            assert "strict-transport-security" not in near.headers
+
+
+# what a mistake tells ----------------------------------------------------------
+
+
+async def test_l1_a_variable_called_debug_shows_nobody_our_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ctx = make_context(MemoryStore(), InlineDispatcher(), CONFIG)
+    app = application(load(), around(Manager(ctx, CONFIG)))
+
+    @app.get("/broken")
+    async def broken() -> None:
+        raise RuntimeError("look here")
+
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    http = httpx.AsyncClient(transport=transport, base_url="http://localhost")
+    async with app.router.lifespan_context(app), http:
+        answer = await http.get("/broken")
+    assert answer.status_code == 500
+    assert "look here" not in answer.text
+    assert "Traceback" not in answer.text
