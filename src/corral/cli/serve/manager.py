@@ -55,6 +55,7 @@ def serve_manager() -> None:
     config = settings.load()
     configure(config.log_level, config.log_format, secrets_of(config))
     config.require_loopback_or_tls()
+    config.require_strong_key()
     for stranger in config.unknown:
         log.warning("unknown setting: %s", stranger)
     raise typer.Exit(_run_manager(config))
@@ -169,7 +170,6 @@ async def _leave_when_deposed(boss: Manager, server: object) -> None:
 
 async def _open(config: Settings, files: Files) -> Manager:
     """Connect to the stores, waiting for them a while, and start the manager."""
-    from corral.core.access.key import Scope
     from corral.engine.dispatch import Dispatcher
     from corral.manager.app import Manager, make_context
     from corral.store.postgres.store import PostgresStore
@@ -186,10 +186,9 @@ async def _open(config: Settings, files: Files) -> Manager:
     meter = ctx.counters.store
     store.measure(lambda name, seconds: meter.add(seconds, name))
     await boss.start()
-    await boss.access.keys.ensure(files.admin_key, Scope.ADMIN, "admin")
-    if config.bootstrap_api_key is not None:
-        text = config.bootstrap_api_key.get_secret_value()
-        await boss.access.keys.ensure(text, Scope.ADMIN, "API_KEY")
+    given = config.bootstrap_api_key
+    text = given.get_secret_value() if given else None
+    await boss.access.bootstrap(files.admin_key, text)
     return boss
 
 
