@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +14,8 @@ import pytest
 from corral.api.app import around
 from corral.cli.serve.config import site_rules
 from corral.cli.serve.manager import application, server_config
+from corral.errors import Unavailable
+from corral.manager.access.audit import MOST as MOST_ROWS
 from corral.manager.app import Manager, make_context
 from corral.manager.config import ManagerConfig
 from corral.relay.app import Relay, RelayedManager
@@ -24,6 +29,7 @@ from tests.unit.api.world import running
 CONFIG = ManagerConfig(b"the secret of the cluster")
 EVIL = "evil.example"
 TASK = '{"task_type": "run_script", "parameters": {"command": ["sh", "-c", "id"]}}'
+MOST = 40
 JSON = {"Content-Type": "application/json"}
 
 
@@ -31,7 +37,15 @@ JSON = {"Content-Type": "application/json"}
 def open_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Keys are off, and it was started as one is to find a mistake."""
     home = tmp_path_factory.mktemp("open")
-    cluster = Cluster.start(home, [], "--insecure", DEBUG="true")
+    cluster = Cluster.start(
+        home,
+        [],
+        "--insecure",
+        DEBUG="true",
+        CORRAL_HEADER_TIMEOUT_S="0.5",
+        CORRAL_BODY_TIMEOUT_S="0.5",
+        CORRAL_MAX_CONNECTIONS=str(MOST),
+    )
     try:
         yield cluster
     finally:
@@ -265,3 +279,125 @@ async def test_l1_a_variable_called_debug_shows_nobody_our_code(
     assert answer.status_code == 500
     assert "look here" not in answer.text
     assert "Traceback" not in answer.text
+
+
+# floods --------------------------------------------------------------------------
+
+
+def connect(cluster: Cluster, said: bytes = b"") -> socket.socket:
+    made = socket.create_connection((cluster.host, cluster.port), 30)
+    made.sendall(said)
+    return made
+
+
+def heard(made: socket.socket) -> bytes:
+    """All that comes until the other side hangs up."""
+    parts = []
+    with made, contextlib.suppress(ConnectionError):
+        while part := made.recv(1 << 16):
+            parts.append(part)
+    return b"".join(parts)
+
+
+def head(path: str, *more: str, method: str = "GET") -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *more]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def test_m6_the_head_of_a_request_has_an_end(open_cluster: Cluster) -> None:
+    whole = head("/health", f"X-Long: {'a' * 100_000}")
+    assert heard(connect(open_cluster, whole)).startswith(b"HTTP/1.1 431 ")
+    endless, sent = connect(open_cluster, whole[:-4]), 0
+    with contextlib.suppress(ConnectionError):
+        while sent < 100_000_000:
+            sent += endless.send(b"a" * 10_000)
+    endless.close()
+    assert sent < 100_000_000, "it was cut off long before"
+    long = head("/health", f"X-Long: {'a' * 50_000}", "Connection: close")
+    assert heard(connect(open_cluster, long)).startswith(b"HTTP/1.1 200 ")
+
+
+def test_m6_half_a_request_is_cut(open_cluster: Cluster) -> None:
+    half = head("/health")[:-2]
+    body = head("/ui/session", "Content-Length: 9", method="POST") + b"{"
+    cut = [
+        *(connect(open_cluster, half) for _ in range(10)),
+        connect(open_cluster, body),
+    ]
+    for more in (half, b"\r\n"):
+        one = connect(open_cluster, head("/health"))
+        assert one.recv(1 << 16).startswith(b"HTTP/1.1 200 ")
+        one.sendall(more)
+        cut.append(one)
+    silent = connect(open_cluster)
+    slow = connect(open_cluster, half)
+    with contextlib.suppress(ConnectionError):
+        while not select.select([slow], [], [], 0.1)[0]:
+            slow.sendall(b"X: y\r\n")  # one line after the other, never the last
+    assert heard(slow).startswith(b"HTTP/1.1 408 ")
+    assert all(b"HTTP/1.1 408 " in heard(one) for one in cut)
+    assert heard(silent) == b""
+
+
+def test_m6_who_holds_connections_keeps_nobody_out(open_cluster: Cluster) -> None:
+    held = [connect(open_cluster) for _ in range(MOST + 20)]
+    kept = [connect(open_cluster, head("/health")) for _ in range(MOST)]
+    try:
+        assert ask(open_cluster, "GET", "/health").status_code == 200
+    finally:
+        for one in (*held, *kept):
+            one.close()
+
+
+def test_m6_one_too_many_is_told_to_come_again(open_cluster: Cluster) -> None:
+    waits = head("/events/live?wait=30")
+    used = [connect(open_cluster, waits) for _ in range(MOST + 3)]
+    try:
+        said = heard(used[-1])
+        assert said.startswith(b"HTTP/1.1 503 ")
+        assert b"\r\nretry-after: 5\r\n" in said
+        assert b"CORRAL_MAX_CONNECTIONS" in said
+    finally:
+        for one in used:
+            one.close()
+
+
+def test_m6_nobody_signs_in_with_much(attacked: Attacked) -> None:
+    with attacked.http() as http:
+        answer = http.post("/ui/session", json={"link": "x" * 5_000})
+        assert "4096 bytes" in refusal(answer, 413)
+        answer = http.post("/ui/session", json={"link": "x" * 1_000})
+        refusal(answer, 401)
+
+
+@pytest.mark.parametrize(
+    "deep", ["[" * 100_000, '{"a":' * 65 + "1" + "}" * 65, "[" * 65 + "]" * 65]
+)
+def test_m6_json_is_not_nested_without_end(attacked: Attacked, deep: str) -> None:
+    with attacked.http("operate", **JSON) as http:
+        body = f'{{"task_type": "echo", "parameters": {deep}}}'
+        refusal(http.post("/tasks", content=body), 400)
+        assert "nested deeper" in refusal(http.post("/job-types", content=body), 400)
+        text = {"text": deep[:999], "rows": [[]] * 99}
+        flat = {"task_type": "echo", "parameters": text}
+        assert http.post("/tasks", json=flat).status_code == 201
+
+
+async def test_m6_the_audit_trail_does_not_grow_without_end() -> None:
+    async with running() as world:
+        audit = world.manager.access.audit
+        world.store.is_down = True
+        for _ in range(MOST_ROWS):
+            audit.note("", "GET /tasks", "unauthenticated", is_allowed=False)
+        for _ in range(MOST_ROWS):
+            audit.note("ann", "task.submit", "t", is_allowed=True)
+        with pytest.raises(Unavailable):
+            await audit.flush()
+        world.store.is_down = False
+        await audit.flush()
+        await audit.flush()
+        rows = list(await world.store.inner.access.audit(3 * MOST_ROWS))
+        assert len(rows) == MOST_ROWS + 1
+        assert (rows[0].action, rows[0].actor) == ("audit.lost", "corral")
+        assert rows[0].target.startswith(f"{MOST_ROWS} rows")
+        assert sum(row.allowed for row in rows) == MOST_ROWS // 2 + 1

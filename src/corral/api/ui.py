@@ -19,7 +19,7 @@ from corral.api.caller import Caller, caller, key_of, manager_of
 from corral.api.openapi import described
 from corral.core.access.key import Key, Scope
 from corral.dashboard.asset import Asset, assets
-from corral.errors import AuthError, NotFound, Unauthenticated
+from corral.errors import AuthError, NotFound, TooLarge, Unauthenticated
 from corral.manager.access.sessions import LIFE_S, LINK_S
 from corral.manager.app import Manager
 from corral.wire.access import DashboardLink
@@ -46,6 +46,7 @@ _HEAD: tuple[tuple[bytes, bytes], ...] = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"content-security-policy", _POLICY.encode()),
 )
+_SIGN_IN_BYTES = 4 << 10
 _FOREVER = "public, max-age=31536000, immutable"
 
 
@@ -71,7 +72,7 @@ class SignedOut(Struct):
 
 async def _signing_in(request: Request) -> Caller:
     has_key = "authorization" in request.headers
-    link = None if has_key else decode(await request.body(), SignIn).link
+    link = None if has_key else decode(await _small_body(request), SignIn).link
     if link is None:
         return await _reader(request)
     manager = manager_of(request)
@@ -80,6 +81,19 @@ async def _signing_in(request: Request) -> Caller:
         raise Unauthenticated("the key of this link was revoked or is over")
     ip = request.client.host if request.client else ""
     return Caller(manager, key, ip, request.scope.get("corral_request_id", ""))
+
+
+async def _small_body(request: Request) -> bytes:
+    """Of somebody who is nobody yet: not more than a link takes."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _SIGN_IN_BYTES:
+            raise TooLarge(
+                f"at most {_SIGN_IN_BYTES} bytes are taken to sign in",
+                limit_bytes=_SIGN_IN_BYTES,
+            )
+    return bytes(body)
 
 
 @router.get(

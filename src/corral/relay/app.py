@@ -30,6 +30,7 @@ from corral.relay.port import MANAGER
 from corral.trust import is_address, is_loopback_name, name_of_host
 
 BODY_LIMIT = 16 << 20
+KEYLESS_LIMIT = 1 << 20
 _TIMEOUT_S = 75.0
 _PASSED = ("retry-after", "www-authenticate", "x-request-id")
 
@@ -232,10 +233,13 @@ class Relay(Starlette):
             if fault := self._page_fault(request):
                 return self._say(fault)
             body = bytearray()
+            has_key = "authorization" in request.headers
+            limit = BODY_LIMIT if has_key else KEYLESS_LIMIT
             async for part in request.stream():
                 body += part
-                if len(body) > BODY_LIMIT:
-                    text = f"at most {BODY_LIMIT} bytes are taken"
+                if len(body) > limit:
+                    text = f"at most {limit} bytes are taken"
+                    text += "" if has_key else ", more with a key"
                     return self._say(problem(413, "too_large", text))
             try:
                 said = msgspec.json.decode(body or b"{}", type=dict[str, Any])

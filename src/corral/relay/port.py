@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 MANAGER = "x-corral-manager"
 """The header that names the manager behind a port."""
 _BACKLOG = 128
+_MOST_CALLERS = 500
 
 
 def has_port(url: str | None) -> bool:
@@ -57,9 +58,13 @@ def serve(app: ASGIApp, opened: socket.socket) -> None:
     # Late: a node or worker without a port does not pay for a server.
     import uvicorn
 
+    from corral.relay.http_limits import HttpLimits, limited_protocol
+
     config = uvicorn.Config(
         app,
+        http=limited_protocol(HttpLimits(connections=_MOST_CALLERS)),
         loop="asyncio",
+        proxy_headers=False,
         lifespan="off",
         access_log=False,
         log_config=None,

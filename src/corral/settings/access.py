@@ -40,6 +40,11 @@ class AccessSettings(BaseSettings):
     failed_auth_per_min: int = setting(10, span=alias.COUNT)
     metrics_public: bool = setting(False)
 
+    # Those who have shown none yet
+    max_connections: int = setting(10_000, span=alias.COUNT)
+    header_timeout_s: alias.Seconds = setting(20.0, span=alias.WAIT)
+    body_timeout_s: alias.Seconds = setting(120.0, span=alias.WAIT)
+
     # Apps behind the gateway
     gateway_allow: alias.Targets = setting(())
 

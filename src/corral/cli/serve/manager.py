@@ -125,8 +125,17 @@ def server_config(config: Settings, app: ASGIApp) -> uvicorn.Config:
     """How the API is served; what is said of callers is believed of proxies alone."""
     import uvicorn
 
+    from corral.relay.http_limits import HttpLimits, file_limit, limited_protocol
+
+    limits = HttpLimits(
+        # Some files are for the stores, and for what is read and written.
+        min(config.max_connections, file_limit() * 3 // 4),
+        config.header_timeout_s,
+        config.body_timeout_s,
+    )
     return uvicorn.Config(
         app,
+        http=limited_protocol(limits),
         host=config.host,
         port=config.port,
         loop="uvloop" if sys.platform != "win32" else "asyncio",
