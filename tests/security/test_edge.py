@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
+import threading
 from collections.abc import Iterator
-from typing import Any
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
 
 import httpx
 import pytest
 
+from corral import EchoWorker, Node
 from corral.api.app import around
 from corral.cli.serve.config import site_rules
 from corral.cli.serve.manager import application, server_config
-from corral.errors import Unavailable
+from corral.errors import CorralError, Forbidden, Unavailable
 from corral.manager.access.audit import MOST as MOST_ROWS
 from corral.manager.app import Manager, make_context
 from corral.manager.config import ManagerConfig
 from corral.relay.app import Relay, RelayedManager
+from corral.relay.port import owners
 from corral.settings import load
-from tests.acceptance.cluster import Cluster
+from tests.acceptance.cluster import Cluster, free_port, until
 from tests.security.conftest import Attacked
 from tests.twins.engine import InlineDispatcher
 from tests.twins.store import MemoryStore
@@ -401,3 +407,91 @@ async def test_m6_the_audit_trail_does_not_grow_without_end() -> None:
         assert (rows[0].action, rows[0].actor) == ("audit.lost", "corral")
         assert rows[0].target.startswith(f"{MOST_ROWS} rows")
         assert sum(row.allowed for row in rows) == MOST_ROWS // 2 + 1
+
+
+# ports of nodes and workers --------------------------------------------------------
+
+
+def test_m9_no_plain_port_is_opened_to_the_network(attacked: Attacked) -> None:
+    port = free_port()
+    node = attacked.cluster.client.nodes()[0].node_id
+    kind = {
+        "worker_name": "plain",
+        "worker_class": "corral.worker.builtin:EchoWorker",
+        "worker_params": {},
+    }
+    where = {"node_url": node, "worker_type": "plain"}
+    url = {"worker_url": f"http://0.0.0.0:{port}"}
+    with attacked.http("operate") as http:
+        assert http.post("/register_worker_type", json=kind).status_code == 200
+        launch = http.post("/launch_worker", json={**where, **url}).json()
+        launch["node_url"] = node
+
+        def failure() -> Any:
+            told = http.post("/launch_worker_status", json=launch).json()
+            assert told["status"] != "ready"
+            return told["status"] == "failed" and told["error"]
+
+        assert "CORRAL_ALLOW_PLAINTEXT" in until("the worker has failed", failure)
+        assert not owners(port)
+        http.delete(f"/workers/{launch['launch_id']}")
+
+
+class Listens(BaseHTTPRequestHandler):
+    """Says it is a node, and keeps what it is shown."""
+
+    shown: ClassVar[list[str | None]] = []
+
+    def do_GET(self) -> None:
+        self.shown.append(self.headers.get("Authorization"))
+        self.send_response(200)
+        self.send_header("x-corral-manager", "http://localhost:1")
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    do_POST = do_GET  # noqa: N815 - as the library calls it
+
+
+@contextlib.contextmanager
+def pretended_node(is_ours: bool, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """On a port that another user of this machine opened, unless `is_ours`."""
+    can_be_other = os.geteuid() == 0
+    if not is_ours and can_be_other:
+        os.seteuid(65_534)
+    elif not is_ours:
+        other = os.getuid() + 1
+        monkeypatch.setattr(os, "getuid", lambda: other)
+    try:
+        server = HTTPServer(("127.0.0.1", free_port()), Listens)
+    finally:
+        if can_be_other:
+            os.seteuid(0)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_m9_a_key_is_not_shown_to_whoever_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ours: bool
+) -> None:
+    monkeypatch.setenv("CORRAL_HOME", str(tmp_path / "none"))
+    monkeypatch.setenv("CORRAL_API_KEY", "corral_0a1b2c_the-key-of-an-admin")
+    Listens.shown.clear()
+    with pretended_node(is_ours, monkeypatch) as port:
+        url = f"http://localhost:{port}"
+        if is_ours:
+            with contextlib.suppress(CorralError):
+                Node.connect(url, timeout=5)
+            assert "Bearer corral_0a1b2c_the-key-of-an-admin" in Listens.shown
+            return
+        for connect in (Node.connect, EchoWorker.connect):
+            with pytest.raises(Forbidden, match="api_key"):
+                connect(url, timeout=5)
+    assert set(Listens.shown) <= {None}

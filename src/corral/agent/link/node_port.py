@@ -56,16 +56,19 @@ class NodePort:
 
 
 @contextlib.contextmanager
-def opened(url: str, manager_url: str, ca_file: Path | None) -> Iterator[NodePort]:
+def opened(
+    url: str, manager_url: str, ca_file: Path | None, *, allow_plaintext: bool = False
+) -> Iterator[NodePort]:
     """The face of a node, on its port when its URL has one of ours.
 
     Raises:
         AlreadyRunning: somebody else has that port.
+        SettingsError: it would be open to the network.
     """
     face = NodePort(manager_url, ca_file)
     if not port.has_port(url):
         yield face
         return
-    with port.listen(url) as listening:
+    with port.listen(url, allow_plaintext=allow_plaintext) as listening:
         face.serve(listening, url)
         yield face
