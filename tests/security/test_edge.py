@@ -495,3 +495,26 @@ def test_m9_a_key_is_not_shown_to_whoever_answers(
             with pytest.raises(Forbidden, match="api_key"):
                 connect(url, timeout=5)
     assert set(Listens.shown) <= {None}
+
+
+# links that sign in ----------------------------------------------------------------
+
+
+async def test_l10_a_link_signs_nobody_in_who_does_not_know_as_whom() -> None:
+    """Mallory sends her own link, and waits for what its visitor does in her name."""
+    async with running() as world:
+        link = (await world.submit.tell("/ui/links"))["path"].partition("#link=")[2]
+        for _ in range(2):
+            answer = await world.nobody.post("/ui/session", {"link": link})
+            assert answer.status_code == 200
+            assert "set-cookie" not in answer.headers
+            assert (answer.json()["name"], answer.json()["role"]) == ("submit",) * 2
+        wrong = {"link": link, "name": "admin"}
+        refusal(await world.nobody.post("/ui/session", wrong), 409)
+        meant = {"link": link, "name": "submit"}
+        answer = await world.nobody.post("/ui/session", meant)
+        assert answer.status_code == 201
+        assert "set-cookie" in answer.headers
+        refusal(await world.nobody.post("/ui/session", meant), 401)
+        cross = {"Sec-Fetch-Site": "cross-site", "Origin": f"https://{EVIL}"}
+        refusal(await world.nobody.post("/ui/session", meant, headers=cross), 403)
