@@ -181,9 +181,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _expire(self) -> None:
         self._timer = None
-        is_ours = self.flow.read_paused or (self._is_between and self._is_busy)
-        if is_ours and not self.transport.is_closing():
-            # The application has not read what came, or has not answered yet.
+        is_asked = self._is_busy and self.cycle.waiting_for_100_continue
+        is_ours = self._is_busy if self._is_between else self.flow.read_paused
+        if (is_ours or is_asked) and not self.transport.is_closing():
+            # The application has not read what came, has not asked for it (a caller
+            # may wait for that), or has not answered yet.
             self._arm(self.bounds.body_s)
         elif self._is_between and not self._fed:
             self.transport.close()
