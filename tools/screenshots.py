@@ -254,6 +254,7 @@ def opened(
     page = context.new_page()
     take(page, cluster.url, Shot("login", "/", ".login"), f"login{ending}")
     page.goto(cluster.url + cluster.client.dashboard_link().path)
+    page.get_by_role("button", name="Sign in").click()
     page.wait_for_selector(".shell")
     return page
 

@@ -6,6 +6,7 @@ CorralError
 │   ├── InvalidJson
 │   ├── InvalidField         one field is wrong (.field)
 │   ├── UnknownTaskType
+│   ├── UnsupportedType      a body of a content type that is not taken
 │   └── TooLarge
 ├── NotFound
 │   ├── TaskNotFound
@@ -72,6 +73,10 @@ class InvalidField(BadRequest):
 
 class UnknownTaskType(BadRequest):
     code = "unknown_task_type"
+
+
+class UnsupportedType(BadRequest):
+    code = "unsupported_media_type"
 
 
 class TooLarge(BadRequest):

@@ -10,11 +10,33 @@ from urllib.parse import urlsplit
 
 def is_this_machine(url: str) -> bool:
     """Is the address one that never leaves this machine?"""
-    host = urlsplit(url).hostname or ""
+    return is_loopback_name(urlsplit(url).hostname or "")
+
+
+def name_of_host(host: str) -> str:
+    """The name or address in a `Host` header, in small letters, without its port."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        name = urlsplit(f"//{host}").hostname or ""
     except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+        return host.lower()
+    return name.removesuffix(".")
+
+
+def is_address(name: str) -> bool:
+    """Is it an IP address? Nobody can make one lead elsewhere, as they can a name."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def is_loopback_name(name: str) -> bool:
+    """Does a name or address, without a port, never leave this machine?"""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
 
 
 def tls_context(url: str, ca_file: str | Path | None) -> ssl.SSLContext:

@@ -100,6 +100,11 @@ def test_a_link_of_the_command_line_signs_in_once(pages: Dashboard) -> None:
         page.goto(f"{pages.cluster.url}/ui/")
         expect(page.get_by_label("Your key")).to_be_visible()
         page.goto(link)
+        # Whose link it is stands there before it does anything.
+        expect(page.get_by_role("heading", name="Sign in as admin?")).to_be_visible()
+        assert not context.cookies()
+        is_open_to_all(page)
+        page.get_by_role("button", name="Sign in").click()
         expect(page.get_by_role("heading", name="Overview")).to_be_visible()
         assert "link" not in page.url
         assert not pages.faults

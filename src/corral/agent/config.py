@@ -58,6 +58,8 @@ class AgentConfig:
     machine: str | None = None
     node_type: str = "worker"
     log_format: str = "text"
+    allow_plaintext: bool = False
+    """Whether ports of the node and its workers may be open to the network."""
     send_events: bool = False
     """Whether workers tell Celery's monitors, as Flower, of orders and themselves."""
 

@@ -27,6 +27,7 @@ from corral.api.openai import routes as openai
 from corral.api.output import artifacts, logs, objects, stream
 from corral.api.output import exec as execs
 from corral.api.queues import job_types, schedules, shares
+from corral.api.site import SiteGuard, SiteRules
 from corral.api.tasks import bulk, explain
 from corral.api.tasks import routes as tasks
 from corral.api.workers import routes as workers
@@ -56,9 +57,10 @@ def build(
     *,
     task_body_limit: int = 1 << 20,
     batch_body_limit: int = 16 << 20,
-    debug: bool = False,
+    site: SiteRules | None = None,
 ) -> FastAPI:
     """The application; `lifespan` sets `app.state.manager` before serving."""
+    site = site or SiteRules()
     app = FastAPI(
         title="Corral",
         version=__version__,
@@ -67,9 +69,9 @@ def build(
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        debug=debug,
     )
     app.state.task_body_limit = task_body_limit
+    app.state.site = site
     for room in ROOMS:
         # Not `include_router`: it makes every route anew for every application, with
         # the first request, and nothing of ours differs between them.
@@ -79,6 +81,8 @@ def build(
     ui.install(app)
     forward.install(app)
     app.state.http_meter = meter = HttpMeter()
+    # The one added last is passed first.
+    app.add_middleware(SiteGuard, rules=site)
     app.add_middleware(Edge, body_limit=batch_body_limit, meter=meter)
     return app
 

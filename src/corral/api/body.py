@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,6 +12,10 @@ from fastapi import Request, Response
 from corral.errors import InvalidField, InvalidJson
 
 T = TypeVar("T")
+MOST_DEEP = 64
+_STEPS = [{"[": 1, "{": 1}.get(chr(code), -1) for code in range(256)]
+_NO_BRACKETS = bytes(code for code in range(256) if chr(code) not in "[]{}")
+_TEXT = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def decode(body: bytes, kind: type[T]) -> T:
@@ -19,12 +24,30 @@ def decode(body: bytes, kind: type[T]) -> T:
     Raises:
         InvalidJson, InvalidField: in words the sender can act on.
     """
+    check_depth(body)
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as e:
         raise wrong_field(e, "body") from e
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as e:
         raise InvalidJson(f"the body is not valid JSON: {e}") from e
+
+
+def check_depth(body: bytes) -> None:
+    """Raises InvalidJson for JSON that whoever works with it would be lost in."""
+    if len(body) < 2 * MOST_DEEP:
+        return
+    brackets = body.translate(None, _NO_BRACKETS)
+    if len(brackets) <= MOST_DEEP or _deepest(brackets) <= MOST_DEEP:
+        return
+    # Rare, and slower: some may stand in texts.
+    brackets = _TEXT.sub(b"", body).translate(None, _NO_BRACKETS)
+    if brackets and _deepest(brackets) > MOST_DEEP:
+        raise InvalidJson(f"this JSON is nested deeper than {MOST_DEEP} levels")
+
+
+def _deepest(brackets: bytes) -> int:
+    return max(accumulate(map(_STEPS.__getitem__, brackets)))
 
 
 def wrong_field(error: msgspec.ValidationError, whole: str) -> InvalidField:

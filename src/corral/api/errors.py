@@ -32,6 +32,7 @@ _CODES = {
 STATUS: tuple[tuple[type[errors.CorralError], int], ...] = (
     (errors.InvalidJson, 400),
     (errors.TooLarge, 413),
+    (errors.UnsupportedType, 415),
     (errors.InvalidField, 422),
     (errors.UnknownTaskType, 422),
     (errors.BadRequest, 400),

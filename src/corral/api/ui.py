@@ -19,7 +19,13 @@ from corral.api.caller import Caller, caller, key_of, manager_of
 from corral.api.openapi import described
 from corral.core.access.key import Key, Scope
 from corral.dashboard.asset import Asset, assets
-from corral.errors import AuthError, NotFound, Unauthenticated
+from corral.errors import (
+    AuthError,
+    Conflict,
+    NotFound,
+    TooLarge,
+    Unauthenticated,
+)
 from corral.manager.access.sessions import LIFE_S, LINK_S
 from corral.manager.app import Manager
 from corral.wire.access import DashboardLink
@@ -46,13 +52,20 @@ _HEAD: tuple[tuple[bytes, bytes], ...] = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"content-security-policy", _POLICY.encode()),
 )
+_SIGN_IN_BYTES = 4 << 10
 _FOREVER = "public, max-age=31536000, immutable"
 
 
 class SignIn(Struct, forbid_unknown_fields=True):
-    """`link` is what a link of `corral dashboard` ends in; else send a key."""
+    """`link` is what a link of `corral dashboard` ends in; else send a key.
+
+    Without `name` a link signs nobody in: the answer tells whose it is, and whoever
+    looks can say whether that is meant. Anybody can send a link of their own, and see
+    what its visitor then does in their name.
+    """
 
     link: str | None = None
+    name: str | None = None
 
 
 class SessionOut(Struct):
@@ -69,17 +82,37 @@ class SignedOut(Struct):
     message: str
 
 
-async def _signing_in(request: Request) -> Caller:
+async def _signing_in(request: Request) -> tuple[Caller, bool]:
+    """Who it would be, and whether that was said to be meant."""
     has_key = "authorization" in request.headers
-    link = None if has_key else decode(await request.body(), SignIn).link
-    if link is None:
-        return await _reader(request)
+    said = SignIn() if has_key else decode(await _small_body(request), SignIn)
+    if said.link is None:
+        return await _reader(request), True
     manager = manager_of(request)
-    key = manager.access.sessions.links.use(link)
+    links = manager.access.sessions.links
+    key = links.look(said.link)
     if not manager.access.keys.is_good(key):
         raise Unauthenticated("the key of this link was revoked or is over")
+    if said.name is not None:
+        if said.name != (key.name or key.id):
+            raise Conflict("this link signs in as somebody else")
+        links.use(said.link)
     ip = request.client.host if request.client else ""
-    return Caller(manager, key, ip, request.scope.get("corral_request_id", ""))
+    request_id = request.scope.get("corral_request_id", "")
+    return Caller(manager, key, ip, request_id), said.name is not None
+
+
+async def _small_body(request: Request) -> bytes:
+    """Of somebody who is nobody yet: not more than a link takes."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _SIGN_IN_BYTES:
+            raise TooLarge(
+                f"at most {_SIGN_IN_BYTES} bytes are taken to sign in",
+                limit_bytes=_SIGN_IN_BYTES,
+            )
+    return bytes(body)
 
 
 @router.get(
@@ -107,19 +140,26 @@ def _told(manager: Manager, key: Key, until: datetime | None) -> SessionOut:
     "/session",
     summary="Begin a session: a cookie in place of a key",
     **described(
-        SessionOut, body=SignIn, status=201, example={"link": "what follows #link="}
+        SessionOut,
+        body=SignIn,
+        status=201,
+        errors=(409, 413),
+        example={"link": "what follows #link=", "name": "ann"},
     ),
 )
 async def sign_in(
-    request: Request, who: Annotated[Caller, Depends(_signing_in)]
+    request: Request, asked: Annotated[tuple[Caller, bool], Depends(_signing_in)]
 ) -> Response:
+    who, is_meant = asked
+    if not is_meant:
+        return answer(_told(who.manager, who.key, None))
     word, until = who.manager.access.sessions.begin(who.key)
     said = answer(_told(who.manager, who.key, until), 201)
     said.set_cookie(
         who.manager.access.sessions.cookie,
         word,
         max_age=int(LIFE_S),
-        secure=request.url.scheme == "https",
+        secure=request.url.scheme == "https" or request.app.state.site.is_https,
         httponly=True,
         samesite="strict",
     )

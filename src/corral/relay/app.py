@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from starlette.applications import Starlette
@@ -26,8 +27,10 @@ from starlette.types import Receive, Scope, Send
 from corral.errors import Unreachable
 from corral.relay.manager_link import HttpLink, LinkOptions
 from corral.relay.port import MANAGER
+from corral.trust import is_address, is_loopback_name, name_of_host
 
 BODY_LIMIT = 16 << 20
+KEYLESS_LIMIT = 1 << 20
 _TIMEOUT_S = 75.0
 _PASSED = ("retry-after", "www-authenticate", "x-request-id")
 
@@ -126,6 +129,7 @@ class Relay(Starlette):
         class_name: What this service says it is.
         server_id: Called for the id it says it has.
         endpoints: What it can do beside answering about itself.
+        url: Where it is.
     """
 
     def __init__(
@@ -134,8 +138,10 @@ class Relay(Starlette):
         class_name: str,
         server_id: Callable[[], str],
         endpoints: dict[str, Endpoint],
+        url: str = "",
     ) -> None:
         self.manager = manager
+        self._host = urlsplit(url).hostname or ""
         self._pending = 0
         self._is_idle = threading.Event()
         self._is_idle.set()
@@ -188,6 +194,22 @@ class Relay(Starlette):
 
         return endpoint
 
+    def _page_fault(self, request: Request) -> PortAnswer | None:
+        """No page of ours is here, and a browser sends requests for any that wants it
+        to: where the manager asks for no keys, that would be enough.
+
+        Programs send neither header; the manager's gateway passes both on, with a
+        token no page has.
+        """
+        headers = request.headers
+        if "origin" not in headers and headers.get("sec-fetch-site", "none") == "none":
+            return None
+        name = name_of_host(headers.get("host", ""))
+        is_ours = is_loopback_name(name) or is_address(name) or name == self._host
+        if is_ours and "authorization" in headers:
+            return None
+        return problem(403, "forbidden", "no page may ask this port: send a key")
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._pending += 1
         self._is_idle.clear()
@@ -208,11 +230,16 @@ class Relay(Starlette):
         self, name: str, endpoint: Endpoint
     ) -> Callable[[Request], Awaitable[Response]]:
         async def route(request: Request) -> Response:
+            if fault := self._page_fault(request):
+                return self._say(fault)
             body = bytearray()
+            has_key = "authorization" in request.headers
+            limit = BODY_LIMIT if has_key else KEYLESS_LIMIT
             async for part in request.stream():
                 body += part
-                if len(body) > BODY_LIMIT:
-                    text = f"at most {BODY_LIMIT} bytes are taken"
+                if len(body) > limit:
+                    text = f"at most {limit} bytes are taken"
+                    text += "" if has_key else ", more with a key"
                     return self._say(problem(413, "too_large", text))
             try:
                 said = msgspec.json.decode(body or b"{}", type=dict[str, Any])

@@ -7,6 +7,7 @@ defaults. What each setting is for stands in docs/settings.md.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
@@ -42,6 +43,7 @@ from corral.settings.sources import Origin
 from corral.settings.stores import StoreSettings
 from corral.settings.tasks import TaskSettings
 
+KEY_LENGTH, KEY_VARIETY = 20, 8
 _TLS = ("ssl_cert_path", "ssl_key_path")
 # Each pair in this order, or leases would end before they can be renewed.
 _RISING = (
@@ -205,6 +207,24 @@ class Settings(
             "a loopback address such as 127.0.0.1, unless a TLS certificate is given"
             " (CORRAL_SSL_CERT_PATH) or plain text allowed (CORRAL_ALLOW_PLAINTEXT)",
         )
+
+    def require_strong_key(self) -> None:
+        """Raises SettingsError when the key to accept could be guessed.
+
+        Asked of managers alone: others may have a variable API_KEY for something else.
+        """
+        if self.bootstrap_api_key is None:
+            return
+        # What a key of our own form begins with is no secret.
+        secret = self.bootstrap_api_key.get_secret_value()
+        secret = re.sub(r"corral_[^_]+_", "", secret, count=1)
+        if len(secret) < KEY_LENGTH or len(set(secret)) < KEY_VARIETY:
+            raise self._refusal(
+                "bootstrap_api_key",
+                f"at least {KEY_LENGTH} characters, {KEY_VARIETY} of them different, "
+                'since it opens everything: python3 -c "import secrets; '
+                'print(secrets.token_urlsafe(32))" makes one',
+            )
 
     def _refusal(self, name: str, allowed: str) -> SettingsError:
         origin = self.origins.get(name) or Origin(alias.DEFAULT, self.variable(name))

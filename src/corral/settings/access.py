@@ -27,6 +27,8 @@ class AccessSettings(BaseSettings):
     manager_url: alias.HttpUrl = setting(made.manager_url, "CLUSTER_MANAGER_URL")
     allow_plaintext: bool = setting(False)
     insecure: bool = setting(False)
+    allowed_hosts: alias.HostNames = setting(())
+    trusted_proxies: alias.Networks = setting(())
     discovery: bool = setting(False)
 
     # Keys
@@ -37,6 +39,11 @@ class AccessSettings(BaseSettings):
     rate_burst: int = setting(2000, span=alias.COUNT)
     failed_auth_per_min: int = setting(10, span=alias.COUNT)
     metrics_public: bool = setting(False)
+
+    # Those who have shown none yet
+    max_connections: int = setting(10_000, span=alias.COUNT)
+    header_timeout_s: alias.Seconds = setting(20.0, span=alias.WAIT)
+    body_timeout_s: alias.Seconds = setting(120.0, span=alias.WAIT)
 
     # Apps behind the gateway
     gateway_allow: alias.Targets = setting(())

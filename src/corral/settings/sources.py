@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal, cast, get_args, get_origin
 from urllib.parse import urlsplit
@@ -75,6 +75,23 @@ def _read_targets(value: Any) -> Any:
     if not all(target.fullmatch(item) for item in targets):
         raise ValueError("not a target")
     return targets
+
+
+def _read_host_names(value: Any) -> Any:
+    items = value.split(",") if isinstance(value, str) else value
+    names = tuple(str(item).strip().lower() for item in items if str(item).strip())
+    name = re.compile(
+        r"(\*\.)?[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|[0-9a-f:]*:[0-9a-f:.]+"
+    )
+    if not all(name.fullmatch(item) for item in names):
+        raise ValueError("not a host name")
+    return names
+
+
+def _read_networks(value: Any) -> Any:
+    items = value.split(",") if isinstance(value, str) else value
+    texts = [str(item).strip() for item in items if str(item).strip()]
+    return tuple(str(ip_network(text, strict=False)) for text in texts)
 
 
 def _read_level(value: Any) -> Any:
@@ -159,6 +176,16 @@ Targets = Annotated[
     tuple[str, ...],
     BeforeValidator(_read_targets),
     "a list of hosts, addresses or networks like models.lan:9000,10.0.0.0/8",
+]
+HostNames = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_read_host_names),
+    "a list of host names without ports, like corral.example.com,*.lan",
+]
+Networks = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_read_networks),
+    "a list of addresses or networks like 127.0.0.1,10.0.0.0/8",
 ]
 
 

@@ -48,6 +48,8 @@ class Assignment(msgspec.Struct):
     log_format: str = "text"
     log_file: str | None = None
     """Where all workers of this machine say what they do, beside each one's own."""
+    allow_plaintext: bool = False
+    """Whether the worker's port may be open to the network."""
     send_events: bool = False
     """Whether Celery's monitors, as Flower, are told of orders and of the worker."""
     code: CodePolicy = msgspec.field(default_factory=CodePolicy)

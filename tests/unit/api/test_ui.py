@@ -199,11 +199,13 @@ async def test_a_link_signs_in_once_as_whoever_asked_for_it(world: World) -> Non
     address, _, link = path.partition("#link=")
     assert address == "/ui/", "what follows a # is in no request and no log"
     async with bare(world) as http:
-        made = await http.post("/ui/session", json={"link": link})
+        offered = await http.post("/ui/session", json={"link": link})
+        assert (offered.status_code, offered.json()["name"]) == (200, "read")
+        made = await http.post("/ui/session", json={"link": link, "name": "read"})
         assert made.status_code == 201
         assert made.json()["role"] == "read"
         assert (await http.get("/tasks", headers=PAGE)).status_code == 200
-        again = await http.post("/ui/session", json={"link": link})
+        again = await http.post("/ui/session", json={"link": link, "name": "read"})
         fault(again, 401, "unauthenticated")
 
 

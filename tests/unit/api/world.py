@@ -17,6 +17,7 @@ import httpx
 from fastapi import FastAPI
 
 from corral.api.app import around, build
+from corral.api.site import SiteRules
 from corral.core.access.key import Scope
 from corral.engine.envelope import verify
 from corral.manager.app import Manager, make_context
@@ -345,6 +346,7 @@ async def running(
     clock, engine = clock or StepClock(), engine or InlineDispatcher()
     store = FaultyStore(inner or MemoryStore())
     manager = Manager(make_context(store, engine, config, clock), config)
+    limits.setdefault("site", SiteRules(frozenset({"corral"})))
     app = build(around(manager), **limits)
     async with app.router.lifespan_context(app), Http(app) as http:
         made: Sequence[Caller] = await callers(manager, http)

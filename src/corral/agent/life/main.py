@@ -116,7 +116,12 @@ class Agent:
         # Late: most nodes have no port of their own.
         from corral.agent.link.node_port import opened
 
-        return opened(config.url, config.manager_url, config.ca_file)
+        return opened(
+            config.url,
+            config.manager_url,
+            config.ca_file,
+            allow_plaintext=config.allow_plaintext,
+        )
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
@@ -251,6 +256,7 @@ class Agent:
             "log_format": self._config.log_format,
             "log_file": str(self._config.worker_log),
             "send_events": self._config.send_events,
+            "allow_plaintext": self._config.allow_plaintext,
         }
         return WorkerLaunch(
             argv=self._config.supervisor_argv,

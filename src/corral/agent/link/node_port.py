@@ -31,13 +31,14 @@ class NodePort:
         self.node_id = ""
         self._manager = RelayedManager(manager_url, ca_file)
 
-    def serve(self, opened: socket.socket) -> None:
+    def serve(self, opened: socket.socket, url: str) -> None:
         endpoints = dict.fromkeys(CALLS, self._pass_on)
         relay = Relay(
             self._manager,
             "Node",
             lambda: self.node_id,
             {**endpoints, "shutdown": self._shut_down},
+            url,
         )
         port.serve(relay, opened)
 
@@ -55,16 +56,19 @@ class NodePort:
 
 
 @contextlib.contextmanager
-def opened(url: str, manager_url: str, ca_file: Path | None) -> Iterator[NodePort]:
+def opened(
+    url: str, manager_url: str, ca_file: Path | None, *, allow_plaintext: bool = False
+) -> Iterator[NodePort]:
     """The face of a node, on its port when its URL has one of ours.
 
     Raises:
         AlreadyRunning: somebody else has that port.
+        SettingsError: it would be open to the network.
     """
     face = NodePort(manager_url, ca_file)
     if not port.has_port(url):
         yield face
         return
-    with port.listen(url) as listening:
-        face.serve(listening)
+    with port.listen(url, allow_plaintext=allow_plaintext) as listening:
+        face.serve(listening, url)
         yield face

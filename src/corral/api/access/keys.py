@@ -12,6 +12,7 @@ from corral.api.body import answer, read
 from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.core.access.key import Key, Scope
+from corral.errors import Conflict
 from corral.wire.access import KeyInfo, KeyList, NewKey
 
 router = APIRouter(prefix="/keys", tags=["keys"])
@@ -51,8 +52,14 @@ async def list_keys(who: Admin) -> Response:
     ),
 )
 async def create_key(request: Request, who: Admin) -> Response:
-    said = await read(request, KeyIn)
     manager = who.manager
+    if manager.config.is_open:
+        # Whoever happens to reach it now would go on being let in afterwards.
+        raise Conflict(
+            "keys are switched off (--insecure, CORRAL_INSECURE): start without it to "
+            "make keys"
+        )
+    said = await read(request, KeyIn)
     key, text = await manager.access.create_key(said.name, said.role, said.ttl_s)
     who.note("key.create", key.id, name=key.name, role=str(key.scope))
     return answer(NewKey.of(_shown(key, manager.now()), key=text), 201)

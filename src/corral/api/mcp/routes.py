@@ -154,7 +154,11 @@ async def _call(
     inside = httpx.ASGITransport(
         request.app, raise_app_exceptions=False, client=(who.ip, 0)
     )
-    headers = {"x-request-id": who.request_id, "host": request.headers["host"]}
+    headers = {
+        "x-request-id": who.request_id,
+        "host": request.headers["host"],
+        "content-type": "application/json",
+    }
     for name in ("authorization", "traceparent"):
         if (given := request.headers.get(name)) is not None:
             headers[name] = given

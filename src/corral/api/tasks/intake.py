@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 
 import msgspec
 
-from corral.api.body import wrong_field
+from corral.api.body import check_depth, wrong_field
 from corral.api.tasks.shapes import BatchIn
 from corral.core.tasks.job_type import MODEL_TASK, check_name, check_not_own, check_text
 from corral.core.tasks.needs import read_needs
@@ -146,6 +146,7 @@ class Intake:
                 f"the task is {len(text)} bytes; at most {self.task_limit} are allowed",
                 limit_bytes=self.task_limit,
             )
+        check_depth(text)
         try:
             return text.decode()
         except UnicodeDecodeError as e:

@@ -170,6 +170,7 @@ def _serve(
         owner=agent.owner_policy(config),
         log_format=_log_format(config),
         send_events=config.worker_send_task_events,
+        allow_plaintext=config.allow_plaintext,
     )
     try:
         raise typer.Exit(serve(setup))

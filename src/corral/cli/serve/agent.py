@@ -182,6 +182,7 @@ def serve_agent(name: str = "local") -> None:
                 node_type="master",
                 log_format=config.log_format,
                 send_events=config.worker_send_task_events,
+                allow_plaintext=config.allow_plaintext,
             )
         )
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -10,6 +12,7 @@ from corral.cli.serve.data_folder import s3_access
 from corral.errors import SettingsError
 
 if TYPE_CHECKING:
+    from corral.api.site import SiteRules
     from corral.manager.alerts.alerts import AlertConfig
     from corral.manager.config import ManagerConfig
     from corral.manager.events.listener import LiveConfig
@@ -89,6 +92,46 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
         traces=trace_config(config),
         master=master_config(config),
     )
+
+
+def site_rules(config: Settings) -> SiteRules:
+    """The names this manager goes by: those it is given, and those it has anyway."""
+    from corral.api.site import SiteRules
+    from corral.settings import is_loopback
+
+    public = urlsplit(config.manager_url)
+    names = {config.host.lower(), public.hostname or ""}
+    names |= {name.removeprefix("*") for name in config.allowed_hosts}
+    is_exposed = not is_loopback(config.host)
+    if is_exposed:
+        machine = socket.gethostname().lower()
+        names |= {machine, f"{machine.partition('.')[0]}.local"}
+    if config.ssl_cert_path is not None:
+        names |= _certified(config.ssl_cert_path)
+    return SiteRules(
+        frozenset(name for name in names if name),
+        any_address=is_exposed,
+        origins=frozenset({f"{public.scheme}://{public.netloc.lower()}"}),
+        is_https=public.scheme == "https",
+    )
+
+
+def _certified(path: Path) -> set[str]:
+    """The names a certificate is made out for; none where it cannot be read, which
+    the server says better.
+    """
+    from cryptography import x509
+
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+        kind = x509.SubjectAlternativeName
+        told = found.extensions.get_extension_for_class(kind).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return set()
+    return {
+        name.lower().removeprefix("*")
+        for name in told.get_values_for_type(x509.DNSName)
+    }
 
 
 def liveness(config: Settings) -> Liveness:

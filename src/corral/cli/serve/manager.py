@@ -25,8 +25,11 @@ from corral.embedded.folder import Folder, load_state
 from corral.errors import Unavailable
 
 if TYPE_CHECKING:
+    import uvicorn
     from fastapi import FastAPI
+    from starlette.types import ASGIApp
 
+    from corral.api.app import Lifespan
     from corral.manager.app import Manager
     from corral.settings import Settings
 from corral.cli.serve.config import manager_config
@@ -52,6 +55,7 @@ def serve_manager() -> None:
     config = settings.load()
     configure(config.log_level, config.log_format, secrets_of(config))
     config.require_loopback_or_tls()
+    config.require_strong_key()
     for stranger in config.unknown:
         log.warning("unknown setting: %s", stranger)
     raise typer.Exit(_run_manager(config))
@@ -60,7 +64,6 @@ def serve_manager() -> None:
 def _run_manager(config: Settings) -> int:
     import uvicorn
 
-    from corral.api.app import build
     from corral.cli.serve.discovery import announced
 
     files = prepare(config)
@@ -82,13 +85,7 @@ def _run_manager(config: Settings) -> int:
             watch.cancel()
             await boss.stop()
 
-    app = build(
-        lifespan,
-        task_body_limit=int(config.task_body_limit),
-        batch_body_limit=int(config.batch_body_limit),
-        debug=config.debug,
-    )
-
+    app = application(config, lifespan)
     app.state.stop = partial(_stop, files.home)
 
     class Server(uvicorn.Server):
@@ -97,25 +94,7 @@ def _run_manager(config: Settings) -> int:
             _let_go(app)
             await super().shutdown(sockets)
 
-    server = Server(
-        uvicorn.Config(
-            app,
-            host=config.host,
-            port=config.port,
-            loop="uvloop" if sys.platform != "win32" else "asyncio",
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            ws_max_size=16 << 20,
-            # To press the same events for each who listens would cost more than
-            # sending them, and a third of a megabyte each.
-            ws_per_message_deflate=False,
-            timeout_keep_alive=75,
-            timeout_graceful_shutdown=5,
-            ssl_certfile=config.ssl_cert_path,
-            ssl_keyfile=config.ssl_key_path,
-        )
-    )
+    server = Server(server_config(config, app))
     # Tens of thousands of live tasks hold no cycles: looking through them again and
     # again for some would cost a fifth of the manager's time.
     gc.freeze()
@@ -127,6 +106,54 @@ def _run_manager(config: Settings) -> int:
         typer.echo(f"corral: {failure[0].message}", err=True)
         return 3
     return 0 if server.started else 1
+
+
+def application(config: Settings, lifespan: Lifespan) -> FastAPI:
+    """The API as the settings want it; never with answers for developers."""
+    from corral.api.app import build
+    from corral.cli.serve.config import site_rules
+
+    return build(
+        lifespan,
+        task_body_limit=int(config.task_body_limit),
+        batch_body_limit=int(config.batch_body_limit),
+        site=site_rules(config),
+    )
+
+
+def server_config(config: Settings, app: ASGIApp) -> uvicorn.Config:
+    """How the API is served; what is said of callers is believed of proxies alone."""
+    import uvicorn
+
+    from corral.relay.http_limits import HttpLimits, file_limit, limited_protocol
+
+    limits = HttpLimits(
+        # Some files are for the stores, and for what is read and written.
+        min(config.max_connections, file_limit() * 3 // 4),
+        config.header_timeout_s,
+        config.body_timeout_s,
+    )
+    return uvicorn.Config(
+        app,
+        http=limited_protocol(limits),
+        host=config.host,
+        port=config.port,
+        loop="uvloop" if sys.platform != "win32" else "asyncio",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        # Else whoever calls from this machine could say it is somebody else.
+        proxy_headers=bool(config.trusted_proxies),
+        forwarded_allow_ips=list(config.trusted_proxies),
+        ws_max_size=16 << 20,
+        # To press the same events for each who listens would cost more than
+        # sending them, and a third of a megabyte each.
+        ws_per_message_deflate=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=5,
+        ssl_certfile=config.ssl_cert_path,
+        ssl_keyfile=config.ssl_key_path,
+    )
 
 
 def _let_go(app: FastAPI) -> None:
@@ -152,7 +179,6 @@ async def _leave_when_deposed(boss: Manager, server: object) -> None:
 
 async def _open(config: Settings, files: Files) -> Manager:
     """Connect to the stores, waiting for them a while, and start the manager."""
-    from corral.core.access.key import Scope
     from corral.engine.dispatch import Dispatcher
     from corral.manager.app import Manager, make_context
     from corral.store.postgres.store import PostgresStore
@@ -169,10 +195,9 @@ async def _open(config: Settings, files: Files) -> Manager:
     meter = ctx.counters.store
     store.measure(lambda name, seconds: meter.add(seconds, name))
     await boss.start()
-    await boss.access.keys.ensure(files.admin_key, Scope.ADMIN, "admin")
-    if config.bootstrap_api_key is not None:
-        text = config.bootstrap_api_key.get_secret_value()
-        await boss.access.keys.ensure(text, Scope.ADMIN, "API_KEY")
+    given = config.bootstrap_api_key
+    text = given.get_secret_value() if given else None
+    await boss.access.bootstrap(files.admin_key, text)
     return boss
 
 

@@ -23,6 +23,7 @@ from corral.client.http.retry import Patience
 from corral.errors import (
     AlreadyRunning,
     CorralError,
+    Forbidden,
     InvalidField,
     Unreachable,
     WorkerError,
@@ -30,7 +31,7 @@ from corral.errors import (
 from corral.process import keep_alive
 from corral.process.log_file import last_line
 from corral.relay.manager_link import HttpLink
-from corral.relay.port import MANAGER, has_port
+from corral.relay.port import MANAGER, has_port, owners
 from corral.trust import is_this_machine
 
 STOP_S = 20.0
@@ -267,6 +268,7 @@ def client_of(target: Target) -> Client:
 
 def client_at(url: str, target: Target) -> Client:
     """A client for a node's or worker's own port, with the key of its manager."""
+    _check_owner(url)
     return Client(url, target.api_key or "")
 
 
@@ -321,10 +323,22 @@ def find_service(url: str, api_key: str | None, timeout_s: float) -> Client:
     """A client for a node or worker that runs, with a key it takes.
 
     On this machine the port itself says who its manager is, and the key of that one
-    is looked for; elsewhere only a key that was given is shown.
+    is looked for; elsewhere, and to a port of somebody else's, only a key that was
+    given is shown.
+
+    Raises:
+        Unreachable: nothing answers there in time.
+        Forbidden: another user of this machine does.
     """
     patience = Patience(timeout_s, timeout_s)
     if api_key is None and is_this_machine(url):
+        # First somebody must be there: whoever came later could be anybody.
+        ends = time.monotonic() + timeout_s
+        while not _is_taken(*_place(url)):
+            if time.monotonic() > ends:
+                raise Unreachable(f"nothing answers at {url}", url=url, status=503)
+            time.sleep(_LOOK_S)
+        _check_owner(url)
         with (
             contextlib.suppress(Unreachable),
             contextlib.closing(HttpLink(url)) as port,
@@ -332,6 +346,29 @@ def find_service(url: str, api_key: str | None, timeout_s: float) -> Client:
             if manager := port.ask("GET", "/health").headers.get(MANAGER):
                 api_key = manager_target(manager, None).api_key
     return Client(url, api_key, patience=patience)
+
+
+def _check_owner(url: str) -> None:
+    """Before a key that was found, not given, is shown to a port of this machine.
+
+    Any user can listen on a port, and say it is a node's.
+
+    Raises:
+        Forbidden: somebody listens there who could not read the key's file.
+    """
+    from corral.settings import load
+
+    if not is_this_machine(url) or not hasattr(os, "getuid"):
+        return
+    trusted = {0, os.getuid()}
+    with contextlib.suppress(OSError):
+        trusted.add(load().home.stat().st_uid)
+    if owners(_place(url)[1]) - trusted:
+        raise Forbidden(
+            f"another user of this machine answers at {url}: your key is not shown to "
+            "it; give the key that it may see, api_key=...",
+            url=url,
+        )
 
 
 def await_end(url: str, timeout_s: float) -> None:

@@ -1,6 +1,6 @@
 // Begins: who looks, which page, and the frame around it.
 import { html, render, useState, useEffect, Fragment } from "./core/dom.js";
-import { session, signIn, whoami } from "./core/api.js";
+import { offer, readLink, session, whoami } from "./core/api.js";
 import { start, stop } from "./core/live.js";
 import { startRouter, route } from "./core/router.js";
 import { Shell } from "./parts/shell.js";
@@ -8,7 +8,7 @@ import { Dialogs } from "./parts/dialog.js";
 import { Toasts, toast } from "./parts/toast.js";
 import { Empty, Fault, Skeleton } from "./parts/state.js";
 import { Page } from "./parts/page.js";
-import Login from "./pages/login.js";
+import Login, { Offer } from "./pages/login.js";
 
 const loaded = new Map();
 
@@ -40,13 +40,13 @@ function Current() {
 }
 
 function App() {
-  const isIn = Boolean(session.value?.role);
+  const isIn = Boolean(session.value?.role) && !offer.value;
   useEffect(() => {
     if (isIn) start();
     else stop();
   }, [isIn]);
   return html`<${Fragment}>
-    ${isIn ? html`<${Shell}><${Current} /></${Shell}>` : html`<${Login} />`}
+    ${isIn ? html`<${Shell}><${Current} /></${Shell}>` : offer.value ? html`<${Offer} />` : html`<${Login} />`}
     <${Dialogs} /><${Toasts} />
   </${Fragment}>`;
 }
@@ -58,15 +58,9 @@ addEventListener("hashchange", () => LINK.test(location.hash) && location.reload
 async function begin() {
   const link = LINK.exec(location.hash)?.[1];
   if (location.hash) history.replaceState(null, "", location.pathname + location.search);
-  try {
-    if (link) await signIn({ link });
-    else await whoami();
-  } catch (error) {
-    if (link) {
-      await whoami().catch(() => {});
-      if (!session.value?.role) toast(error.message, "bad");
-    }
-  }
+  await whoami().catch(() => {});
+  // Anybody can send a link: whom it signs in is asked before it does.
+  if (link) await readLink(link).catch((error) => session.value?.role || toast(error.message, "bad"));
   session.value ??= { name: null, role: null };
   startRouter();
   render(html`<${App} />`, document.getElementById("app"));

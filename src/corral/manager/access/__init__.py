@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from corral.core.access.key import Key
+from corral.core.access.key import Key, Scope
 from corral.manager.access.audit import Audit
 from corral.manager.access.keys import (
+    ADMIN_FILE,
+    API_KEY,
     Keys,
     create_key,
     personal_keys,
@@ -33,6 +35,11 @@ class Access(Feature):
     async def load(self) -> None:
         await self.keys.load()
         await self.secrets.load()
+
+    async def bootstrap(self, admin_key: str, api_key: str | None) -> None:
+        """Let in whoever has the keys of this start, and none of former ones."""
+        await self.keys.ensure(admin_key, Scope.ADMIN, ADMIN_FILE)
+        await self.keys.ensure(api_key, Scope.ADMIN, API_KEY)
 
     # verbs ---------------------------------------------------------------------
     def personal_keys(self) -> list[Key]:

@@ -5,6 +5,8 @@ A key's text is shown once and never kept. What was done with one is in `audit.p
 
 from __future__ import annotations
 
+import hmac
+import logging
 import secrets
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -33,9 +35,13 @@ from corral.manager.clock import Clock
 from corral.manager.context import ManagerContext
 from corral.store.base import AccessStore
 
+log = logging.getLogger(__name__)
 # Same path for unknown ids, so that timing tells nothing about which ids exist.
 _NOBODY = Key(id="nobody", digest=digest_secret("nobody"), scope=Scope.READ)
 _STAMP_S = 30.0
+ADMIN_FILE, API_KEY = "admin", "API_KEY"
+BOOTSTRAP = (ADMIN_FILE, API_KEY)
+"""Names of the keys of a start: that in `admin.key`, that of the setting."""
 LONGEST_S = 10 * 366 * 86_400.0
 
 
@@ -55,6 +61,7 @@ class Keys:
         self._used: dict[str, datetime] = {}
         self._stamped_at = 0.0
         self._is_open = is_open
+        self._secret = hmac.digest(ctx.secret, b"key id", "sha256")
 
     async def load(self) -> None:
         self._keys = {k.id: k for k in await self._store.keys()}
@@ -94,16 +101,36 @@ class Keys:
         await self._save(key)
         return key, write_key(key.id, secret)
 
-    async def ensure(self, text: str, scope: Scope, name: str) -> None:
-        """Make sure the key with this very text exists (bootstrap)."""
-        parts = split_key(text)
-        key_id, secret = parts if parts else (f"boot{digest_secret(text)[:8]}", text)
+    async def ensure(self, text: str | None, scope: Scope, name: str) -> None:
+        """Of the keys of this name, which says where they come from, the one with this
+        very text is good from now on, and no other: who changes or removes the text
+        has ended the key.
+        """
+        key_id, secret = self._parts(text) if text else ("", "")
+        for key in list(self._keys.values()):
+            is_former = key.name == name and key.scope is scope and key.id != key_id
+            if is_former and key.revoked_at is None:
+                await self.revoke(key.id)
+                log.warning("the former key %s (%s) is no longer good", name, key.id)
         old = self._keys.get(key_id)
-        if old is not None and matches(old, secret) and old.revoked_at is None:
+        if text is None or (old and matches(old, secret) and old.revoked_at is None):
             return
+        if old is not None and old.revoked_at is not None:
+            log.warning("the key %s was revoked, and is good again: it is set", name)
         await self._save(
             Key(key_id, digest_secret(secret), scope, name, None, self._clock.now())
         )
+
+    def _parts(self, text: str) -> tuple[str, str]:
+        """(id, secret) of a key's text, of our own form or of any other.
+
+        The id of another form must tell nothing that a guess could be checked by: ids
+        stand in lists, cookies and the audit trail.
+        """
+        if parts := split_key(text):
+            return parts
+        shown = text.encode("utf-8", "surrogatepass")
+        return f"boot{hmac.digest(self._secret, shown, 'sha256').hex()[:16]}", text
 
     async def revoke(self, key_id: str) -> None:
         key = self._keys.get(key_id)
@@ -137,6 +164,11 @@ class Keys:
             RateLimited: this address failed too often.
         """
         now = self._clock.monotonic()
+        if text and split_key(text) is None:
+            # Ours cannot be guessed, others may: then also the right one has to wait.
+            bucket = self._failures.get(ip, now)
+            if bucket.is_spent(now) and not self._is_open:
+                raise _guessed_too_often(bucket)
         key, at = self._find(text or ""), self._clock.now()
         if key is not None and key.is_valid(at):
             if key.scope is not Scope.NODE:
@@ -147,11 +179,7 @@ class Keys:
             return replace(_NOBODY, id="insecure", scope=Scope.ADMIN)
         bucket = self._failures.get(ip, now)
         if not bucket.take(now):
-            raise RateLimited(
-                "too many failed keys from this address; wait a minute",
-                retry_after_s=60,
-                **bucket.figures(),
-            )
+            raise _guessed_too_often(bucket)
         raise Unauthenticated(
             "no key was given: send 'Authorization: Bearer KEY'"
             if not text
@@ -173,8 +201,7 @@ class Keys:
         return self._is_open or is_known
 
     def _find(self, text: str) -> Key | None:
-        parts = split_key(text)
-        key_id, secret = parts if parts else (f"boot{digest_secret(text)[:8]}", text)
+        key_id, secret = self._parts(text)
         key = self._keys.get(key_id, _NOBODY)
         return key if matches(key, secret) and key is not _NOBODY else None
 
@@ -210,6 +237,14 @@ class Keys:
                 del self._used[key_id]
 
 
+def _guessed_too_often(bucket: TokenBucket) -> RateLimited:
+    return RateLimited(
+        "too many failed keys from this address; wait a minute",
+        retry_after_s=60,
+        **bucket.figures(),
+    )
+
+
 def personal_keys(keys: Keys) -> list[Key]:
     """Every key a person could use, by name, with when it was last used."""
     found = [key for key in keys.known() if key.scope in PEOPLE]
@@ -226,6 +261,12 @@ async def create_key(
         Conflict: another key goes by that name.
     """
     check_key_name(name)
+    if name in BOOTSTRAP:
+        raise Conflict(
+            f"{name} is the name of a key that Corral makes from its settings: choose "
+            "another",
+            name=name,
+        )
     if role not in PEOPLE:
         words = ", ".join(sorted(PEOPLE))
         raise InvalidField(f"role must be one of {words}", field="role")

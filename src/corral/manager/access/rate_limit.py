@@ -26,6 +26,10 @@ class TokenBucket:
         self.left -= 1.0
         return True
 
+    def is_spent(self, now: float) -> bool:
+        """Would `take` be refused?"""
+        return self.left + (now - self.at) * self.rate_per_s < 1.0
+
     @property
     def reset_s(self) -> float:
         return (self.burst - self.left) / self.rate_per_s

@@ -108,6 +108,11 @@ class Tickets:
         self._all[_digest(text)] = (now + self._good_s, key)
         return text
 
+    def look(self, text: str) -> Key:
+        """Whose ticket this is; it stays good. Raises Unauthenticated."""
+        until, key = self._all.get(_digest(text), (0.0, None))
+        return self._checked(until, key)
+
     def use(self, text: str) -> Key:
         """Whose ticket this is; it is no longer good then.
 
@@ -115,6 +120,9 @@ class Tickets:
             Unauthenticated: it was used, is over, or never was.
         """
         until, key = self._all.pop(_digest(text), (0.0, None))
+        return self._checked(until, key)
+
+    def _checked(self, until: float, key: Key | None) -> Key:
         if key is None or until <= self._clock.monotonic():
             raise Unauthenticated(
                 f"this ticket was used or is over: get another from {self._source}"

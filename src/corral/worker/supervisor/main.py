@@ -22,7 +22,7 @@ import msgspec
 
 from corral.core.backoff import Backoff
 from corral.core.nodes.worker import WorkerState
-from corral.errors import AlreadyRunning, CorralError, WorkerError
+from corral.errors import AlreadyRunning, CorralError, SettingsError, WorkerError
 from corral.log_line import LineFormatter, Redaction
 from corral.process.keep_alive import Tries
 from corral.wire.workers import Registration
@@ -205,8 +205,8 @@ class Supervisor:
         )
         face = WorkerPort(card, RelayedManager(given.manager_url, given.ca_file))
         try:
-            face.open()
-        except AlreadyRunning as error:
+            face.open(allow_plaintext=given.allow_plaintext)
+        except (AlreadyRunning, SettingsError) as error:
             self._pool.fail(error.message, counts=True)
             return False
         self._answer_all = lambda: face.drain(ANSWER_S)

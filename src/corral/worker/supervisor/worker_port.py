@@ -57,16 +57,20 @@ class WorkerPort(Relay):
             "connect_to_cluster": self._connect,
             "shutdown": self._shut_down,
         }
-        super().__init__(manager, card.class_name, lambda: card.worker_id, endpoints)
+        super().__init__(
+            manager, card.class_name, lambda: card.worker_id, endpoints, card.url
+        )
         self._card = card
 
-    def open(self) -> None:
+    def open(self, *, allow_plaintext: bool = False) -> None:
         """Listen on the worker's port.
 
         Raises:
             AlreadyRunning: somebody else has it.
+            SettingsError: it would be open to the network.
         """
-        port.serve(self, port.listen(self._card.url, PATIENCE_S))
+        url = self._card.url
+        port.serve(self, port.listen(url, PATIENCE_S, allow_plaintext=allow_plaintext))
 
     async def check(self, call: PortRequest) -> PortAnswer:
         return told(None) if self._is_manager(call) else await super().check(call)

@@ -101,9 +101,16 @@ export async function whoami() {
   return session.value;
 }
 
-export async function signIn({ key, link }) {
+// What a link offers to sign in as: {link, name, role, cluster}; null where none does.
+export const offer = signal(null);
+
+export async function readLink(link) {
+  offer.value = { ...(await post("/ui/session", { link }, { quiet: true })), link };
+}
+
+export async function signIn({ key, link, name }) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
-  const body = link ? { link } : {};
+  const body = link ? { link, name } : {};
   session.value = await json(await send("POST", "/ui/session", { body, headers, quiet: true }));
 }
 
