@@ -56,7 +56,7 @@ def _import(path: str, module_name: str) -> ModuleType:
 
 
 def _where(module_name: str, error: BaseException) -> str:
-    """That the current folder was looked in, where the class's own module is missing."""
+    """That the current folder was looked in, where the class's module is missing."""
     is_own = isinstance(error, ModuleNotFoundError) and (error.name or "\0") in (
         module_name,
         module_name.partition(".")[0],
