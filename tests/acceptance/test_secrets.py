@@ -14,7 +14,7 @@ import psutil
 import pytest
 import redis
 
-from corral.engine.dispatch import parse_address
+from corral.engine.address import parse_address
 from corral.worker.script.secrets import Mask
 from tests.acceptance.cluster import CORRAL, Cluster, until
 from tests.containers import SHELL, engine, podman_files, settings

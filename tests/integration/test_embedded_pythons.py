@@ -16,4 +16,5 @@ def test_both_stores_start_under(version: str, tmp_path: Path) -> None:
         pytest.skip(f"CPython {version} is not on this machine")
     said = check(interpreter, tmp_path)
     assert said.startswith("PostgreSQL 18")
+    assert "Redis from wheel" in said
     assert "stand-in starts" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import signal
 import stat
@@ -269,6 +270,47 @@ def test_redis_gives_a_node_rights_to_its_own_queues_only(folder: Folder) -> Non
             node.lpush("w.n2.a", "order")
 
 
+# What the Redis 6.2 that was embedded before left in its folder: two orders, one of
+# them after the file was last rewritten, and what Celery keeps beside them.
+DATA_OF_6_2 = {
+    "appendonly.aof": (
+        "Qbj~bQ!p?vIr<55Wn^h{Ep}yc1~x7-E-^Iv3UXy+X>%=NX>@bIK>7t^bZKp6!fW>WYWfIub7"
+        "f>LZDno3U{VeM`V3)jW-V}XWnpb%Y-PX!{s8*~00JCeYj160buMCQZe(e0XD(x9Y-MtJE^uj"
+        "NVsCf>0eB7tcP?%&cL5R-0000A00001000GVa%5$4{|yOsZee3<Wn?aH5fK0Y01W^D00IC20"
+        "dxZaZT}1pb#7r}Yh`3#X>Md?crI=e6951J4FCWD0ssI3bOQr1E;axEit^z=`I(@GDl!cUBsL"
+        "8SQ$<WgLsSh4Bry#NFbxVSGYtwPH4O?(P*qb%4GJVR4GMQIZZ3BX3M4fR3T$C?WpWJ)"
+    ),
+    "dump.rdb": (
+        "Qbj~bQ!p?vIr<55Wn^h{Ep}yc1~x7-E-^Iv3UXy+X>%=NX>@bIK>7t^bZKp6!ff{XYWfIub7"
+        "f>LZDno3NKy^}`V3)jW-V}XWnpb%Y-PXz{s8*~00JCeYj160buMCQZe(e0XD(x9Y-MtJE^uj"
+        "NVsCf>0eB7tcP?%&cL5n00000H00002000GSVRU732L*3(WMy*y4GDE_VPk7$WG-$I5dZ)H4"
+        "FCWD0ssI3bOQlx{|paxZee3<Wn^DzZe(S6E^ZSO0000D000020004W0|PNGHUIxcp%fc(z8k"
+        "6"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "orders"),
+    [
+        # With its log switched on it reads nothing else.
+        (["appendonly.aof"], [b"later", b"order"]),
+        (["appendonly.aof", "dump.rdb"], [b"later", b"order"]),
+        (["dump.rdb"], []),
+    ],
+)
+def test_data_of_an_older_redis_are_taken_over(
+    folder: Folder, names: list[str], orders: list[bytes]
+) -> None:
+    for name in names:
+        (folder.redis / name).write_bytes(base64.b85decode(DATA_OF_6_2[name]))
+    server = open_redis(folder)
+    for _ in range(2):
+        with running(server, log_of(server, folder)):
+            assert client(server).lrange("w.n.w", 0, -1) == orders
+    assert not list(folder.redis.glob("broken-*"))
+
+
 def test_redis_that_dies_of_its_data_starts_without_them(folder: Folder) -> None:
     (folder.redis / "appendonly.aof").write_bytes(b"*1\r\n$7\r\ngarbage\r\nnoise")
     server = open_redis(folder)
@@ -281,7 +323,9 @@ def test_redis_that_dies_of_its_data_starts_without_them(folder: Folder) -> None
     launched.popen.send_signal(signal.SIGTERM)
     assert launched.popen.wait(60) == 0
     (shelf,) = folder.redis.glob("broken-*")
-    assert (shelf / "appendonly.aof").read_bytes().endswith(b"noise")
+    # Redis 7 and newer put an older log into a folder of its own first.
+    (kept,) = shelf.rglob("appendonly.aof")
+    assert kept.read_bytes().endswith(b"noise")
 
 
 def test_stores_die_with_their_parent(folder: Folder) -> None:

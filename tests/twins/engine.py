@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from corral.engine.dispatch import RedisAddress
+from corral.engine.address import RedisAddress
+from corral.engine.tunnel import EngineLink, connect
 from corral.errors import EngineUnavailable
 
 
@@ -17,6 +18,7 @@ class InlineDispatcher:
         self.sent: dict[str, list[Mapping[str, str]]] = defaultdict(list)
         self.rung: list[str] = []
         self.is_down = False
+        self.revoked: list[str] = []
 
     def _check(self) -> None:
         if self.is_down:
@@ -41,6 +43,17 @@ class InlineDispatcher:
     async def grant(self, node_id: str, password: str) -> str | None:
         self._check()
         return None
+
+    async def revoke(self, node_id: str) -> None:
+        self._check()
+        self.revoked.append(node_id)
+
+    async def open(self, node_id: str, password: str) -> EngineLink:
+        self._check()
+        try:
+            return await connect(self.address, f"node-{node_id}")
+        except OSError as e:
+            raise EngineUnavailable(f"nobody listens: {e}") from e
 
     async def close(self) -> None:
         self.sent.clear()

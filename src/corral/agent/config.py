@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +13,9 @@ from corral.agent.restart_policy import ChildPolicy
 from corral.core.nodes.breaker import BreakerPolicy
 from corral.core.nodes.owner import OwnerPolicy
 from corral.core.nodes.worker import WorkerSpec
+from corral.process.keep_alive import python_command
 
-SUPERVISOR_ARGV = (sys.executable, "-m", "corral.worker.supervisor.main")
+SUPERVISOR_ARGV = python_command("corral.worker.supervisor.main")
 
 
 @dataclass(frozen=True, slots=True)

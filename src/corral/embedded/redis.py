@@ -16,7 +16,7 @@ from pathlib import Path
 from corral.embedded.binaries import RedisBinary, RedisKind, find_redis
 from corral.embedded.folder import Folder, write_private
 from corral.embedded.server import Address, free_port, redis_answers
-from corral.process.keep_alive import Command, bare_environment
+from corral.process.keep_alive import Command, bare_environment, python_command
 
 STOP_SIGNAL = signal.SIGTERM
 # After so many deaths in a row its own data are what it dies of.
@@ -92,12 +92,7 @@ class Redis:
             _set_aside(self.folder.redis)
         write_private(self.config, _write_settings(self))
         if self.binary.program is None:
-            fake = (
-                sys.executable,
-                "-m",
-                "corral.embedded.fake_redis",
-                str(self.config),
-            )
+            fake = python_command("corral.embedded.fake_redis", str(self.config))
             return Command(fake, dict(os.environ), death_signal=STOP_SIGNAL)
         return Command(
             (str(self.binary.program), str(self.config)),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from corral.engine.dispatch import RedisAddress
+from corral.engine.address import RedisAddress
+from corral.engine.tunnel import EngineLink
 
 
 class Engine(Protocol):
@@ -24,5 +25,9 @@ class Engine(Protocol):
     async def ring(self, worker_ids: Sequence[str]) -> None: ...
 
     async def grant(self, node_id: str, password: str) -> str | None: ...
+
+    async def revoke(self, node_id: str) -> None: ...
+
+    async def open(self, node_id: str, password: str) -> EngineLink: ...
 
     async def close(self) -> None: ...

@@ -17,7 +17,11 @@ DEFAULT_URL = "redis://127.0.0.1:6379/0"
 
 
 def make_app(redis_url: str, *, node_id: str = "", send_events: bool = False) -> Celery:
-    """An application on `redis_url`; a node's workers keep their own unacked keys."""
+    """An application on `redis_url`; a node's workers keep their own unacked keys.
+
+    A node's user may run no script but kombu's lock: with an end, the queue by which
+    Celery's remote control reaches a worker would take two more.
+    """
     app = Celery("corral", broker=redis_url, set_as_current=False)
     app.conf.update(
         imports=("corral.worker.supervisor.engine_plugin",),
@@ -43,6 +47,8 @@ def make_app(redis_url: str, *, node_id: str = "", send_events: bool = False) ->
         broker_transport_options=transport_options(node_id),
         enable_utc=True,
     )
+    if node_id:
+        app.conf.control_queue_expires = None
     return app
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import redis
@@ -25,7 +25,8 @@ from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import TimeoutError as Late
 from redis.retry import Retry
 
-from corral.engine.dispatch import RedisAddress, parse_address
+from corral.core.redis_version import told_version
+from corral.engine.address import RedisAddress, parse_address
 from corral.errors import EngineUnavailable
 from corral.no_answer import NoAnswerReason, no_answer_reason
 
@@ -36,12 +37,13 @@ _MIB = 1024 * 1024
 class RedisCheckup:
     """What was found; `version` is empty where it does not tell.
 
-    `refusal` is why nothing can be written, if so; `memory_mb` is what it may use, 0
-    for as much as there is.
+    `is_open` where it lets anybody in without a password. `refusal` is why nothing can
+    be written, if so; `memory_mb` is what it may use, 0 for as much as there is.
     """
 
     server: str = "Redis"
     version: str = ""
+    is_open: bool = False
     used_mb: float = 0.0
     memory_mb: float = 0.0
     eviction: str = "noeviction"
@@ -66,15 +68,25 @@ def examine(url: str, timeout_s: float = 3.0) -> RedisCheckup:
         EngineUnavailable: it cannot be reached; `.silence` says why.
     """
     try:
-        link = _connect(parse_address(url), timeout_s)
+        where = parse_address(url)
+        link = _connect(where, timeout_s)
         try:
             link.ping()
-            return _look(link)
+            return _look(link, _lets_anybody_in(where, timeout_s))
         finally:
             link.close()
     except (RedisError, OSError, ValueError) as error:
         message = str(error) or type(error).__name__
         raise EngineUnavailable(message, silence=_silence(error)) from error
+
+
+def _lets_anybody_in(where: RedisAddress, timeout_s: float) -> bool:
+    """Asked as a node that shows no password would."""
+    with _connect(replace(where, username=None, password=None), timeout_s) as nobody:
+        try:
+            return bool(nobody.ping())
+        except RedisError:
+            return False
 
 
 def _connect(where: RedisAddress, timeout_s: float) -> redis.Redis:
@@ -93,16 +105,17 @@ def _connect(where: RedisAddress, timeout_s: float) -> redis.Redis:
     )
 
 
-def _look(link: redis.Redis) -> RedisCheckup:
+def _look(link: redis.Redis, is_open: bool) -> RedisCheckup:
     try:
         told = link.info()
     except ResponseError:
         # Not every user may ask, and the stand-in has nothing to say.
-        return RedisCheckup(refusal=_refusal(link))
-    valkey = told.get("valkey_version")
+        return RedisCheckup(is_open=is_open, refusal=_refusal(link))
+    version = told_version(told)
     return RedisCheckup(
-        "Valkey" if valkey else "Redis",
-        str(valkey or told.get("redis_version", "")),
+        version.server,
+        version.number,
+        is_open,
         float(told.get("used_memory", 0)) / _MIB,
         float(told.get("maxmemory", 0)) / _MIB,
         str(told.get("maxmemory_policy", "noeviction")),

@@ -6,63 +6,77 @@ Everything here may fail at any moment; the caller decides what that means.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
-from urllib.parse import parse_qs, unquote, urlsplit
 
 import redis.asyncio as aioredis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import RedisError, ResponseError
+from redis.lock import Lock
 
+from corral.core.redis_version import RedisVersion, told_version
+from corral.engine import tunnel
+from corral.engine.address import parse_address
 from corral.engine.celery_app import BELL, make_app
 from corral.engine.envelope import message
 from corral.errors import EngineUnavailable
 
 _SERVER = "corral.server"
+# All that a worker's Celery says to Redis; tests/security holds it to that. `evalsha`
+# runs what the manager has loaded, which is kombu's lock and nothing else.
+_COMMANDS = (
+    "ping", "hello", "select", "client|setinfo", "client|setname",
+    "multi", "exec", "discard", "watch", "unwatch",
+    "llen", "brpop", "rpop", "rpush", "lpush", "exists", "del",
+    "hget", "hset", "hdel", "zadd", "zrem", "zrange", "sadd", "srem", "smembers",
+    "get", "set", "evalsha", "psubscribe", "punsubscribe",
+)  # fmt: skip
+_LOCK = Lock.LUA_RELEASE_SCRIPT
 
 
-@dataclass(frozen=True, slots=True)
-class RedisAddress:
-    """Where Redis is, without its credentials."""
+def _rules(node_id: str, database: int) -> list[str]:
+    """What a node's user may do, without its password, on any Redis with users.
 
-    host: str | None
-    port: int
-    path: str | None
-    database: int
-    username: str | None
-    password: str | None
-    tls: bool
-
-    @property
-    def public_url(self) -> str:
-        """The URL others may be shown: no user, no password."""
-        if self.path:
-            return f"redis+socket://{self.path}?virtual_host={self.database}"
-        scheme = "rediss" if self.tls else "redis"
-        return f"{scheme}://{self.host}:{self.port}/{self.database}"
+    Its own queues, and to hear what is asked of all workers: `celery.pidbox`.
+    """
+    keys = (
+        f"w.{node_id}.*", f"unacked.{node_id}", f"unacked_*.{node_id}",
+        f"_kombu.binding.w.{node_id}.*", f"_kombu.binding_permanent.w.{node_id}.*",
+        "_kombu.binding.celery.pidbox", "_kombu.binding_permanent.celery.pidbox",
+    )  # fmt: skip
+    return [
+        *(f"~{key}" for key in keys),
+        "resetchannels", f"&/{database}.celery.pidbox",
+        *(f"+{command}" for command in _COMMANDS),
+    ]  # fmt: skip
 
 
-def parse_address(url: str) -> RedisAddress:
-    """Read a Redis URL in kombu's or redis-py's spelling."""
-    parts = urlsplit(url)
-    query = {k: v[-1] for k, v in parse_qs(parts.query).items()}
-    is_socket = parts.scheme in ("redis+socket", "unix")
-    number = query.get("virtual_host") or query.get("db") or ""
-    if not is_socket and not number:
-        number = parts.path.strip("/")
-    return RedisAddress(
-        host=None if is_socket else (parts.hostname or "127.0.0.1"),
-        port=parts.port or 6379,
-        path=parts.path if is_socket else None,
-        database=int(number or 0),
-        username=unquote(parts.username) if parts.username else None,
-        password=unquote(parts.password) if parts.password else None,
-        tls=parts.scheme == "rediss",
-    )
+def _narrow(database: int) -> list[str]:
+    """What else: to answer, into lists that it cannot read, and to tell events."""
+    return [
+        "%R~_kombu.binding.reply.celery.pidbox",
+        "(+lpush %W~*.reply.celery.pidbox)",
+        f"(+publish &/{database}.celeryev*)",
+        "(+llen +del ~*@corral.celery.pidbox*)",
+    ]
+
+
+# The same for servers before 7.0, which know one set of rights for all keys; who tells
+# events there could also ask others, so nobody tells any.
+_BROAD = (
+    "~_kombu.binding.reply.celery.pidbox",
+    "~*.reply.celery.pidbox",
+    "~*@corral.celery.pidbox*",
+)
+
+
+def node_user(node_id: str) -> str:
+    """What Redis calls a node."""
+    return f"node-{node_id}"
 
 
 class Dispatcher:
@@ -132,26 +146,56 @@ class Dispatcher:
 
         None when this Redis has no access lists.
         """
-        user = f"node-{node_id}"
-        box = f"/{self.address.database}"
-        rules = [
-            "reset", "on", f">{password}", "resetchannels",
-            f"~w.{node_id}.*", f"~unacked*.{node_id}", "~_kombu.binding*",
-            "~*.celery.pidbox*", "~*.reply.celery.pidbox*", "~celeryev*",
-            f"&{box}.celery.pidbox", f"&{box}.celeryev*",
-            "+@read", "+@write", "+@connection", "+@transaction", "+@pubsub",
-            "+@scripting", "-@dangerous", "+info", "+time",
-        ]  # fmt: skip
+        user = node_user(node_id)
+        number = self.address.database
+        base = ("reset", "on", f">{password}", *_rules(node_id, number))
+        for more in (_narrow(number), _BROAD):
+            try:
+                # First: a server that started anew has forgotten it, and a node that
+                # finds it missing may not load it.
+                await self._call(self._redis.script_load(_LOCK))
+                await self._command("ACL", "SETUSER", user, *base, *more)
+            except ResponseError:
+                continue
+            return user
+        return None
+
+    async def revoke(self, node_id: str) -> None:
+        """End all that a node has here: its connections, and its user."""
+        user = node_user(node_id)
+        # In this order: nothing of it may come back in between.
+        for command in (
+            ("ACL", "SETUSER", user, "reset"),
+            ("CLIENT", "KILL", "USER", user),
+            ("ACL", "DELUSER", user),
+        ):
+            # One that is not there, or a server without users: nothing to end.
+            with contextlib.suppress(ResponseError):
+                await self._command(*command)
+
+    async def open(self, node_id: str, password: str) -> tunnel.EngineLink:
+        """A connection that is the node's user's, for its bytes to be carried over.
+
+        Raises:
+            Forbidden: this Redis lets anybody in.
+        """
+        return await tunnel.open_link(self.address, node_user(node_id), password)
+
+    async def version(self) -> RedisVersion | None:
+        """What answers there; None where we are not told."""
         try:
-            command = ("ACL", "SETUSER", user, *rules)
-            await self._call(self._redis.execute_command(*command))  # type: ignore[no-untyped-call]
+            told = await self._call(self._redis.info("server"))
         except ResponseError:
             return None
-        return user
+        found = told_version(told)
+        return found if found.is_known else None
 
     async def close(self) -> None:
         await self._redis.aclose()
         await asyncio.to_thread(self._app.close)
+
+    async def _command(self, *words: str) -> None:
+        await self._call(self._redis.execute_command(*words))  # type: ignore[no-untyped-call]
 
     async def _call(self, awaitable: Awaitable[Any] | Any) -> Any:
         try:

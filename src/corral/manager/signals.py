@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, TypeVarTuple
 
+from corral.core.access.key import Key
 from corral.core.models.model import HeldModel
 from corral.core.tasks.outcome import Settlement
 from corral.core.tasks.task import State, Task
@@ -123,6 +124,8 @@ class Signals:
     """A worker has a model in memory. The catalogue."""
     node_beat: Signal[str, bool] = field(default_factory=Signal)
     """A node beat, and whether it brought a reading of its cards. Models."""
+    key_revoked: Signal[Key] = field(default_factory=Signal)
+    """A key was revoked. A node's way to the engine."""
     events_due: Signal[()] = field(default_factory=lambda: Signal[()]())
     """Events may have been written. Who follows the history."""
     written: Signal[Written] = field(default_factory=Signal)

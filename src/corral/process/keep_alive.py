@@ -99,6 +99,15 @@ class Command:
     death_signal: int = KILL
 
 
+def python_command(module: str, *arguments: str) -> tuple[str, ...]:
+    """A module of ours as a command, which imports nothing from the current folder.
+
+    Without -P that folder is the first place Python looks in: whoever starts Corral
+    beside a file called `http.py` or `json.py` would run that file.
+    """
+    return (sys.executable, "-P", "-m", module, *arguments)
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """A child of this process and what it wrote since it started."""

@@ -40,6 +40,7 @@ class StoreSettings(BaseSettings):
         "MINDTRACE_CLUSTER__DEFAULT_REDIS_URL",
         "MINDTRACE_WORKER__DEFAULT_REDIS_URL",
     )
+    redis_trusted: bool = setting(False)
     wait_for_stores_s: Seconds = setting(30.0, span=(0, alias.DAY_S))
 
     # Celery

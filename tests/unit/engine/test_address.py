@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from corral.engine.dispatch import parse_address
+from corral.engine.address import parse_address
 
 
 @pytest.mark.parametrize(

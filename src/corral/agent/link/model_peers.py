@@ -11,7 +11,6 @@ import json
 import logging
 import secrets
 import socket
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,7 @@ from corral.process import keep_alive, spawn
 from corral.process.log_file import open_log
 
 LOG = logging.getLogger("corral.agent")
-ARGV = (sys.executable, "-m", "corral.worker.depot.peer")
+ARGV = keep_alive.python_command("corral.worker.depot.peer")
 _END_S = 5.0
 
 

@@ -93,6 +93,8 @@ class Tunnel:
         try:
             with self._connect() as remote:
                 pipe.run(remote)
+                if remote.close_reason:
+                    self._say(remote.close_reason)
         except (WebSocketException, OSError) as error:
             self._say(error)
         finally:
@@ -114,7 +116,7 @@ class Tunnel:
             ping_timeout=10.0,
         )
 
-    def _say(self, error: Exception) -> None:
+    def _say(self, error: Exception | str) -> None:
         # Workers try again every few seconds; one line now and then is enough.
         now = time.monotonic()
         if now >= self._silent_until:

@@ -9,7 +9,6 @@ import contextlib
 import json
 import queue
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -116,7 +115,7 @@ class ProbeChild:
         return process.stdin
 
     def _start(self) -> subprocess.Popen[str]:
-        argv = [sys.executable, "-m", "corral.agent.probe", self._vendor]
+        argv = [*keep_alive.python_command("corral.agent.probe", self._vendor)]
         argv += ["--skip", str(self._skip)]
         if self._root is not None:
             argv += ["--root", str(self._root)]

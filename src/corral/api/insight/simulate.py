@@ -8,7 +8,6 @@ things to do. For the same reason neither may hold the loop while it writes line
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from corral.api.caller import Caller, caller
 from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.errors import BadRequest, Conflict, InvalidField
+from corral.process.keep_alive import python_command
 from corral.wire.insight import SimulatedScenario
 
 router = APIRouter(tags=["cluster"])
@@ -150,7 +150,7 @@ def _alone(app: FastAPI) -> Iterator[None]:
 
 
 async def _run(options: list[str]) -> list[SimulatedScenario]:
-    command = (sys.executable, "-m", "corral", "simulate", "--json", *options)
+    command = python_command("corral", "simulate", "--json", *options)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     try:

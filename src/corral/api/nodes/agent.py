@@ -93,7 +93,7 @@ def _taints(said: list[str]) -> list[str]:
 
 
 async def _engine(who: Caller, node_id: str) -> RedisAccess:
-    given = await who.manager.nodes.join.engine_access(node_id)
+    given = await who.manager.nodes.engine.grant(node_id)
     return RedisAccess.of(given, direct_url=given.url, username=given.user, prefix="")
 
 

@@ -22,7 +22,7 @@ import typer
 
 from corral.cli.serve.data_folder import Files, prepare
 from corral.embedded.folder import Folder, load_state
-from corral.errors import Unavailable
+from corral.errors import SettingsError, Unavailable
 
 if TYPE_CHECKING:
     import uvicorn
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from corral.api.app import Lifespan
+    from corral.engine.dispatch import Dispatcher
     from corral.manager.app import Manager
     from corral.settings import Settings
 from corral.cli.serve.config import manager_config
@@ -189,6 +190,7 @@ async def _open(config: Settings, files: Files) -> Manager:
     engine = Dispatcher(files.redis_url)
     await _wait_for("the database", store.open, config.wait_for_stores_s)
     await _wait_for("Redis", engine.server_id, config.wait_for_stores_s)
+    await check_redis(engine, is_trusted=config.redis_trusted)
     told = manager_config(config, files.cluster_secret)
     ctx = make_context(store, engine, told, objects=files.objects)
     boss = Manager(ctx, told)
@@ -199,6 +201,20 @@ async def _open(config: Settings, files: Files) -> Manager:
     text = given.get_secret_value() if given else None
     await boss.access.bootstrap(files.admin_key, text)
     return boss
+
+
+async def check_redis(engine: Dispatcher, *, is_trusted: bool) -> None:
+    """Raises SettingsError for a Redis that lacks fixes which nodes could exploit."""
+    version = await engine.version()
+    if version is None or version.is_safe:
+        return
+    if not is_trusted:
+        raise SettingsError(
+            f"{version} lacks security fixes, and nodes speak to it: use "
+            f"{version.floors}; set CORRAL_REDIS_TRUSTED=1 where your distribution "
+            "has put them in without a new number"
+        )
+    log.warning("%s is old by its number; CORRAL_REDIS_TRUSTED has it used", version)
 
 
 async def _wait_for(

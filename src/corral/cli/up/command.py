@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +19,7 @@ from corral.cli.up.launched import end_with
 from corral.cli.up.options import Options
 from corral.cli.up.sequence import run_cluster
 from corral.errors import CorralError
+from corral.process.keep_alive import python_command
 
 DETACHED_LOG = "up.log"
 _DETACHED_START_S = 600.0
@@ -118,7 +118,7 @@ def start_detached(options: Options) -> int:
     with log.open("ab") as file:
         begin = file.tell()
         parent = subprocess.Popen(
-            [sys.executable, "-m", "corral", "up", *options.arguments()],
+            python_command("corral", "up", *options.arguments()),
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,

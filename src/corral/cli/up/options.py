@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from corral.process.keep_alive import python_command
 
 if TYPE_CHECKING:
     from corral.settings import Settings
@@ -18,7 +19,7 @@ _OWN_FIELDS = (
     "agent_argv",
     "ingress_argv",
 )
-_CORRAL = (sys.executable, "-m", "corral")
+_CORRAL = python_command("corral")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from corral.relay.port import MANAGER, has_port, owners
 from corral.trust import is_this_machine
 
 STOP_S = 20.0
-_CORRAL = (sys.executable, "-m", "corral")
+_CORRAL = keep_alive.python_command("corral")
 
 
 @dataclass

@@ -52,6 +52,7 @@ class Keys:
         self, ctx: ManagerContext, limits: RateLimits, is_open: bool = False
     ) -> None:
         self._store: AccessStore = ctx.store.access
+        self._signals = ctx.signals
         self._clock = ctx.clock
         self._keys: dict[str, Key] = {}
         self._buckets = TokenBuckets(limits.per_s, limits.burst)
@@ -135,13 +136,22 @@ class Keys:
     async def revoke(self, key_id: str) -> None:
         key = self._keys.get(key_id)
         if key is not None:
-            await self._save(replace(key, revoked_at=self._clock.now()))
+            ended = replace(key, revoked_at=self._clock.now())
+            await self._save(ended)
+            self._signals.key_revoked.tell(ended)
 
     async def revoke_node(self, node_id: str) -> None:
         """A node that left must not come back with its key."""
         for key in list(self._keys.values()):
             if key.node_id == node_id and key.revoked_at is None:
                 await self.revoke(key.id)
+
+    def has_node(self, node_id: str) -> bool:
+        """Has this node a key that is still good?"""
+        now = self._clock.now()
+        return any(
+            key.node_id == node_id and key.is_valid(now) for key in self._keys.values()
+        )
 
     async def _save(self, key: Key) -> None:
         await self._store.save_key(key)

@@ -13,6 +13,7 @@ from corral.manager.access import Access
 from corral.manager.cluster.state import NodeLink, WorkerLink
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Feature, Loop
+from corral.manager.nodes.engine_access import NodeEngine
 from corral.manager.nodes.heartbeat import Heartbeats
 from corral.manager.nodes.holds import NodeHolds
 from corral.manager.nodes.join import NodeJoin
@@ -98,6 +99,7 @@ class Nodes(Feature):
         self.join = NodeJoin(
             ctx, self.registry, self.heartbeats, self.master, access.keys
         )
+        self.engine = NodeEngine(ctx, access.keys)
         self.readings = NodeReadings(ctx, config.sample_s)
 
     async def load(self) -> None:
@@ -119,6 +121,7 @@ class Nodes(Feature):
             Loop("master", STEP_S, self.master.step),
             self.holds.loop(),
             self.leave.loop(),
+            self.engine.loop(),
             Loop("readings", 1.0, self.readings.step),
         )
 

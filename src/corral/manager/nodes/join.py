@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +11,6 @@ from corral import __version__
 from corral.core.access.key import Key, Scope
 from corral.core.nodes.version import fit
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec
-from corral.manager.access.derived_keys import node_password
 from corral.manager.access.keys import Keys
 from corral.manager.context import ManagerContext
 from corral.manager.nodes.heartbeat import Heartbeats
@@ -52,16 +49,6 @@ class DesiredState:
     is_forgotten: bool
 
 
-@dataclass(frozen=True, slots=True)
-class EngineGrant:
-    """Where a node gets its orders; without a user it needs no password either."""
-
-    url: str
-    user: str | None
-    password: str | None = field(repr=False)
-    database: int
-
-
 class NodeJoin:
     def __init__(
         self,
@@ -72,8 +59,6 @@ class NodeJoin:
         keys: Keys,
     ) -> None:
         self._cluster = ctx.cluster
-        self._engine = ctx.engine
-        self._secret = ctx.secret
         self._nodes = nodes
         self._heartbeats = heartbeats
         self._master = master
@@ -132,21 +117,3 @@ class NodeJoin:
             is_leaving = link.is_leave_told = link.is_leaving
         releases = dict(link.gpu_releases)
         return DesiredState(version, workers, releases, is_leaving, link.is_forgotten)
-
-    # the engine ------------------------------------------------------------------
-    async def engine_access(self, node_id: str) -> EngineGrant:
-        """Let a node in at the engine; raises EngineUnavailable."""
-        password = node_password(self._secret, node_id)
-        user = await self._engine.grant(node_id, password)
-        where = self._engine.address
-        return EngineGrant(
-            where.public_url, user, password if user else None, where.database
-        )
-
-    async def open_engine(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to the engine; raises OSError."""
-        where = self._engine.address
-        if where.path:
-            return await asyncio.open_unix_connection(where.path)
-        context = ssl.create_default_context() if where.tls else None
-        return await asyncio.open_connection(where.host, where.port, ssl=context)

@@ -93,8 +93,12 @@ class Rescue:
             return
         if server_id != self._server_id:
             # A Redis that started anew has forgotten the nodes' users.
-            for node_id in list(self._cluster.nodes):
-                await self._engine.grant(node_id, node_password(self._secret, node_id))
+            for node_id, link in list(self._cluster.nodes.items()):
+                # One that left has no key any more. One that is forgotten has, and
+                # is let in when it registers again.
+                if link.node.state is not NodeState.LEFT:
+                    password = node_password(self._secret, node_id)
+                    await self._engine.grant(node_id, password)
             # Only now: where a grant failed, all are made again at the next step.
             self._server_id = server_id
         if not self._cluster.is_engine_up:

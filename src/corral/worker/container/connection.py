@@ -10,7 +10,6 @@ import json
 import os
 import socket
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -21,6 +20,7 @@ from docker.errors import APIError, DockerException, ImageNotFound
 
 from corral.errors import WorkerError
 from corral.process import spawn
+from corral.process.keep_alive import python_command
 from corral.worker.pool.transport import child_environment
 
 END_S = 60.0
@@ -40,7 +40,7 @@ class GuardianProcess:
         self.owner = owner
         self.podman = podman
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "corral.worker.container.guardian"],
+            python_command("corral.worker.container.guardian"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=_environment(),

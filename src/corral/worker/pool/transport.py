@@ -17,6 +17,7 @@ from typing import IO, Any, Protocol
 from corral.process import group
 from corral.worker.shared_counters import SharedCells
 
+RUNNER = "corral.worker.runner.main"
 # What the manager trusted us with is not the user code's business.
 _PRIVATE = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_DATABASE_URL", "_REDIS_URL")
 
@@ -84,21 +85,28 @@ def child_environment() -> dict[str, str]:
     }
 
 
+def _python(spec: RunnerSpec) -> list[str]:
+    """The interpreter; only code that was fetched has its own folder first.
+
+    Any other runner starts where the agent did, and that folder may have anything in
+    it: it comes last on the path, once the runner itself is loaded.
+    """
+    python = spec.python or sys.executable
+    return [python] if spec.folder is not None else [python, "-P"]
+
+
 class PipeTransport:
     """A runner in a process group of this machine, with pipes to it."""
 
     def __init__(self, spec: RunnerSpec, cells: SharedCells) -> None:
         self._child = subprocess.Popen(
-            [
-                spec.python or sys.executable, "-m", "corral.worker.runner.main",
-                cells.path, str(os.getpid()),
-            ],
+            [*_python(spec), "-m", RUNNER, cells.path, str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**child_environment(), **spec.variables},
             cwd=spec.folder,
             **group.group_options(),
-        )  # fmt: skip
+        )
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         self.pid = self._child.pid

@@ -34,9 +34,14 @@ def load_worker_class(path: str) -> type[Any]:
 
 
 def _see_current_folder() -> None:
+    """Have modules of the current folder found, after everything that is installed.
+
+    At the end: no file there may stand for a module of Python's, Corral's or another
+    that somebody imports.
+    """
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)
 
 
 def _import(path: str, module_name: str) -> ModuleType:
@@ -45,9 +50,28 @@ def _import(path: str, module_name: str) -> ModuleType:
     except (Exception, SystemExit) as error:  # user code may raise anything at import
         raise WorkerError(
             f"cannot import {module_name!r} for worker class {path!r}: "
-            f"{type(error).__name__}: {error}",
+            f"{type(error).__name__}: {error}{_where(module_name, error)}",
             worker_class=path,
         ) from error
+
+
+def _where(module_name: str, error: BaseException) -> str:
+    """That the current folder was looked in, where the class's module is missing."""
+    is_own = isinstance(error, ModuleNotFoundError) and (error.name or "\0") in (
+        module_name,
+        module_name.partition(".")[0],
+    )
+    return f" (looked in {Path.cwd()} last)" if is_own else ""
+
+
+def _hidden(module: ModuleType) -> str:
+    """Where a module of the current folder is hidden by an installed one."""
+    top = module.__name__.partition(".")[0]
+    own = next((p for p in (Path(f"{top}.py"), Path(top)) if p.exists()), None)
+    origin = getattr(module, "__file__", None)
+    if own is None or origin is None or Path(origin).is_relative_to(Path.cwd()):
+        return ""
+    return f"; it is {origin}, and hides {own} of {Path.cwd()}: give that another name"
 
 
 def _find(module: ModuleType, path: str, class_name: str) -> Any:
@@ -57,7 +81,7 @@ def _find(module: ModuleType, path: str, class_name: str) -> Any:
         if found is None:
             raise WorkerError(
                 f"module {module.__name__!r} has no {class_name!r} (worker class "
-                f"{path!r})",
+                f"{path!r}){_hidden(module)}",
                 worker_class=path,
             )
     return found

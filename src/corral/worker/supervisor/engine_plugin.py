@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 from celery import shared_task
@@ -85,6 +86,50 @@ def corral_bell(_state: Any) -> dict[str, str]:
     if _bell is not None:
         _bell.ring()
     return {"ok": "rung"}
+
+
+# Celery's own answers to these have all arguments in them: whole orders, with the
+# inputs of tasks and a signature. Its `safe` form has the text that the manager wrote
+# in their place, and who asks has no say in it.
+
+
+@inspect_command(name="active", alias="dump_active")  # type: ignore[untyped-decorator]
+def active_orders(state: Any, **_: Any) -> list[dict[str, Any]]:
+    """Orders at work, without what is in them."""
+    return _shown(state.tset(celery_state.active_requests))
+
+
+@inspect_command(name="reserved", alias="dump_reserved")  # type: ignore[untyped-decorator]
+def reserved_orders(state: Any, **_: Any) -> list[dict[str, Any]]:
+    """Orders that wait here, without what is in them."""
+    reserved = state.tset(celery_state.reserved_requests)
+    return _shown(reserved - state.tset(celery_state.active_requests))
+
+
+@inspect_command(name="scheduled", alias="dump_schedule")  # type: ignore[untyped-decorator]
+def scheduled_orders(_state: Any, **_: Any) -> list[dict[str, Any]]:
+    """No order of ours waits for a time."""
+    return []
+
+
+@inspect_command(  # type: ignore[untyped-decorator]
+    name="query_task", variadic="ids", signature="[id1 [id2 [... [idN]]]]"
+)
+def query_order(_state: Any, ids: Any, **_: Any) -> dict[str, tuple[str, Any]]:
+    """How far orders are, by their ids, without what is in them."""
+    asked = [ids] if isinstance(ids, str) else list(ids or ())
+    found = [r for i in asked if (r := celery_state.requests.get(i)) is not None]
+    return {r.id: (_stage(r), r.info(safe=True)) for r in found}
+
+
+def _stage(request: Any) -> str:
+    if request in celery_state.active_requests:
+        return "active"
+    return "reserved" if request in celery_state.reserved_requests else "ready"
+
+
+def _shown(requests: Iterable[Any]) -> list[dict[str, Any]]:
+    return [request.info(safe=True) for request in requests]
 
 
 @inspect_command(name="stats")  # type: ignore[untyped-decorator]

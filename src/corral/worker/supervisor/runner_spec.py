@@ -80,6 +80,8 @@ class Recipe:
         entry = self._read()
         if entry.environment is None:
             spec = RunnerSpec(entry.worker_class, entry.params)
+            here = Path.cwd()
+            log.info("classes are looked for in %s, too, after what is installed", here)
         elif isinstance(entry.environment, ContainerEnvironment):
             spec = self._in_image(entry, entry.environment)
         else:

@@ -15,6 +15,7 @@ import redis
 from celery import Celery
 from redis.backoff import NoBackoff
 from redis.retry import Retry
+from websockets.sync.server import serve
 
 from corral.agent.link import broker
 from corral.agent.link.tunnel import LONGEST_PATH, Tunnel
@@ -237,3 +238,19 @@ def test_a_redis_behind_tls_is_verified() -> None:
         "rediss://host:6380", RedisAccess(username="u", password="p")
     )
     assert url == "rediss://u:p@host:6380/0?ssl_cert_reqs=required"
+
+
+def test_why_the_manager_ended_a_tunnel_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serve(lambda ws: ws.close(4403, "it has no password"), "127.0.0.1", 0) as far:
+        threading.Thread(target=far.serve_forever, daemon=True).start()
+        port = far.socket.getsockname()[1]
+        opened = Tunnel(f"http://127.0.0.1:{port}", "key", tmp_path)
+        try:
+            with socket.socket(socket.AF_UNIX) as near:
+                near.connect(path_of(opened))
+                assert near.recv(1) == b""
+            wait_until(lambda: "it has no password" in caplog.text)
+        finally:
+            opened.close()

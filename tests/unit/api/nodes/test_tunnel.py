@@ -1,4 +1,7 @@
-"""/engine: bytes both ways between a node and Redis, for as long as both are there."""
+"""/engine: bytes both ways between a node and Redis, for as long as both are there.
+
+What Redis itself has a say in is in tests/security/test_redis.py.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from corral.engine.dispatch import RedisAddress
+from corral.engine.address import RedisAddress
 from tests.unit.api.world import World
 
 
@@ -59,11 +62,16 @@ class Server:
     async def serve(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        while (data := await reader.read(65536)) and data != b"leave":
+        while (data := await reader.read(65536)) and data != command(b"leave"):
             writer.write(data.upper())
             await writer.drain()
         writer.close()
         self.ended.set()
+
+
+def command(*words: bytes) -> bytes:
+    parts = [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
+    return b"*%d\r\n%b" % (len(words), b"".join(parts))
 
 
 @asynccontextmanager
@@ -85,8 +93,13 @@ async def test_bytes_travel_both_ways_unchanged(world: World, key: str) -> None:
     async with shouting(world):
         tunnel = Socket(world, key)
         assert (await tunnel.hear())["type"] == "websocket.accept"
-        for word in (b"ping\r\n", bytes(range(256)), b"x" * 200_000):
-            tunnel.say(word)
+        for word in (
+            command(b"ping\r\n"),
+            command(b"set", b"", bytes(range(256))),
+            command(b"x" * 200_000) * 2,
+        ):
+            tunnel.say(word[:7])
+            tunnel.say(word[7:])
             heard = b""
             while len(heard) < len(word):
                 heard += (await tunnel.hear())["bytes"]
@@ -111,7 +124,7 @@ async def test_a_redis_that_goes_away_ends_the_tunnel(world: World, key: str) ->
     async with shouting(world):
         tunnel = Socket(world, key)
         await tunnel.hear()
-        tunnel.say(b"leave")
+        tunnel.say(command(b"leave"))
         assert (await tunnel.hear())["type"] == "websocket.close"
         await tunnel.task
 
@@ -130,3 +143,44 @@ async def test_a_redis_that_is_away_is_told_as_try_again_later(
 ) -> None:
     word = await Socket(world, key).hear()
     assert (word["type"], word["code"]) == ("websocket.close", 1013)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"ping\r\n",
+        command(b"RESET"),
+        command(b"ping") + command(b"auth", b"default", b"guess"),
+        command(b"hello", b"3", b"auth", b"node-of-another", b"guess"),
+    ],
+)
+async def test_what_must_not_be_said_ends_the_tunnel_and_says_why(
+    world: World, key: str, said: bytes
+) -> None:
+    async with shouting(world) as server:
+        tunnel = Socket(world, key)
+        await tunnel.hear()
+        tunnel.say(said)
+        while (word := await tunnel.hear())["type"] == "websocket.send":
+            assert word["bytes"] == command(b"ping").upper()
+        assert (word["type"], word["code"]) == ("websocket.close", 4403)
+        assert word["reason"]
+        await tunnel.task
+        await server.ended.wait()
+
+
+async def test_a_revoked_key_ends_the_tunnel_and_the_user(world: World) -> None:
+    node = await world.node()
+    async with shouting(world) as server:
+        tunnel = Socket(world, node.caller.headers["Authorization"])
+        await tunnel.hear()
+        await world.manager.access.keys.revoke_node(node.id)
+        assert (await tunnel.hear())["type"] == "websocket.close"
+        await tunnel.task
+        await server.ended.wait()
+    world.engine.is_down = True
+    await world.manager.nodes.engine.step()
+    world.engine.is_down = False
+    await world.manager.nodes.engine.step()
+    await world.manager.nodes.engine.step()
+    assert world.engine.revoked == [node.id]
