@@ -31,7 +31,8 @@ class Attacked:
 
 def with_keys(cluster: Cluster) -> Attacked:
     create = cluster.client.create_key
-    return Attacked(cluster, {role: create(role, role=role).key for role in ROLES})
+    keys = {role: create(f"a-{role}", role=role).key for role in ROLES}
+    return Attacked(cluster, keys)
 
 
 @pytest.fixture(scope="session")

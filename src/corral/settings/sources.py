@@ -155,6 +155,11 @@ Paths = Annotated[
     BeforeValidator(lambda v: [p for p in v.split(",") if p] if v == str(v) else v),
     "a list of absolute paths like /data,/models:ro",
 ]
+Buckets = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[\w.-]+(/[^\s,]*)?$")], ...],
+    BeforeValidator(lambda v: [b for b in v.split(",") if b] if v == str(v) else v),
+    "a list of buckets like models,shared/weights",
+]
 Targets = Annotated[
     tuple[str, ...],
     BeforeValidator(_read_targets),

@@ -120,6 +120,7 @@ def source_config(config: Settings) -> SourceConfig:
         config.model_manager_url,
         config.model_manager_path,
         token.get_secret_value() if token else None,
+        config.model_buckets,
     )
 
 

@@ -1,0 +1,159 @@
+"""Where files of models and of code come from: nothing leads to anything else."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from corral.core.models.catalogue import CatalogueModel, read_source
+from corral.errors import InvalidField, NotFound
+from corral.manager.models.sources import SourceConfig, Sources, Survey
+from tests.acceptance.cluster import until
+from tests.security.conftest import Attacked
+
+SECRET = b"the cluster's secret"
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> SourceConfig:
+    """Folders for models, a model in one of them, and a secret beside them."""
+    for folder in ("models/tiny", "theirs", "hub", "home"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "models/tiny/config.json").write_bytes(b"{}                       ")
+    (tmp_path / "home/cluster.secret").write_bytes(SECRET)
+    return SourceConfig(
+        (tmp_path / "models",),
+        hub_cache=tmp_path / "hub",
+        service_path=tmp_path / "theirs",
+    )
+
+
+def model(source: str) -> CatalogueModel:
+    return CatalogueModel("peek", source=source)
+
+
+async def survey(config: SourceConfig, source: str) -> Survey:
+    return await Sources(config).survey(model(source), lambda done, total: None)
+
+
+def test_h1_operator_reads_no_folder_of_the_manager(attacked: Attacked) -> None:
+    home = attacked.cluster.home
+    models = home / "models"
+    models.mkdir(exist_ok=True)
+    (models / "peek-link").symlink_to(home / "secrets")
+    tried = (
+        str(home / "secrets"),
+        f"model-manager:{home / 'secrets'}",
+        "model-manager:../secrets",
+        "model-manager:peek-link",
+        "../secrets",
+        str(models / ".." / "secrets"),
+        "peek-link",
+        str(models / "peek-link"),
+    )
+    with attacked.http("operate") as http, attacked.http("admin") as admin:
+        for source in tried:
+            answer = http.post("/models", json={"name": "peek", "source": source})
+            if answer.status_code == 201:
+                # A name for which a model manager is asked is looked for later.
+                assert source == "model-manager:peek-link"
+                assert "leads out" in failure_of(http, "peek")
+                admin.delete("/models/peek")
+            else:
+                assert answer.status_code in (403, 422), (source, answer.text)
+
+
+def failure_of(http: httpx.Client, name: str) -> str:
+    def ended() -> dict[str, str] | None:
+        told = http.get(f"/models/{name}").json()
+        return None if told["status"] == "reading" else told
+
+    told = until("its source was read", ended)
+    assert told["status"] == "failed"
+    assert not told["files"]
+    return str(told["error"])
+
+
+def test_h1_operator_names_only_buckets_of_the_list(attacked: Attacked) -> None:
+    with attacked.http("operate") as http:
+        body = {"name": "peek", "source": "s3://backups/postgres"}
+        answer = http.post("/models", json=body)
+    assert answer.status_code == 403
+    assert "CORRAL_MODEL_BUCKETS" in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("place", "is_modest"),
+    [
+        ("s3://models", True),
+        ("s3://models/any/thing", True),
+        ("s3://models-of-others/x", False),
+        ("s3://shared/weights/x", True),
+        ("s3://shared/weights-of-others", False),
+        ("s3://shared", False),
+    ],
+)
+def test_h1_bucket_is_allowed_whole_or_by_prefix(place: str, is_modest: bool) -> None:
+    sources = Sources(SourceConfig(buckets=("models", "shared/weights/")))
+    assert sources.is_modest(read_source(place)) is is_modest
+
+
+@pytest.mark.parametrize(
+    "place", ["s3://shared/weights/../x", "s3://shared/weights/.\t./x", "s3://a//b"]
+)
+def test_h1_bucket_has_no_way_up(place: str) -> None:
+    with pytest.raises(InvalidField):
+        read_source(place)
+
+
+async def test_h1_stored_path_is_not_read_either(
+    places: SourceConfig, tmp_path: Path
+) -> None:
+    """Rows of before, and names that a model manager answers with."""
+    for source in (f"model-manager:{tmp_path}/home", "model-manager:../home"):
+        with pytest.raises(InvalidField):
+            await survey(places, source)
+
+
+@pytest.mark.parametrize("source", ["{}/models/out", "out", "model-manager:out"])
+async def test_h1_folder_swapped_for_a_link_is_refused(
+    places: SourceConfig, tmp_path: Path, source: str
+) -> None:
+    (tmp_path / "models/out").symlink_to(tmp_path / "home")
+    with pytest.raises(InvalidField, match="leads out"):
+        await survey(places, source.format(tmp_path))
+
+
+async def test_h1_file_swapped_for_a_link_is_not_given_out(
+    places: SourceConfig, tmp_path: Path
+) -> None:
+    found = await survey(places, "tiny")
+    peek = replace(model("tiny"), files=found.files)
+    file = tmp_path / "models/tiny/config.json"
+    assert await given(places, peek) == file.read_bytes()
+    file.unlink()
+    file.symlink_to(tmp_path / "home/cluster.secret")
+    with pytest.raises(NotFound):
+        await given(places, peek)
+
+
+async def given(config: SourceConfig, peek: CatalogueModel) -> bytes:
+    stream: AsyncIterator[bytes] = await Sources(config).open_file(
+        peek, peek.files[0], 0
+    )
+    return b"".join([piece async for piece in stream])
+
+
+async def test_h1_cache_of_the_hub_names_no_snapshot_elsewhere(
+    places: SourceConfig, tmp_path: Path
+) -> None:
+    base = tmp_path / "hub/models--owner--tiny"
+    for folder in ("refs", "snapshots"):
+        (base / folder).mkdir(parents=True)
+    (base / "refs/main").write_text("../../../home")
+    located = await Sources(places).locate(model("hf:owner/tiny"))
+    assert located is None
