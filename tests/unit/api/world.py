@@ -22,12 +22,14 @@ from corral.engine.envelope import verify
 from corral.manager.app import Manager, make_context
 from corral.manager.clock import Clock
 from corral.manager.config import ManagerConfig
+from corral.manager.outbound.address import GatewayConfig
 from tests.twins.engine import InlineDispatcher
 from tests.twins.store import MemoryStore
 from tests.unit.api.faulty import FaultyStore
 
 SECRET = b"the secret of the cluster"
-CONFIG = ManagerConfig(SECRET)
+# Receivers of webhooks are here, too.
+CONFIG = ManagerConfig(SECRET, gateway=GatewayConfig(allow=("127.0.0.0/8",)))
 Json = dict[str, Any]
 QUIET_TURNS = 5
 

@@ -10,7 +10,9 @@ import asyncio
 import re
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -19,6 +21,7 @@ from ipaddress import (
     ip_address,
     ip_network,
 )
+from typing import Any
 
 import httpx
 
@@ -48,12 +51,16 @@ class GatewayConfig:
     """`own` are the (host, port) Corral's own servers listen on.
 
     When `is_exposed`, only what `allow` names can be a target: a host, an address or
-    a network, each with a port or for every port.
+    a network, each with a port or for every port. When `is_private_listed`, that holds
+    of addresses that are not everybody's: who names the target is not trusted to know
+    what a network inside is for, even where the manager listens on loopback alone,
+    since a proxy in front of it may not.
     """
 
     own: tuple[tuple[str, int], ...] = ()
     allow: tuple[str, ...] = ()
     is_exposed: bool = False
+    is_private_listed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,61 @@ class Pinned:
 
     url: httpx.URL
     addresses: tuple[str, ...]
+
+
+class Resolver:
+    """Looks names up in threads of its own, so that slow ones hold up nothing else.
+
+    A thread cannot be stopped: who no longer waits for one still counts.
+    """
+
+    def __init__(
+        self, threads: int = 4, most: int = 400, timeout_s: float = 5.0
+    ) -> None:
+        self._threads = ThreadPoolExecutor(threads, "corral-names")
+        self._most = most
+        self._timeout_s = timeout_s
+        self.under_way = 0
+
+    async def resolve(self, host: str, port: int) -> list[Address]:
+        """Every address of a host, IPv4 first.
+
+        Raises:
+            InvalidField: it has none, or is not found in time.
+        """
+        try:
+            return [ip_address(host.partition("%")[0])]
+        except ValueError:
+            pass  # A name, or one of the spellings only the resolver knows: 0x7f.1
+        if self.under_way >= self._most:
+            raise _refused(f"{host!r} cannot be resolved: too many names are just now")
+        look = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+        loop = asyncio.get_running_loop()
+        self.under_way += 1
+        found = loop.run_in_executor(self._threads, look)
+        found.add_done_callback(self._end)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                rows = await asyncio.shield(found)
+        except TimeoutError:
+            text = f"{host!r} is not resolved within {self._timeout_s:g} s"
+            raise _refused(text) from None
+        except (OSError, UnicodeError) as e:
+            raise _refused(f"{host!r} cannot be resolved: {e}") from None
+        # IPv4 first: "localhost" has two, and most servers listen on that one alone.
+        unique = {ip_address(str(row[4][0]).partition("%")[0]): None for row in rows}
+        return sorted(unique, key=lambda a: a.version)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _end(self, found: asyncio.Future[Any]) -> None:
+        self.under_way -= 1
+        if not found.cancelled():
+            found.exception()  # Nobody may be there to hear of it.
+
+
+_GATEWAY = Resolver()
 
 
 def parse(text: str) -> httpx.URL:
@@ -87,26 +149,30 @@ def port_of(url: httpx.URL) -> int:
     return _PORTS[url.scheme] if url.port is None else url.port
 
 
-async def pin(text: str, config: GatewayConfig) -> Pinned:
+async def pin(text: str, config: GatewayConfig, names: Resolver = _GATEWAY) -> Pinned:
     """Resolve a URL once and judge every address it has.
+
+    Whose targets many may name brings a resolver of its own.
 
     Raises:
         InvalidField: when it cannot be resolved, or must not be reached.
     """
     url = parse(text)
     port = port_of(url)
-    addresses = await _resolve(url.host, port)
+    addresses = await names.resolve(url.host, port)
     for address in addresses:
         for face in _faces(address):
             if reason := _refusal(face):
                 raise _refused(f"{url.host} is {face}, {reason}")
-            if await _is_own(url.host, face, port, config):
+            if await _is_own(url.host, face, port, config, names):
                 raise _refused(f"{url.host}:{port} is one of Corral's own servers")
-    if config.is_exposed and not _is_allowed(url.host, addresses, port, config.allow):
-        raise _refused(
-            f"{url.host}:{port} is not on the list CORRAL_GATEWAY_ALLOW, and this "
-            "manager listens beyond its own machine"
-        )
+    if _is_allowed(url.host, addresses, port, config.allow):
+        return Pinned(url, tuple(str(address) for address in addresses))
+    listed = f"{url.host}:{port} is not on the list CORRAL_GATEWAY_ALLOW, and"
+    if config.is_exposed:
+        raise _refused(f"{listed} this manager listens beyond its own machine")
+    if config.is_private_listed and not all(map(_is_everybodys, addresses)):
+        raise _refused(f"{listed} has an address inside a private network")
     return Pinned(url, tuple(str(address) for address in addresses))
 
 
@@ -114,19 +180,8 @@ def _refused(why: str) -> InvalidField:
     return InvalidField(f"url: {why}", field="url")
 
 
-async def _resolve(host: str, port: int) -> list[Address]:
-    try:
-        return [ip_address(host.partition("%")[0])]
-    except ValueError:
-        pass  # A name, or one of the spellings only the resolver knows: 0x7f.1
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as e:
-        raise _refused(f"{host!r} cannot be resolved: {e}") from None
-    # IPv4 first: "localhost" has two, and most servers listen on that one alone.
-    unique = {ip_address(str(row[4][0]).partition("%")[0]): None for row in found}
-    return sorted(unique, key=lambda a: a.version)
+def _is_everybodys(address: Address) -> bool:
+    return all(face.is_global for face in _faces(address))
 
 
 def _faces(address: Address) -> Iterator[Address]:
@@ -157,7 +212,7 @@ def _refusal(address: Address) -> str | None:
 
 
 async def _is_own(
-    host: str, address: Address, port: int, config: GatewayConfig
+    host: str, address: Address, port: int, config: GatewayConfig, names: Resolver
 ) -> bool:
     for own_host, own_port in config.own:
         if own_port != port:
@@ -165,7 +220,7 @@ async def _is_own(
         if own_host.lower() == host.lower() or _is_here(address):
             return True
         try:
-            if address in await _resolve(own_host, own_port):
+            if address in await names.resolve(own_host, own_port):
                 return True
         except InvalidField:
             continue
