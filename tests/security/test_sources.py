@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import tracemalloc
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
 
+from corral.core import tree as trees
 from corral.core.models.catalogue import CatalogueModel, read_source
-from corral.errors import InvalidField, NotFound
+from corral.core.tree import CHUNK_BYTES, Tree, TreeFile
+from corral.errors import BadRequest, InvalidField, NotFound, TooLarge
+from corral.files.tree import read_manifest
+from corral.manager.config import ManagerConfig
 from corral.manager.models.sources import SourceConfig, Sources, Survey
 from tests.acceptance.cluster import until
 from tests.security.conftest import Attacked
+from tests.unit.api.world import SECRET, fault, running
 
-SECRET = b"the cluster's secret"
+HIDDEN = b"the cluster's secret"
+DIGEST = "a" * 64
 
 
 @pytest.fixture
@@ -24,7 +31,7 @@ def places(tmp_path: Path) -> SourceConfig:
     for folder in ("models/tiny", "theirs", "hub", "home"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "models/tiny/config.json").write_bytes(b"{}                       ")
-    (tmp_path / "home/cluster.secret").write_bytes(SECRET)
+    (tmp_path / "home/cluster.secret").write_bytes(HIDDEN)
     return SourceConfig(
         (tmp_path / "models",),
         hub_cache=tmp_path / "hub",
@@ -157,3 +164,80 @@ async def test_h1_cache_of_the_hub_names_no_snapshot_elsewhere(
     (base / "refs/main").write_text("../../../home")
     located = await Sources(places).locate(model("hf:owner/tiny"))
     assert located is None
+
+
+def test_m5_list_is_of_so_many_pieces_each_once() -> None:
+    for pieces in ([DIGEST] * 2, [f"{n:064x}" for n in range(65)]):
+        with pytest.raises(BadRequest, match="pieces"):
+            trees.pieces_of(trees.manifest(pieces))
+    most = [f"{n:064x}" for n in range(64)]
+    assert len(trees.pieces_of(trees.manifest(most))) == 64
+
+
+def test_m5_pieces_are_taken_no_further_than_a_list_may_be_long() -> None:
+    taken = []
+
+    def endless() -> Iterator[bytes]:
+        for number in range(64):
+            taken.append(number)
+            yield bytes(16 << 20)
+
+    names = [f"{n:064x}" for n in range(64)]
+    with pytest.raises(BadRequest, match="more than"):
+        trees.decode(trees.manifest(names), endless())
+    assert len(taken) == 5
+
+
+def test_m5_files_of_a_tree_are_no_larger_together_than_is_written() -> None:
+    """One object of 8 MiB, named by as many files as one likes, fills any disk."""
+    many = Tree(tuple(TreeFile(f"f{n}", CHUNK_BYTES, DIGEST) for n in range(513)))
+    (data,) = trees.encode(many)
+    with pytest.raises(TooLarge, match="may have 4294967296"):
+        read_manifest(data, {}.__getitem__)
+    assert trees.decode(data, limit_bytes=None).size == many.size
+
+
+def test_m5_list_of_more_values_than_fit_into_memory_is_not_parsed() -> None:
+    rows = b'{"corral":"tree","rows":[%s]}' % b",".join([b"[]"] * 2_000_000)
+    letters = '{"corral":"tree","rows":[["f","\U0001f40e",1]]}'.encode()
+    for data in (rows, letters):
+        with pytest.raises(BadRequest, match="not written as one"):
+            trees.decode(data)
+
+
+async def test_m5_garbage_collection_outlives_a_bomb_in_a_payload() -> None:
+    async with running() as world:
+        objects = world.manager.ctx.objects
+        piece = await objects.put(bytes(1 << 20))
+        bomb = await objects.put(trees.manifest([piece] * 200))
+        large = [await objects.put(bytes([n]) + bytes(8 << 20)) for n in range(9)]
+        second = await objects.put(trees.manifest(large))
+        await world.operate.tell("/job-types", {"name": "echo"})
+        parameters = {"archives": [bomb, second]}
+        await world.submit.submit("echo", parameters=parameters)
+        tracemalloc.start()
+        try:
+            await world.manager.upkeep.objects.collect()
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert most < 32 << 20
+        assert await objects.exists(bomb)
+
+
+async def test_m5_tree_of_a_node_is_kept_within_the_limit() -> None:
+    """Also a checkpoint, which another node writes to its disk."""
+    async with running(ManagerConfig(SECRET, artifact_limit_bytes=10)) as world:
+        worker = await world.worker("echo")
+        await world.submit.submit("echo")
+        item = worker.take_one()
+        await worker.begin(item)
+        (data,) = trees.encode(Tree((TreeFile("f", 11, DIGEST),)))
+        told = {
+            "task_id": item["task_id"],
+            "attempt": item["attempt"],
+            "kind": "checkpoint",
+            "digest": await world.manager.ctx.objects.put(data),
+        }
+        answer = await worker.node.caller.post(f"/workers/{worker.id}/trees", told)
+        assert "CORRAL_ARTIFACT_LIMIT_GB" in fault(answer, 413, "too_large")["message"]
