@@ -193,7 +193,7 @@ def test_m5_files_of_a_tree_are_no_larger_together_than_is_written() -> None:
     many = Tree(tuple(TreeFile(f"f{n}", CHUNK_BYTES, DIGEST) for n in range(513)))
     (data,) = trees.encode(many)
     with pytest.raises(TooLarge, match="may have 4294967296"):
-        read_manifest(data, {}.__getitem__)
+        read_manifest(data, lambda digest: b"")
     assert trees.decode(data, limit_bytes=None).size == many.size
 
 

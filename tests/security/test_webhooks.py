@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from corral.errors import InvalidField
-from corral.manager.outbound.address import GatewayConfig, Resolver, pin
+from corral.manager.outbound.address import GatewayConfig, NameLookup, pin
 from tests.security.conftest import Attacked
 
 GUARDED = GatewayConfig(is_private_listed=True)
@@ -56,7 +56,7 @@ async def test_m4_what_is_listed_or_everybodys_is_reached() -> None:
 
 
 @pytest.fixture
-async def names(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Resolver]:
+async def names(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NameLookup]:
     """Names that end in .slow are answered when the test is over."""
     over, plain = threading.Event(), socket.getaddrinfo
 
@@ -67,7 +67,7 @@ async def names(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Resolver]:
         return plain(host, *more, **named)
 
     monkeypatch.setattr(socket, "getaddrinfo", look)
-    made = Resolver(threads=1, most=64, timeout_s=0.2)
+    made = NameLookup(threads=1, most=64, timeout_s=0.2)
     yield made
     over.set()
     while made.under_way:  # noqa: ASYNC110
@@ -75,7 +75,7 @@ async def names(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Resolver]:
     made.close()
 
 
-async def test_m4_slow_names_hold_up_no_other_work(names: Resolver) -> None:
+async def test_m4_slow_names_hold_up_no_other_work(names: NameLookup) -> None:
     """Files are read in the loop's own threads: slow names must not take them all."""
     asked = [pin(f"http://n{number}.slow", GUARDED, names) for number in range(64)]
     tasks = [asyncio.create_task(each) for each in asked]

@@ -153,7 +153,7 @@ def decode(
     tree = Tree(tuple(files), tuple(links))
     if limit_bytes is not None and tree.size > limit_bytes:
         raise TooLarge(
-            f"the files of this tree have {tree.size} bytes, and may have {limit_bytes}",
+            f"the files of this tree have {tree.size} bytes: {limit_bytes} are allowed",
             limit_bytes=limit_bytes,
         )
     return tree

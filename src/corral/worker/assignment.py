@@ -9,6 +9,7 @@ import msgspec
 
 from corral.wire.agent import AssignedSpec, TimeLimits
 from corral.worker.container.job import ContainerSettings
+from corral.worker.environments.policy import EnvironmentPolicy
 
 
 class CodePolicy(msgspec.Struct):
@@ -17,7 +18,10 @@ class CodePolicy(msgspec.Struct):
     cache: str = ""
     limit_bytes: int = 20 << 30
     allow_file: bool = False
+    git_allow: list[str] = msgspec.field(default_factory=lambda: ["public"])
     git_tokens: dict[str, str] = msgspec.field(default_factory=dict)
+    git_ssh_key: str = ""
+    git_limit_bytes: int = 10 << 30
     artifact_limit_bytes: int = 10 << 30
     checkpoint_s: float = 30.0
     log_limit_bytes: int = 8 << 20
@@ -26,6 +30,15 @@ class CodePolicy(msgspec.Struct):
     model_disk_bytes: int = 50 << 30
     model_hub_cache: str | None = None
     model_shared: str | None = None
+
+    def environments(self) -> EnvironmentPolicy:
+        return EnvironmentPolicy(
+            allow_file=self.allow_file,
+            git_allow=tuple(self.git_allow),
+            ssh_key=self.git_ssh_key,
+            git_limit_bytes=self.git_limit_bytes,
+            git_tokens=self.git_tokens,
+        )
 
 
 class Assignment(msgspec.Struct):

@@ -30,7 +30,10 @@ def code_policy(config: Settings) -> dict[str, Any]:
     return {
         "limit_bytes": int(config.cache_limit_gb * (1 << 30)),
         "allow_file": config.git_allow_file,
+        "git_allow": list(config.git_allow),
         "git_tokens": _tokens(config.git_tokens),
+        "git_ssh_key": _path(config.git_ssh_key) or "",
+        "git_limit_bytes": int(config.git_limit_gb * (1 << 30)),
         "artifact_limit_bytes": int(config.artifact_limit_gb * (1 << 30)),
         "checkpoint_s": config.checkpoint_s,
         "log_limit_bytes": int(config.log_limit_mb * (1 << 20)),

@@ -7,43 +7,26 @@ those and to nothing else: what a name means later cannot undo the check.
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-    ip_network,
-)
+from ipaddress import ip_address
 from typing import Any
 
 import httpx
 
+from corral.core.access.address import (
+    Address,
+    faces,
+    is_allowed,
+    is_everybodys,
+    reason_against,
+)
 from corral.errors import InvalidField
 
-Address = IPv4Address | IPv6Address
 _URL_LIMIT = 2048
 _PORTS = {"http": 80, "https": 443}
-# Clouds answer here with the machine's own credentials; link-local ones are refused
-# as such.
-_METADATA: frozenset[Address] = frozenset(
-    {
-        ip_address("100.100.100.200"),
-        ip_address("168.63.129.16"),
-        ip_address("192.0.0.192"),
-        ip_address("fd00:ec2::254"),
-        ip_address("fd20:ce::254"),
-    }
-)
-_NAT64 = (ip_network("64:ff9b::/96"), ip_network("64:ff9b:1::/48"))
-_THIS_NETWORK = ip_network("0.0.0.0/8")
-_COMPATIBLE = ip_network("::/96")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +54,7 @@ class Pinned:
     addresses: tuple[str, ...]
 
 
-class Resolver:
+class NameLookup:
     """Looks names up in threads of its own, so that slow ones hold up nothing else.
 
     A thread cannot be stopped: who no longer waits for one still counts.
@@ -123,7 +106,7 @@ class Resolver:
             found.exception()  # Nobody may be there to hear of it.
 
 
-_GATEWAY = Resolver()
+_GATEWAY = NameLookup()
 
 
 def parse(text: str) -> httpx.URL:
@@ -149,7 +132,7 @@ def port_of(url: httpx.URL) -> int:
     return _PORTS[url.scheme] if url.port is None else url.port
 
 
-async def pin(text: str, config: GatewayConfig, names: Resolver = _GATEWAY) -> Pinned:
+async def pin(text: str, config: GatewayConfig, names: NameLookup = _GATEWAY) -> Pinned:
     """Resolve a URL once and judge every address it has.
 
     Whose targets many may name brings a resolver of its own.
@@ -161,17 +144,17 @@ async def pin(text: str, config: GatewayConfig, names: Resolver = _GATEWAY) -> P
     port = port_of(url)
     addresses = await names.resolve(url.host, port)
     for address in addresses:
-        for face in _faces(address):
-            if reason := _refusal(face):
+        for face in faces(address):
+            if reason := reason_against(face):
                 raise _refused(f"{url.host} is {face}, {reason}")
             if await _is_own(url.host, face, port, config, names):
                 raise _refused(f"{url.host}:{port} is one of Corral's own servers")
-    if _is_allowed(url.host, addresses, port, config.allow):
+    if is_allowed(url.host, addresses, port, config.allow):
         return Pinned(url, tuple(str(address) for address in addresses))
     listed = f"{url.host}:{port} is not on the list CORRAL_GATEWAY_ALLOW, and"
     if config.is_exposed:
         raise _refused(f"{listed} this manager listens beyond its own machine")
-    if config.is_private_listed and not all(map(_is_everybodys, addresses)):
+    if config.is_private_listed and not all(map(is_everybodys, addresses)):
         raise _refused(f"{listed} has an address inside a private network")
     return Pinned(url, tuple(str(address) for address in addresses))
 
@@ -180,39 +163,8 @@ def _refused(why: str) -> InvalidField:
     return InvalidField(f"url: {why}", field="url")
 
 
-def _is_everybodys(address: Address) -> bool:
-    return all(face.is_global for face in _faces(address))
-
-
-def _faces(address: Address) -> Iterator[Address]:
-    """The address, and every other one that is written inside it."""
-    yield address
-    if isinstance(address, IPv4Address):
-        return
-    low = IPv4Address(int(address) & 0xFFFF_FFFF)
-    if address.ipv4_mapped:
-        yield address.ipv4_mapped
-    if address.sixtofour:
-        yield address.sixtofour
-    if address.teredo:
-        yield from address.teredo
-    if any(address in network for network in _NAT64):
-        yield low
-    if address in _COMPATIBLE and int(address) > 1:
-        yield low
-
-
-def _refusal(address: Address) -> str | None:
-    if address.is_link_local or address in _METADATA:
-        return "a link-local or metadata address"
-    is_nobody = address.is_multicast or address.is_unspecified
-    if isinstance(address, IPv4Address):
-        is_nobody |= address.is_reserved or address in _THIS_NETWORK
-    return "no address of one server" if is_nobody else None
-
-
 async def _is_own(
-    host: str, address: Address, port: int, config: GatewayConfig, names: Resolver
+    host: str, address: Address, port: int, config: GatewayConfig, names: NameLookup
 ) -> bool:
     for own_host, own_port in config.own:
         if own_port != port:
@@ -238,36 +190,3 @@ def _is_here(address: Address) -> bool:
         except OSError:
             return False
     return True
-
-
-def _is_allowed(
-    host: str, addresses: list[Address], port: int, allow: tuple[str, ...]
-) -> bool:
-    for entry in allow:
-        name, network, only_port = read_allowed(entry)
-        if only_port not in (None, port):
-            continue
-        if network is None and name == host.lower().rstrip("."):
-            return True
-        if network is not None and all(_plain(a) in network for a in addresses):
-            return True
-    return False
-
-
-def _plain(address: Address) -> Address:
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return mapped or address
-
-
-def read_allowed(
-    entry: str,
-) -> tuple[str, IPv4Network | IPv6Network | None, int | None]:
-    """(name, network, port) of one entry of the list; a network has its name, too."""
-    found = re.fullmatch(r"(\[[^\]]+\](?:/\d+)?|[^:]+)(?::(\d{1,5}))?", entry.strip())
-    host, port = (found[1], found[2]) if found else (entry.strip(), None)
-    name = host.replace("[", "").replace("]", "").lower().rstrip(".")
-    try:
-        network = ip_network(name, strict=False)
-    except ValueError:
-        return name, None, int(port) if port else None
-    return name, network, int(port) if port else None

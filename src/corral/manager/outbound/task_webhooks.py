@@ -21,7 +21,7 @@ from corral.core.tasks.webhook import Notice
 from corral.errors import CorralError, InvalidField
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
-from corral.manager.outbound.address import Resolver, pin
+from corral.manager.outbound.address import NameLookup, pin
 from corral.manager.outbound.outbox import Outbox
 from corral.manager.outbound.task_service import status_of
 from corral.manager.outbound.webhook import (
@@ -51,7 +51,7 @@ class TaskWebhooks:
         self._record = ctx.record
         self._config = config
         # Whoever may submit names receivers: a flood of slow names is theirs alone.
-        self._names = Resolver(threads=8)
+        self._names = NameLookup(threads=8)
         self._sender = WebhookSender(config, WINDOW)
         self.outbox = Outbox(
             ctx.clock, config.backoff, self._send, window=SHARE, most_calls=WINDOW

@@ -14,7 +14,7 @@ from corral.core.insight.event import Event
 from corral.core.tasks.options import NO_TRACE, Trace
 from corral.errors import InvalidField
 from corral.manager.http_call import HttpCaller
-from corral.manager.outbound.address import GatewayConfig, Resolver, pin
+from corral.manager.outbound.address import GatewayConfig, NameLookup, pin
 
 GONE = "it answered 410"
 """The receiver is gone for good, and says so."""
@@ -50,7 +50,7 @@ class WebhookSender:
     def __init__(self, config: NotifyConfig, most_calls: int) -> None:
         self._config = config
         self._http = HttpCaller("https://", config.timeout_s, most_calls)
-        self._names = Resolver()
+        self._names = NameLookup()
 
     async def close(self) -> None:
         await self._http.close()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+PUBLIC = "public"
+
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentPolicy:
@@ -12,9 +14,16 @@ class EnvironmentPolicy:
 
     A token may be written `user:token` where the host wants a name with it. `file`
     in URLs lets whoever submits read every repository this node's user can read.
+    `git_allow` are hosts, addresses or networks, each with a port or for every port;
+    PUBLIC stands for every address that is not inside somebody's network. Without
+    `ssh_key`, a file, there is no ssh. `git_limit_bytes` is the most that a clone has,
+    and the most that the files of a commit have.
     """
 
     allow_file: bool = False
+    git_allow: tuple[str, ...] = (PUBLIC,)
+    ssh_key: str = ""
+    git_limit_bytes: int = 10 << 30
     git_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
     git_timeout_s: float = 600.0
     build_timeout_s: float = 1800.0

@@ -215,7 +215,9 @@ class _Step:
         home.mkdir(exist_ok=True)
         temp.mkdir(exist_ok=True)
         settings = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
-        base = git_variables(self.builder.policy, {})
+        # Whom it calls nobody judges: a redirect is no way around anything.
+        followed = [("http.followRedirects", "initial")]
+        base = git_variables(self.builder.policy, followed)
         given = {
             name: value
             for name, value in os.environ.items()

@@ -18,7 +18,7 @@ from corral.errors import CorralError
 from corral.worker import isolation, temporary
 from corral.worker.container.guardian import SERVICE
 from corral.worker.environments.cache import Cache
-from corral.worker.environments.prepare import EnvironmentPolicy, own_python, prepare
+from corral.worker.environments.prepare import own_python, prepare
 from corral.worker.script.access import ScriptAccess
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ class Starter:
         self._access = access
         code = access.code
         self.cache = Cache(Path(code.cache), code.limit_bytes)
-        self._policy = EnvironmentPolicy(
-            allow_file=code.allow_file, git_tokens=code.git_tokens
-        )
+        self._policy = code.environments()
         self._engine: ContainerEngine | None = None
         self._engine_lock = threading.Lock()
 

@@ -96,16 +96,14 @@ class Recipe:
     ) -> RunnerSpec:
         # Most workers need none of it, and wait for nothing at their start.
         from corral.worker.environments.cache import Cache
-        from corral.worker.environments.prepare import EnvironmentPolicy, prepare
+        from corral.worker.environments.prepare import prepare
 
         code = self._code
         self._prepared = made = prepare(
             environment,
             cache=Cache(Path(code.cache), code.limit_bytes),
             fetch=self._link.get_object,
-            policy=EnvironmentPolicy(
-                allow_file=code.allow_file, git_tokens=code.git_tokens
-            ),
+            policy=code.environments(),
         )
         log.info("code is ready: %s", made.facts)
         return RunnerSpec(
