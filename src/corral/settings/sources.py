@@ -160,6 +160,11 @@ Buckets = Annotated[
     BeforeValidator(lambda v: [b for b in v.split(",") if b] if v == str(v) else v),
     "a list of buckets like models,shared/weights",
 ]
+Registries = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[\w.-]+(:\d+)?(/[^\s,]*)?$")], ...],
+    BeforeValidator(lambda v: [r for r in v.split(",") if r] if v == str(v) else v),
+    "a list like docker.io/library,registry.lan:5000",
+]
 Targets = Annotated[
     tuple[str, ...],
     BeforeValidator(_read_targets),

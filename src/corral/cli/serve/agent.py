@@ -57,6 +57,10 @@ def container_policy(config: Settings) -> dict[str, Any]:
         "allowed_devices": list(config.allowed_devices),
         "may_use_network": config.container_network,
         "may_pull": config.container_pull,
+        "registries": list(config.container_registries),
+        "may_log_in": config.container_login,
+        "memory_mb": config.container_memory_mb,
+        "processes": config.container_processes,
     }
 
 
