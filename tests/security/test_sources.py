@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
@@ -16,6 +20,7 @@ from corral.core.tree import CHUNK_BYTES, Tree, TreeFile
 from corral.errors import BadRequest, InvalidField, NotFound, TooLarge
 from corral.files.tree import read_manifest
 from corral.manager.config import ManagerConfig
+from corral.manager.models.hub import Hub
 from corral.manager.models.sources import SourceConfig, Sources, Survey
 from tests.acceptance.cluster import until
 from tests.security.conftest import Attacked
@@ -241,3 +246,38 @@ async def test_m5_tree_of_a_node_is_kept_within_the_limit() -> None:
         }
         answer = await worker.node.caller.post(f"/workers/{worker.id}/trees", told)
         assert "CORRAL_ARTIFACT_LIMIT_GB" in fault(answer, 413, "too_large")["message"]
+
+
+class LyingHub(BaseHTTPRequestHandler):
+    """Tells of a small file, and sends a large one."""
+
+    def do_GET(self) -> None:
+        files = [{"rfilename": "config.json", "size": 10}]
+        told = json.dumps({"sha": "c" * 40, "siblings": files}).encode()
+        is_file = "/resolve/" in self.path
+        self.send_response(200)
+        self.end_headers()
+        with contextlib.suppress(OSError):  # it has heard enough
+            for _ in range(80 if is_file else 0):
+                self.wfile.write(bytes(1 << 20))
+            self.wfile.write(b"" if is_file else told)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Nothing."""
+
+
+async def test_l7_small_file_of_a_hub_is_small_whatever_it_told() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), LyingHub) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        hub = Hub(f"http://127.0.0.1:{server.server_address[1]}")
+        tracemalloc.start()
+        try:
+            with pytest.raises(NotFound, match=r"config\.json is large"):
+                await hub.survey("owner/tiny", "")
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            server.shutdown()
+            thread.join()
+    assert most < 16 << 20

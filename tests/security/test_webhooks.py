@@ -10,7 +10,11 @@ from typing import Any
 
 import pytest
 
-from corral.errors import InvalidField
+from corral import settings
+from corral.cli.serve.config import alert_config
+from corral.cli.terminal.log import secrets_of
+from corral.errors import InvalidField, SettingsError
+from corral.log_line import Redaction
 from corral.manager.outbound.address import GatewayConfig, NameLookup, pin
 from tests.security.conftest import Attacked
 
@@ -87,3 +91,22 @@ async def test_m4_slow_names_hold_up_no_other_work(names: NameLookup) -> None:
     # Nobody waits any more, and still no thread is free.
     with pytest.raises(InvalidField, match="too many names"):
         await pin("http://n64.slow", GUARDED, names)
+
+
+def test_l5_receivers_of_alerts_are_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has such a URL can write to its channel."""
+    hook = "https://hooks.example/services/T0000/B0000/the-token"
+    monkeypatch.setenv("CORRAL_ALERT_WEBHOOKS", f"{hook},{hook}2")
+    config = settings.load()
+    assert alert_config(config).webhooks == (hook, f"{hook}2")
+    # Neither workers nor `corral config`, nor a log that has one of them.
+    assert "CORRAL_ALERT_WEBHOOKS" in settings.secret_variables()
+    shown = {row.name: row.value for row in config.rows()}["alert_webhooks"]
+    assert shown == "hooks.example/********,hooks.example/********"
+    hide = Redaction(secrets_of(config))
+    line = hide(None, "info", {"event": f"no answer from {hook}2?x=1"})
+    assert "the-token" not in str(line)
+    monkeypatch.setenv("CORRAL_ALERT_WEBHOOKS", f"ftp{hook}")
+    with pytest.raises(SettingsError) as caught:
+        settings.load()
+    assert "the-token" not in caught.value.message

@@ -225,7 +225,8 @@ def test_every_secret_can_be_read_from_a_file(
     variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = VARIABLES[variable]
-    secret = {"redis_url": "redis://h", "database_url": "postgresql://h/x"}.get(name)
+    urls = {"redis_url": "redis://h", "database_url": "postgresql://h/x"}
+    secret = {**urls, "alert_webhooks": "https://h/x"}.get(name)
     file = tmp_path / "secret"
     file.write_text(f"{secret or 'hush'}\n")
     monkeypatch.setenv(f"{variable}_FILE", str(file))

@@ -114,6 +114,11 @@ def _trim(value: str) -> str:
 Urls = Annotated[
     str, Field(pattern=r"^$|^https?://[^\s,]+(,https?://[^\s,]+)*$"), "a list of URLs"
 ]
+SecretUrls = Annotated[
+    SecretStr,
+    _match(r"https?://[^\s,]+(,https?://[^\s,]+)*"),
+    "a list of URLs",
+]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
 Place = Annotated[Path, AfterValidator(_settle), "a path"]
 Name = Annotated[
@@ -258,6 +263,10 @@ def mask(value: str) -> str:
     """A secret as it may be shown: a URL without its password, else nothing of it."""
     if not re.match(r"[a-z][a-z0-9+.-]*://", value, re.IGNORECASE):
         return MASK
+    if value.lower().startswith("http"):
+        # Of one that is called as it is, anything behind the host may be a token.
+        hosts = (urlsplit(url).hostname or "" for url in value.split(","))
+        return ",".join(f"{host}/{MASK}" for host in hosts)
     return mask_url(value)
 
 
