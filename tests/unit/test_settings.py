@@ -253,6 +253,7 @@ def test_a_secret_file_that_is_missing_or_empty_is_refused(
 def test_no_secret_is_ever_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in secret_variables():
         monkeypatch.setenv(variable, "canary17")
+    monkeypatch.setenv("CORRAL_ALERT_WEBHOOKS", "https://h/canary17")
     for name, scheme in (("REDIS", "redis"), ("DATABASE", "postgresql")):
         monkeypatch.setenv(f"CORRAL_{name}_URL", f"{scheme}://me:canary17@h/1")
     monkeypatch.setenv("CORRAL_MANAGER_URL", "https://me:canary17@h")
