@@ -281,3 +281,35 @@ async def test_l7_small_file_of_a_hub_is_small_whatever_it_told() -> None:
             server.shutdown()
             thread.join()
     assert most < 16 << 20
+
+
+@pytest.mark.parametrize(
+    ("url", "reached"),
+    [
+        ("http://10.0.0.1:7001", "http://10.0.0.1:7001"),
+        ("http://10.0.0.1:7001/admin?x=", "http://10.0.0.1:7001"),
+        ("http://user:word@10.0.0.1:7001", "http://10.0.0.1:7001"),
+        ("http://10.0.0.9:80", None),
+        ("http://169.254.169.254:80/latest", None),
+        ("http://somewhere.lan:80", None),
+        ("http://10.0.0.1:7001@10.0.0.9:80", None),
+    ],
+)
+async def test_l6_node_sends_others_to_itself_alone(
+    url: str, reached: str | None
+) -> None:
+    async with running() as world:
+        node = await world.node(ip="::ffff:10.0.0.1")
+        await node.beat(peer={"url": url, "secret": "s" * 64, "models": {}})
+        peer = world.manager.ctx.cluster.nodes[node.id].peer
+        assert (peer.url if peer else None) == reached
+
+
+async def test_l6_node_has_the_address_it_is_seen_at() -> None:
+    """It becomes MASTER_ADDR for the others of a gang."""
+    async with running() as world:
+        node = await world.node(ip="10.0.0.1")
+        claim = {"hostname": "h", "address": "10.0.0.9"}
+        await node.caller.tell(f"/nodes/{node.id}/register", claim)
+        shown = world.manager.ctx.cluster.nodes[node.id].node
+        assert shown.address == "10.0.0.1"

@@ -87,6 +87,14 @@ def _plain(address: Address) -> Address:
     return mapped or address
 
 
+def same_address(one: str, other: str) -> bool:
+    """Are they the same address, however they are written? Names are not looked up."""
+    try:
+        return _plain(ip_address(one)) == _plain(ip_address(other))
+    except ValueError:
+        return False
+
+
 def read_allowed(
     entry: str,
 ) -> tuple[str, IPv4Network | IPv6Network | None, int | None]:
