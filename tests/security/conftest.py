@@ -10,6 +10,7 @@ import pytest
 
 from tests.acceptance.cluster import ECHO, Cluster
 
+MACHINES_OWN = "canary-of-the-machine"
 ROLES = ("read", "submit", "operate", "admin")
 
 
@@ -37,7 +38,9 @@ def with_keys(cluster: Cluster) -> Attacked:
 
 @pytest.fixture(scope="session")
 def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
-    started = Cluster.start(tmp_path_factory.mktemp("attacked"), [ECHO])
+    home = tmp_path_factory.mktemp("attacked")
+    # As a machine has it that may do more than run tasks.
+    started = Cluster.start(home, [ECHO], AWS_SECRET_ACCESS_KEY=MACHINES_OWN)
     try:
         started.serving("echo")
         yield with_keys(started)

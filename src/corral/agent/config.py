@@ -58,6 +58,8 @@ class AgentConfig:
     machine: str | None = None
     node_type: str = "worker"
     log_format: str = "text"
+    worker_env: tuple[str, ...] = ()
+    """Names of variables that workers inherit beside the usual ones, or `NAME_*`."""
     send_events: bool = False
     """Whether workers tell Celery's monitors, as Flower, of orders and themselves."""
 

@@ -170,6 +170,11 @@ Registries = Annotated[
     BeforeValidator(lambda v: [r for r in v.split(",") if r] if v == str(v) else v),
     "a list like docker.io/library,registry.lan:5000",
 ]
+Names = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^\w+\*?$")], ...],
+    BeforeValidator(lambda v: [n for n in v.split(",") if n] if v == str(v) else v),
+    "a list of names like DATA_DIR,MY_*",
+]
 Targets = Annotated[
     tuple[str, ...],
     BeforeValidator(_read_targets),

@@ -175,6 +175,7 @@ def serve_agent(name: str = "local") -> None:
                 owner=node_policy.owner_policy(config),
                 node_type="master",
                 log_format=config.log_format,
+                worker_env=config.worker_env,
                 send_events=config.worker_send_task_events,
             )
         )
