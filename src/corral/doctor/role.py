@@ -163,6 +163,7 @@ def settings(config: Settings, role: Role) -> Iterator[CheckResult]:
     if role.is_manager:
         try:
             config.require_loopback_or_tls()
+            config.require_encrypted_database()
         except SettingsError as error:
             found, _, fix = error.message.partition(": ")
             yield problem("settings", found, fix)

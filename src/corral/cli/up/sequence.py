@@ -55,6 +55,7 @@ def run_cluster(options: Options) -> int:
     """
     settings = options.load()
     settings.require_loopback_or_tls()
+    settings.require_encrypted_database()
     folder = Folder(settings.home.absolute())
     folder.make()
     lock = FolderLock(folder)
