@@ -46,10 +46,10 @@ def test_l4_workers_have_nothing_of_the_machines_credentials(
 ) -> None:
     cluster = attacked.cluster
     assert MACHINES_OWN in environment_of(cluster.pid("agent"))
-    [supervisor] = cluster.worker_pids("echo")
-    runners = cluster.runner_pids(supervisor)
+    supervisors = cluster.worker_pids("echo")
+    runners = [pid for each in supervisors for pid in cluster.runner_pids(each)]
     assert runners
-    for pid in (supervisor, *runners):
+    for pid in (*supervisors, *runners):
         assert "PATH=" in environment_of(pid)
         assert MACHINES_OWN not in environment_of(pid)
 
