@@ -58,6 +58,7 @@ PURE_MODULES = frozenset(
         "hashlib",
         "heapq",
         "hmac",
+        "ipaddress",
         "itertools",
         "json",
         "math",

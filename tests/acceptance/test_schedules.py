@@ -20,7 +20,9 @@ SCRIPTS = "corral.worker.script.worker:RunScriptWorker=run_script"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    started = Cluster.start(tmp_path_factory.mktemp("schedules"), [ECHO, SCRIPTS])
+    home = tmp_path_factory.mktemp("schedules")
+    # The receiver of webhooks is on this machine.
+    started = Cluster.start(home, [ECHO, SCRIPTS], CORRAL_GATEWAY_ALLOW="127.0.0.1")
     try:
         started.serving("echo")
         yield started

@@ -302,6 +302,7 @@ def test_a_slow_server_ends_in_one_line(
     (fake / "ssh").write_text("#!/bin/sh\nexec sleep 600\n")
     (fake / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{fake}:{os.environ['PATH']}")
-    policy = replace(LOCAL, git_timeout_s=0.5)
+    allowed = replace(LOCAL, git_allow=("127.0.0.1",), ssh_key="/key")
+    policy = replace(allowed, git_timeout_s=0.5)
     said = failure(cache, GitEnvironment("git@127.0.0.1:x"), policy)
     assert said == "git ls-remote of git@127.0.0.1:x took longer than 0.5 s"

@@ -12,6 +12,7 @@ from corral.agent.worker_option import DEFAULTS
 from tests.acceptance.cluster import Cluster
 
 CANARY = "canary-of-an-index"
+MACHINES_OWN = "canary-of-the-machine"
 ROLES = ("read", "submit", "operate", "admin")
 
 
@@ -42,6 +43,8 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     started = Cluster.start(
         tmp_path_factory.mktemp("attacked"),
         DEFAULTS,
+        # As a machine has it that may do more than run tasks.
+        AWS_SECRET_ACCESS_KEY=MACHINES_OWN,
         # An index of the administrator's, with its password.
         UV_INDEX="corp=http://127.0.0.1:9/simple",
         UV_INDEX_STRATEGY="first-index",

@@ -105,6 +105,7 @@ def test_added_no_child_of_ours_is_started_without_the_safe_path() -> None:
     }
     assert found == {
         "process/keep_alive.py",
+        "worker/pool/sandbox.py",  # in the folder of the code it runs
         "worker/pool/transport.py",
         "worker/server/program.py",  # llama-server's -m is a model
     }

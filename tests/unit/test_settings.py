@@ -225,7 +225,8 @@ def test_every_secret_can_be_read_from_a_file(
     variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = VARIABLES[variable]
-    secret = {"redis_url": "redis://h", "database_url": "postgresql://h/x"}.get(name)
+    urls = {"redis_url": "redis://h", "database_url": "postgresql://h/x"}
+    secret = {**urls, "alert_webhooks": "https://h/x"}.get(name)
     file = tmp_path / "secret"
     file.write_text(f"{secret or 'hush'}\n")
     monkeypatch.setenv(f"{variable}_FILE", str(file))
@@ -252,6 +253,7 @@ def test_a_secret_file_that_is_missing_or_empty_is_refused(
 def test_no_secret_is_ever_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in secret_variables():
         monkeypatch.setenv(variable, "canary17")
+    monkeypatch.setenv("CORRAL_ALERT_WEBHOOKS", "https://h/canary17")
     for name, scheme in (("REDIS", "redis"), ("DATABASE", "postgresql")):
         monkeypatch.setenv(f"CORRAL_{name}_URL", f"{scheme}://me:canary17@h/1")
     monkeypatch.setenv("CORRAL_MANAGER_URL", "https://me:canary17@h")

@@ -60,6 +60,8 @@ class AgentConfig:
     log_format: str = "text"
     allow_plaintext: bool = False
     """Whether ports of the node and its workers may be open to the network."""
+    worker_env: tuple[str, ...] = ()
+    """Names of variables that workers inherit beside the usual ones, or `NAME_*`."""
     send_events: bool = False
     """Whether workers tell Celery's monitors, as Flower, of orders and themselves."""
 

@@ -12,13 +12,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from corral.errors import BadRequest
+from corral.errors import BadRequest, TooLarge
 
 CHUNK_BYTES = 8 << 20
 """A file is cut at every multiple of this."""
 TREE_BYTES = 4 << 30
 TREE_FILES = 200_000
 NAME_BYTES = 4096
+LIST_PIECES = 64
+LIST_BYTES = 64 << 20
+"""What the list of a tree is at most, in so many pieces."""
+# JSON has a comma between any two values: so many of them fit into memory, and more
+# belong to no tree.
+_LIST_COMMAS = 8 * TREE_FILES
 _KIND = "tree"
 _HEAD = b'{"corral":"tree"'
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -71,6 +77,9 @@ def encode(tree: Tree) -> list[bytes]:
     """Objects to store, the manifest last; the same for the same content.
 
     A long list is cut, too, and the manifest then names its pieces: `pieces_of`.
+
+    Raises:
+        TooLarge: the list would be longer than is read.
     """
     rows: list[list[Any]] = [
         ["f", f.name, f.size, f.digest, int(f.is_executable), *f.parts]
@@ -78,6 +87,12 @@ def encode(tree: Tree) -> list[bytes]:
     ]
     rows += [["l", x.name, x.target] for x in sorted(tree.links, key=lambda x: x.name)]
     body = _dump(rows)
+    if len(body) > LIST_BYTES:
+        raise TooLarge(
+            f"the names of a folder's files have {len(body)} bytes as a list, and may "
+            f"have {LIST_BYTES}",
+            limit_bytes=LIST_BYTES,
+        )
     if len(body) <= CHUNK_BYTES // 2:
         return [_HEAD + b',"rows":' + body + b"}"]
     return [body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES)]
@@ -98,17 +113,31 @@ def pieces_of(data: bytes) -> tuple[str, ...]:
     told = _load(data).get("pieces", [])
     if not isinstance(told, list) or not all(map(_is_digest, told)):
         raise _refusal("its pieces are no digests")
+    if len(told) > LIST_PIECES or len(set(told)) < len(told):
+        raise _refusal(f"it has more than {LIST_PIECES} pieces, or one of them twice")
     return tuple(told)
 
 
-def decode(data: bytes, pieces: Iterable[bytes] = ()) -> Tree:
+def check_list_size(size: int) -> None:
+    """Raises BadRequest when the pieces of a list have more bytes than are read."""
+    if size > LIST_BYTES:
+        raise _refusal(f"its list has more than {LIST_BYTES} bytes")
+
+
+def decode(
+    data: bytes, pieces: Iterable[bytes] = (), limit_bytes: int | None = TREE_BYTES
+) -> Tree:
     """The tree of a manifest, with the bytes of its pieces where it has some.
+
+    Pieces are taken one by one, and no more of them than a list may have. Whoever
+    writes files of others' trees says how large those are together at most.
 
     Raises:
         BadRequest: it is none, or holds what does not belong into one: a name or
             link that leads out, one name twice, a file where a folder must be.
+        TooLarge: its files have more bytes than `limit_bytes`.
     """
-    body = b"".join(pieces)
+    body = _join(pieces)
     rows = _parse(body) if body else _load(data).get("rows")
     if not isinstance(rows, list) or len(rows) > TREE_FILES:
         raise _refusal(f"it lists no files, or more than {TREE_FILES}")
@@ -121,7 +150,23 @@ def decode(data: bytes, pieces: Iterable[bytes] = ()) -> Tree:
         else:
             links.append(made)
     _check_places([*(f.name for f in files), *(x.name for x in links)])
-    return Tree(tuple(files), tuple(links))
+    tree = Tree(tuple(files), tuple(links))
+    if limit_bytes is not None and tree.size > limit_bytes:
+        raise TooLarge(
+            f"the files of this tree have {tree.size} bytes: {limit_bytes} are allowed",
+            limit_bytes=limit_bytes,
+        )
+    return tree
+
+
+def _join(pieces: Iterable[bytes]) -> bytes:
+    taken: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        check_list_size(size)
+        taken.append(piece)
+    return b"".join(taken)
 
 
 def _dump(value: Any) -> bytes:
@@ -129,6 +174,9 @@ def _dump(value: Any) -> bytes:
 
 
 def _parse(data: bytes) -> Any:
+    # What we write is ASCII; one other letter would make all of it four times as large.
+    if not data.isascii() or data.count(b",") > _LIST_COMMAS:
+        raise _refusal("it is not written as one, or far too long")
     try:
         return json.loads(data)
     except (ValueError, RecursionError) as error:

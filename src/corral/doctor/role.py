@@ -164,6 +164,7 @@ def settings(config: Settings, role: Role) -> Iterator[CheckResult]:
         try:
             config.require_loopback_or_tls()
             config.require_strong_key()
+            config.require_encrypted_database()
         except SettingsError as error:
             found, _, fix = error.message.partition(": ")
             yield problem("settings", found, fix)

@@ -11,10 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from corral.core import tree as trees
-from corral.core.tree import (
-    Tree,
-    TreeFile,
-)
+from corral.core.tree import TREE_BYTES, Tree, TreeFile
 from corral.errors import BadRequest
 from corral.files.walk import is_within
 
@@ -23,17 +20,19 @@ Get = Callable[[str], bytes]
 Make = Callable[[TreeFile, Path], object]
 
 
-def load_tree(digest: str, get: Get) -> Tree:
+def load_tree(digest: str, get: Get, limit_bytes: int = TREE_BYTES) -> Tree:
     """The tree that an object describes.
 
     Raises:
         BadRequest: the object is no tree.
+        TooLarge: its files have more bytes than `limit_bytes`.
     """
-    return read_manifest(get(digest), get)
+    return read_manifest(get(digest), get, limit_bytes)
 
 
-def read_manifest(data: bytes, get: Get) -> Tree:
-    return trees.decode(data, (get(piece) for piece in trees.pieces_of(data)))
+def read_manifest(data: bytes, get: Get, limit_bytes: int = TREE_BYTES) -> Tree:
+    pieces = (get(piece) for piece in trees.pieces_of(data))
+    return trees.decode(data, pieces, limit_bytes)
 
 
 def write_tree(

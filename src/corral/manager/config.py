@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from corral.core.tasks.outcome import RetryPolicy
 from corral.manager.access.derived_keys import webhook_secret
@@ -77,4 +77,5 @@ class ManagerConfig:
 
     @property
     def hooks(self) -> NotifyConfig:
-        return NotifyConfig(webhook_secret(self.cluster_secret), self.gateway)
+        reach = replace(self.gateway, is_private_listed=True)
+        return NotifyConfig(webhook_secret(self.cluster_secret), reach)

@@ -38,8 +38,14 @@ def spawn(
     mark: str,
     log: IO[bytes],
     variables: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Spawned:
-    """Start `argv` apart from our terminal and signals, marked with `mark`."""
+    """Start `argv` apart from our terminal and signals, marked with `mark`.
+
+    `environment` is what it inherits, our own where nothing is said; `variables` are
+    its own beside that.
+    """
+    inherited = os.environ if environment is None else environment
     flags = 0
     if sys.platform == "win32":
         flags = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW
@@ -48,7 +54,7 @@ def spawn(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
-        env={**child_environment(os.environ, mark), **(variables or {})},
+        env={**child_environment(inherited, mark), **(variables or {})},
         start_new_session=True,
         creationflags=flags,
     )

@@ -226,6 +226,23 @@ class Settings(
                 'print(secrets.token_urlsafe(32))" makes one',
             )
 
+    def require_encrypted_database(self) -> None:
+        """Raises SettingsError when tasks and keys would travel in plain text.
+
+        The driver's own default takes TLS where it is offered, which whoever stands
+        in between decides.
+        """
+        url = self.database_url.get_secret_value() if self.database_url else ""
+        if self.database_plaintext or not made.is_plain_beyond(url, is_loopback):
+            return
+        name = "database_url" if "database_url" in self.origins else "database_host"
+        raise self._refusal(
+            name,
+            "on this machine, or encrypted: CORRAL_DATABASE_URL with"
+            " ?sslmode=verify-full, unless plain text is allowed"
+            " (CORRAL_DATABASE_PLAINTEXT)",
+        )
+
     def _refusal(self, name: str, allowed: str) -> SettingsError:
         origin = self.origins.get(name) or Origin(alias.DEFAULT, self.variable(name))
         secret = alias.is_secret(type(self).model_fields[name])

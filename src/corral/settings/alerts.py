@@ -27,7 +27,7 @@ class AlertSettings(BaseSettings):
     alert_error_rate: float = setting(0.2, span=alias.SHARE)
     alert_after_s: Seconds = setting(60.0, span=(0, alias.DAY_S))
     alert_clear_share: float = setting(0.95, span=alias.SHARE)
-    alert_webhooks: alias.Urls = setting("")
+    alert_webhooks: alias.SecretUrls | None = setting(None)
 
     # Traces
     otlp_endpoint: alias.HttpUrl | None = setting(None, "OTEL_EXPORTER_OTLP_ENDPOINT")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from platformdirs import user_data_path
 from pydantic import SecretStr
@@ -70,6 +71,28 @@ def database_url(data: dict[str, Any]) -> SecretStr | None:
     place += f"{data['database_port'] or 5432}"
     name = quote(data["database_name"] or "corral", safe="")
     return SecretStr(f"postgresql://{user}{place}/{name}")
+
+
+def is_plain_beyond(url: str, is_loopback: Callable[[str], bool]) -> bool:
+    """May a PostgreSQL beyond this machine be spoken to in plain text?"""
+    if not url:
+        return False
+    parts = urlsplit(url)
+    told = parse_qs(parts.query)
+    if told.get("sslmode", ["prefer"])[-1] not in ("disable", "allow", "prefer"):
+        return False
+    named = parts.netloc.rpartition("@")[2] or ",".join(told.get("host", ()))
+    # Several may be tried in turn; a path is a socket, and so is nothing at all.
+    hosts = (unquote(host) for host in named.split(",") if host)
+    return any(
+        not (host.startswith("/") or is_loopback(_without_port(host))) for host in hosts
+    )
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0].strip("[")
+    return host.partition(":")[0] if host.count(":") == 1 else host
 
 
 def redis_url(data: dict[str, Any]) -> SecretStr | None:

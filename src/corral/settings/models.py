@@ -24,6 +24,7 @@ class ModelSettings(BaseSettings):
     model_hub_url: alias.HttpUrl = setting(made.HUB, "HF_ENDPOINT")
     model_hub_cache: Place = setting(made.hub_cache, "HF_HUB_CACHE")
     model_hub_token: SecretStr | None = setting(None, "HF_TOKEN")
+    model_buckets: alias.Buckets = setting(())
     model_peers: bool = setting(False)
     model_peer_port: int = setting(0, span=(0, 65_535))
 

@@ -23,6 +23,7 @@ class NodeSettings(BaseSettings):
     """What `Settings` has of nodes."""
 
     # Workers
+    worker_env: alias.Names = setting(())
     worker_concurrency: int = setting(
         1, "WORKER_CONCURRENCY", "MAX_CONCURRENT_TASKS", span=(1, 1024)
     )

@@ -131,6 +131,11 @@ def _trim(value: str) -> str:
 Urls = Annotated[
     str, Field(pattern=r"^$|^https?://[^\s,]+(,https?://[^\s,]+)*$"), "a list of URLs"
 ]
+SecretUrls = Annotated[
+    SecretStr,
+    _match(r"https?://[^\s,]+(,https?://[^\s,]+)*"),
+    "a list of URLs",
+]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
 Place = Annotated[Path, AfterValidator(_settle), "a path"]
 Name = Annotated[
@@ -171,6 +176,21 @@ Paths = Annotated[
     tuple[Annotated[str, Field(pattern=r"^/[^,]*$")], ...],
     BeforeValidator(lambda v: [p for p in v.split(",") if p] if v == str(v) else v),
     "a list of absolute paths like /data,/models:ro",
+]
+Buckets = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[\w.-]+(/[^\s,]*)?$")], ...],
+    BeforeValidator(lambda v: [b for b in v.split(",") if b] if v == str(v) else v),
+    "a list of buckets like models,shared/weights",
+]
+Registries = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^[\w.-]+(:\d+)?(/[^\s,]*)?$")], ...],
+    BeforeValidator(lambda v: [r for r in v.split(",") if r] if v == str(v) else v),
+    "a list like docker.io/library,registry.lan:5000",
+]
+Names = Annotated[
+    tuple[Annotated[str, Field(pattern=r"^\w+\*?$")], ...],
+    BeforeValidator(lambda v: [n for n in v.split(",") if n] if v == str(v) else v),
+    "a list of names like DATA_DIR,MY_*",
 ]
 Targets = Annotated[
     tuple[str, ...],
@@ -275,6 +295,10 @@ def mask(value: str) -> str:
     """A secret as it may be shown: a URL without its password, else nothing of it."""
     if not re.match(r"[a-z][a-z0-9+.-]*://", value, re.IGNORECASE):
         return MASK
+    if value.lower().startswith("http"):
+        # Of one that is called as it is, anything behind the host may be a token.
+        hosts = (urlsplit(url).hostname or "" for url in value.split(","))
+        return ",".join(f"{host}/{MASK}" for host in hosts)
     return mask_url(value)
 
 

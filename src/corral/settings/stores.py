@@ -27,6 +27,7 @@ class StoreSettings(BaseSettings):
     database_user: str | None = setting(None, "CLUSTER_DB_USER")
     database_password: SecretStr | None = setting(None, "CLUSTER_DB_PASSWORD")
     database_url: alias.PostgresUrl | None = setting(made.database_url)
+    database_plaintext: bool = setting(False)
     database_pool_size: int = setting(8, "CLUSTER_DB_POOL_MAX", span=(1, 1000))
 
     # Redis

@@ -117,7 +117,6 @@ class NodeRegistration(Value, frozen=True, kw_only=True):
 
     hostname: str
     version: str | None = None
-    address: str | None = None
     capabilities: dict[str, Any] = {}
     labels: dict[str, str] = {}
     taints: list[str] = []

@@ -5,10 +5,14 @@ Also what the administrator of its node allows the code that runs there.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from corral.wire.agent import AssignedSpec, TimeLimits
 from corral.worker.container.job import ContainerSettings
+from corral.worker.environments.policy import EnvironmentPolicy
+from corral.worker.isolation import NetworkPolicy
 
 
 class CodePolicy(msgspec.Struct):
@@ -22,7 +26,10 @@ class CodePolicy(msgspec.Struct):
     allows_host_network: bool = False
     hidden: list[str] = msgspec.field(default_factory=list)
     """Files and folders of this machine that no code of users ever sees."""
+    git_allow: list[str] = msgspec.field(default_factory=lambda: ["public"])
     git_tokens: dict[str, str] = msgspec.field(default_factory=dict)
+    git_ssh_key: str = ""
+    git_limit_bytes: int = 10 << 30
     artifact_limit_bytes: int = 10 << 30
     checkpoint_s: float = 30.0
     log_limit_bytes: int = 8 << 20
@@ -31,6 +38,19 @@ class CodePolicy(msgspec.Struct):
     model_disk_bytes: int = 50 << 30
     model_hub_cache: str | None = None
     model_shared: str | None = None
+
+    def environments(self, manager_url: str, isolation: str) -> EnvironmentPolicy:
+        return EnvironmentPolicy(
+            isolation=isolation,
+            hidden=tuple(map(Path, self.hidden)),
+            builds_dependencies=self.builds_dependencies,
+            reach=NetworkPolicy(manager_url, self.allows_host_network),
+            allow_file=self.allow_file,
+            git_allow=tuple(self.git_allow),
+            ssh_key=self.git_ssh_key,
+            git_limit_bytes=self.git_limit_bytes,
+            git_tokens=self.git_tokens,
+        )
 
 
 class Assignment(msgspec.Struct):

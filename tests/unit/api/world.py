@@ -23,12 +23,14 @@ from corral.engine.envelope import verify
 from corral.manager.app import Manager, make_context
 from corral.manager.clock import Clock
 from corral.manager.config import ManagerConfig
+from corral.manager.outbound.address import GatewayConfig
 from tests.twins.engine import InlineDispatcher
 from tests.twins.store import MemoryStore
 from tests.unit.api.faulty import FaultyStore
 
 SECRET = b"the secret of the cluster"
-CONFIG = ManagerConfig(SECRET)
+# Receivers of webhooks are here, too.
+CONFIG = ManagerConfig(SECRET, gateway=GatewayConfig(allow=("127.0.0.0/8",)))
 Json = dict[str, Any]
 QUIET_TURNS = 5
 
@@ -77,8 +79,10 @@ class Http(httpx.AsyncClient):
     A third of what one took was the client's: cookies, redirects, merged addresses.
     """
 
-    def __init__(self, app: FastAPI) -> None:
-        self._app = httpx.ASGITransport(app, raise_app_exceptions=False)
+    def __init__(self, app: FastAPI, ip: str = "127.0.0.1") -> None:
+        self._app = httpx.ASGITransport(
+            app, raise_app_exceptions=False, client=(ip, 123)
+        )
         super().__init__(transport=self._app, base_url="http://corral")
         self._usual = dict(self.headers)
 
@@ -301,12 +305,13 @@ class World:
     read: Caller
     nobody: Caller
 
-    async def node(self, *workers: Json) -> FakeNode:
-        """A machine joins and registers."""
+    async def node(self, *workers: Json, ip: str = "") -> FakeNode:
+        """A machine joins and registers, from this one or from another address."""
         token = (await self.admin.tell("/join-tokens", {"uses": 1}))["token"]
         joiner = Caller(self.http, token)
         told = await joiner.tell("/nodes/join", {"hostname": "host"})
-        node = FakeNode(self, told["node_id"], Caller(self.http, told["key"]))
+        http = Http(self.app, ip) if ip else self.http
+        node = FakeNode(self, told["node_id"], Caller(http, told["key"]))
         await node.register(*workers)
         return node
 

@@ -19,7 +19,7 @@ from corral.agent.life.breaker import Breakers
 from corral.agent.life.heartbeat import BeatIntervals, RegistrationEnd
 from corral.agent.life.registration import AgentHooks, NodeNews, Registered, Session
 from corral.agent.life.started_workers import WorkerJournal
-from corral.agent.life.worker_process import WorkerLaunch
+from corral.agent.life.worker_process import WorkerLaunch, inherited
 from corral.agent.link import broker, identity
 from corral.agent.link.identity import Identity
 from corral.agent.link.model_peers import PeerProcess
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("corral.agent")
 _SAY_EVERY_S = 30.0
+_NAMED = 30
 # Somebody has to install something before another try makes sense.
 _SLOWLY_S = 60.0
 
@@ -266,7 +267,16 @@ class Agent:
             policy=self._config.child,
             breakers=self._breakers,
             shared_log=self._config.worker_log,
+            environment=self._inherited(),
         )
+
+    def _inherited(self) -> dict[str, str]:
+        """What workers get of our environment; the others are named, once."""
+        kept = inherited(os.environ, self._config.worker_env)
+        if left := sorted(os.environ.keys() - kept.keys()):
+            names = ", ".join(left[:_NAMED]) + (", ..." if left[_NAMED:] else "")
+            LOG.debug("workers do not get (CORRAL_WORKER_ENV): %s", names)
+        return kept
 
     def _redis_url(self, who: Identity, access: RedisAccess) -> str:
         direct = broker.direct_way(access, self._config.direct_url)

@@ -6,11 +6,13 @@ import contextlib
 import logging
 import os
 import queue
+import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +36,49 @@ _OWN_PAUSE_S = 5.0
 _SAID = 500
 
 
+# What of our own environment workers inherit: where things are on this machine, how the
+# network is reached, and what tunes the libraries of their trade. Whoever may start a
+# worker reads it, so a name that usually holds a credential is none of these.
+_INHERITED = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|PWD|LANG|LANGUAGE|LC_\w+|TZ|TERM|COLORTERM"
+    r"|TMPDIR|TEMP|TMP|XDG_\w+|DBUS_SESSION_BUS_ADDRESS|INVOCATION_ID"
+    r"|PYTHON\w*|VIRTUAL_ENV|CONDA_\w+|LD_\w+|DYLD_\w+|MALLOC_\w+|COVERAGE_\w+"
+    r"|(?i:(HTTP|HTTPS|ALL|NO)_PROXY)|SSL_CERT_(FILE|DIR)|GIT_SSL_CA(INFO|PATH)"
+    r"|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|NODE_EXTRA_CA_CERTS"
+    # Read where projects are built, and taken away there from what they build.
+    r"|(UV|PIP)_\w+"
+    r"|DOCKER_CONFIG|REGISTRY_AUTH_FILE|CONTAINERS_\w+"
+    r"|(CUDA|CUDNN|CUBLAS|NVIDIA|NCCL|GLOO|UCX|RDMAV|FI|ROCM|ROCR|HIP|HSA|MIOPEN|ZE|GPU"
+    r"|ONEAPI|SYCL|MKL|OMP|KMP|GOMP|OPENBLAS|NUMEXPR|VECLIB|MPS|METAL)_\w+"
+    r"|(TORCH|TORCHINDUCTOR|PYTORCH|TRITON|XLA|JAX|TF|KERAS|ONNX|ORT|TRANSFORMERS"
+    r"|DIFFUSERS|TOKENIZERS|SAFETENSORS|HF|VLLM|SGLANG|LLAMA|GGML|OLLAMA)_\w+"
+    r"|MPLCONFIGDIR"
+    r"|SYSTEMROOT|SYSTEMDRIVE|WINDIR|COMSPEC|PATHEXT|(LOCAL)?APPDATA|PROGRAM\w+"
+    r"|USERPROFILE|NUMBER_OF_PROCESSORS|PROCESSOR_\w+"
+    r"|CORRAL_\w+"
+)
+_CREDENTIAL = re.compile(r".*(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|_KEY|APIKEY)")
+
+
+def inherited(ours: Mapping[str, str], more: Collection[str] = ()) -> dict[str, str]:
+    """What of an agent's environment its workers get; `more` are names, or NAME_*.
+
+    Corral's own secrets are taken out of it when they are started, whatever is said.
+    """
+    return {
+        name: value
+        for name, value in ours.items()
+        if any(fnmatchcase(name, entry) for entry in more)
+        or (_INHERITED.fullmatch(name) and not _is_credential(name))
+    }
+
+
+def _is_credential(name: str) -> bool:
+    # Those of builds are theirs to hide.
+    is_build = name.startswith(("UV_", "PIP_"))
+    return not is_build and _CREDENTIAL.fullmatch(name) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerLaunch:
     """What every worker of one registration is started with."""
@@ -45,6 +90,8 @@ class WorkerLaunch:
     policy: ChildPolicy
     breakers: Breakers = field(default_factory=Breakers)
     shared_log: Path | None = None
+    environment: Mapping[str, str] | None = field(default=None, repr=False)
+    """Of this process, what workers inherit; all of it where nothing is said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +262,10 @@ class WorkerChild:
             mark = self._launch.journal.begin(self.worker_id)
             with open_log(self._log_path) as log:
                 offset = log.seek(0, os.SEEK_END)
-                running = spawn.spawn(self._launch.argv, mark, log, self._variables)
+                launch = self._launch
+                running = spawn.spawn(
+                    launch.argv, mark, log, self._variables, launch.environment
+                )
         except OSError as error:
             self._launch.journal.ended(mark)
             return SupervisorExit(f"cannot be started: {error}")

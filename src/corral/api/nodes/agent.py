@@ -58,7 +58,8 @@ async def register(node_id: str, request: Request, who: OwnNode) -> Response:
     start = AgentStart(
         workers=declared_specs(said.workers),
         version=version,
-        address=plain(said.address, "address") or who.ip,
+        # Not its own word: others are sent there, as to the first of a gang.
+        address=who.ip,
         labels=said.labels,
         taints=_taints(said.taints),
         capabilities={"hostname": said.hostname, **said.capabilities},

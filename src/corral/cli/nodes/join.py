@@ -169,6 +169,7 @@ def _serve(
         machine=machine_id(),
         owner=agent.owner_policy(config),
         log_format=_log_format(config),
+        worker_env=config.worker_env,
         send_events=config.worker_send_task_events,
         allow_plaintext=config.allow_plaintext,
     )

@@ -35,7 +35,10 @@ def code_policy(config: Settings) -> dict[str, Any]:
         "hidden": _hidden(config),
         "builds_dependencies": config.build_dependencies,
         "allows_host_network": config.host_network,
+        "git_allow": list(config.git_allow),
         "git_tokens": _tokens(config.git_tokens),
+        "git_ssh_key": _path(config.git_ssh_key) or "",
+        "git_limit_bytes": int(config.git_limit_gb * (1 << 30)),
         "artifact_limit_bytes": int(config.artifact_limit_gb * (1 << 30)),
         "checkpoint_s": config.checkpoint_s,
         "log_limit_bytes": int(config.log_limit_mb * (1 << 20)),
@@ -67,6 +70,10 @@ def container_policy(config: Settings) -> dict[str, Any]:
         "allowed_devices": list(config.allowed_devices),
         "may_use_network": config.container_network,
         "may_pull": config.container_pull,
+        "registries": list(config.container_registries),
+        "may_log_in": config.container_login,
+        "memory_mb": config.container_memory_mb,
+        "processes": config.container_processes,
     }
 
 
@@ -181,6 +188,7 @@ def serve_agent(name: str = "local") -> None:
                 owner=node_policy.owner_policy(config),
                 node_type="master",
                 log_format=config.log_format,
+                worker_env=config.worker_env,
                 send_events=config.worker_send_task_events,
                 allow_plaintext=config.allow_plaintext,
             )

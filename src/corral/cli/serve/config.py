@@ -163,6 +163,7 @@ def source_config(config: Settings) -> SourceConfig:
         config.model_manager_url,
         config.model_manager_path,
         token.get_secret_value() if token else None,
+        config.model_buckets,
     )
 
 
@@ -229,6 +230,7 @@ def alert_config(config: Settings) -> AlertConfig:
     from corral.core.insight.health import Thresholds
     from corral.manager.alerts.alerts import AlertConfig
 
+    hooks = config.alert_webhooks
     return AlertConfig(
         Thresholds(
             cpu_percent=config.alert_cpu_percent,
@@ -241,7 +243,7 @@ def alert_config(config: Settings) -> AlertConfig:
             clear_share=config.alert_clear_share,
         ),
         config.alert_after_s,
-        tuple(filter(None, config.alert_webhooks.split(","))),
+        tuple(hooks.get_secret_value().split(",")) if hooks else (),
     )
 
 

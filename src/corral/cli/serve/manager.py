@@ -57,6 +57,7 @@ def serve_manager() -> None:
     configure(config.log_level, config.log_format, secrets_of(config))
     config.require_loopback_or_tls()
     config.require_strong_key()
+    config.require_encrypted_database()
     for stranger in config.unknown:
         log.warning("unknown setting: %s", stranger)
     raise typer.Exit(_run_manager(config))

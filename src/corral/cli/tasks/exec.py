@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -26,6 +27,7 @@ def run_beside(
         list[str],
         typer.Argument(metavar="-- COMMAND...", help="The command, after --."),
     ],
+    is_raw: output.RawFlag = False,
 ) -> None:
     """Run a command in the environment of a running script, and see what it prints.
 
@@ -34,7 +36,7 @@ def run_beside(
     """
     with connect(ctx) as client:
         try:
-            end = _follow(client, task_id, command)
+            end = _follow(client, task_id, command, is_raw)
         except CorralError as error:
             errors.report(error)
             raise typer.Exit(OURS) from None
@@ -43,18 +45,25 @@ def run_beside(
     raise typer.Exit(OURS if end.exit_code is None else end.exit_code)
 
 
-def _follow(client: Client, task_id: str, command: list[str]) -> ExecEnd:
+def _follow(client: Client, task_id: str, command: list[str], is_raw: bool) -> ExecEnd:
     from corral.wire.output import ExecEnd
 
+    made = codecs.getincrementaldecoder("utf-8")
+    texts = {name: made("backslashreplace") for name in ("stdout", "stderr")}
     run = client.start_exec(task_id, command)
     try:
         for said in client.exec_output(run):
             if isinstance(said, ExecEnd):
                 return said
-            # Bytes, as they came: a file may pass here.
             target = sys.stderr if said.stream == "stderr" else sys.stdout
-            target.buffer.write(said.data)
-            target.buffer.flush()
+            if is_raw or not target.isatty():
+                # Bytes, as they came: a file may pass here.
+                target.buffer.write(said.data)
+                target.buffer.flush()
+            else:
+                text = texts[said.stream].decode(said.data)
+                target.write(output.visible(text, target))
+                target.flush()
     except (KeyboardInterrupt, BrokenPipeError):
         with contextlib.suppress(CorralError):
             client.stop_exec(run)

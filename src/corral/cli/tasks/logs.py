@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,6 +45,7 @@ def logs(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object a line.")
     ] = False,
+    is_raw: output.RawFlag = False,
 ) -> None:
     """Show what a task printed; its stderr goes to stderr."""
 
@@ -52,7 +54,10 @@ def logs(
             output.echo_json(line.to_dict(), indent=None)
             return
         when = f"{output.cell(line.at)}  " if timestamps else ""
-        typer.echo(f"{when}{line.text}", err=line.stream == "stderr")
+        is_error = line.stream == "stderr"
+        target = sys.stderr if is_error else sys.stdout
+        text = output.visible(line.text, target, is_raw=is_raw)
+        typer.echo(f"{when}{text}", err=is_error)
 
     with connect(ctx) as client:
         if follow:

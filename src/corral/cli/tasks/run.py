@@ -50,6 +50,7 @@ def run(
     is_streamed: Annotated[
         bool, typer.Option("--stream", help="Print what the task emits, as it does.")
     ] = False,
+    is_raw: output.RawFlag = False,
     *,
     options: TaskOptions,
     code: script.ScriptSource,
@@ -86,9 +87,10 @@ def run(
         if detach:
             _print_id(submitted.task_id, as_json)
         elif is_streamed:
-            _check(follow_stream(client, submitted.task_id))
+            _check(follow_stream(client, submitted.task_id, is_raw=is_raw))
         else:
-            exit_as_script(follow_script(client, submitted.task_id))
+            task = follow_script(client, submitted.task_id, is_raw=is_raw)
+            exit_as_script(task, is_raw=is_raw)
 
 
 def _run_all(client: Client, made: array.TaskArray, as_json: bool) -> None:
@@ -174,10 +176,16 @@ def _print_outcome(task: TaskDetail, as_json: bool) -> None:
     output.echo_json(result_of(task), indent=None)
 
 
-def follow_script(client: Client, task_id: str) -> TaskDetail:
+def follow_script(client: Client, task_id: str, *, is_raw: bool = False) -> TaskDetail:
     """Print what the script prints, as it prints it; the task when it has ended."""
+
+    def write(line: LogLine) -> None:
+        target = sys.stderr if line.stream == "stderr" else sys.stdout
+        target.write(f"{output.visible(line.text, target, is_raw=is_raw)}\n")
+        target.flush()
+
     try:
-        show_all(client.follow(task_id), _write)
+        show_all(client.follow(task_id), write)
         return client.wait(task_id)
     except KeyboardInterrupt:
         output.hint(
@@ -187,13 +195,7 @@ def follow_script(client: Client, task_id: str) -> TaskDetail:
         raise
 
 
-def _write(line: LogLine) -> None:
-    target = sys.stderr if line.stream == "stderr" else sys.stdout
-    target.write(f"{line.text}\n")
-    target.flush()
-
-
-def exit_as_script(task: TaskDetail) -> None:
+def exit_as_script(task: TaskDetail, *, is_raw: bool = False) -> None:
     """End as the script ended; with 125 when it never came to run."""
     result = task.result if isinstance(task.result, dict) else {}
     if task.is_completed:
@@ -201,12 +203,13 @@ def exit_as_script(task: TaskDetail) -> None:
     said = task.error.message if task.error else task.status
     output.hint(f"Error: {errors.one_line(said)}")
     if printed := result.get("output"):
-        output.hint(str(printed).rstrip())
+        text = str(printed).rstrip()
+        output.hint(output.visible(text, sys.stderr, is_raw=is_raw))
     code = result.get("exit_code")
     raise typer.Exit(code if isinstance(code, int) and 0 < code < 256 else OURS)
 
 
-def follow_stream(client: Client, task_id: str) -> TaskDetail:
+def follow_stream(client: Client, task_id: str, *, is_raw: bool = False) -> TaskDetail:
     """Print its output to the end; the ended task.
 
     Text stands as it is, also where it is the `text` of a piece; other pieces stand on
@@ -223,7 +226,7 @@ def follow_stream(client: Client, task_id: str) -> TaskDetail:
             output.echo_json(piece.value, indent=None)
             is_at_start = True
             continue
-        sys.stdout.write(text)
+        sys.stdout.write(output.visible(text, sys.stdout, is_raw=is_raw))
         sys.stdout.flush()
         is_at_start = text.endswith("\n") if text else is_at_start
     if not is_at_start:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -15,6 +15,8 @@ from corral.log_line import Redaction, bound
 if TYPE_CHECKING:
     from corral.settings import Settings
 
+# Shorter ones would blot out words of the log.
+_TOKEN_LENGTH = 12
 _QUIET = ("httpx", "httpcore", "uvicorn.access", "alembic", "asyncio")
 
 
@@ -39,6 +41,17 @@ def secrets_of(config: Settings) -> Iterable[str]:
             yield (text := str(get()))
             if "://" in text:
                 yield from filter(None, (urlsplit(text).password,))
+            if text.startswith("http"):
+                yield from _paths(text)
+
+
+def _paths(urls: str) -> Iterator[str]:
+    """What stands behind the hosts of a list of URLs, where that may be a token."""
+    for url in urls.split(","):
+        parts = urlsplit(url)
+        said = f"{parts.path}?{parts.query}".rstrip("?")
+        if len(said) >= _TOKEN_LENGTH:
+            yield said
 
 
 def configure(level: str, log_format: str, secrets: Iterable[str] = ()) -> None:

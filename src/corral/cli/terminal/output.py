@@ -7,10 +7,11 @@ terminal with control characters in it.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import typer
 
@@ -26,6 +27,11 @@ ListedT = TypeVar("ListedT", bound="PlainValue | dict[str, Any]")
 Columns = Mapping[str, Callable[[T], Any]]
 """The headings of a table, each with what stands below it for one value."""
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+RawFlag = Annotated[
+    bool, typer.Option("--raw", help="Leave control characters in it, on a terminal.")
+]
+# What moves a cursor, begins an escape sequence, or turns the order of letters round.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 _STYLE_OF = {
     "completed": "green",
@@ -51,7 +57,20 @@ def echo_json(value: Any, *, indent: int | None = 2) -> None:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         text = json.dumps(value, indent=indent)
+    if sys.stdout.isatty():
+        # JSON leaves some as they are, and reads them like this as well.
+        text = _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
     typer.echo(text)
+
+
+def visible(text: str, target: TextIO, *, is_raw: bool = False) -> str:
+    """What a task wrote, as `target` may have it: nothing acts on a terminal.
+
+    Its sequences could paint over what others wrote, or type for whoever reads.
+    """
+    if is_raw or not target.isatty():
+        return text
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def echo_values(values: Iterable[PlainValue | dict[str, Any]]) -> None:

@@ -115,7 +115,7 @@ class LogView(Overlay):
                 self._say(Text(output.cell(line.text), style))
                 count += 1
         except CorralError as error:
-            self._say(Text(error.message, "bold red"))
+            self._say(Text(output.cell(error.message), "bold red"))
             return
         said = "the task has ended" if count else "the task printed nothing"
         self._say(Text(f"({said})", "dim"))

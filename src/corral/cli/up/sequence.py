@@ -56,6 +56,7 @@ def run_cluster(options: Options) -> int:
     settings = options.load()
     settings.require_loopback_or_tls()
     settings.require_strong_key()
+    settings.require_encrypted_database()
     folder = Folder(settings.home.absolute())
     folder.make()
     lock = FolderLock(folder)

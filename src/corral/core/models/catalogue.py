@@ -156,7 +156,9 @@ def read_source(text: str) -> ModelSource:
         InvalidField: nothing can be made of it.
     """
     if text.startswith("s3://"):
-        if not text[5:].strip("/"):
+        parts = text[5:].strip("/").split("/")
+        is_plain = text.isprintable() and " " not in text
+        if not is_plain or not {"", ".", ".."}.isdisjoint(parts):
             raise InvalidField("an S3 source is s3://bucket/prefix", field="source")
         return ModelSource(S3, text)
     if text.startswith(("hf:", "hf://")):
@@ -166,6 +168,13 @@ def read_source(text: str) -> ModelSource:
         return ModelSource(HUB, repo)
     kind, _, rest = text.partition(":")
     if kind in (SERVICE, UPLOAD):
+        # It is looked for in folders of the manager's machine under this name.
+        if rest and fault_of(rest):
+            raise InvalidField(
+                f"{kind}: is followed by a model's name, not by a path; the source of "
+                "a folder is its path alone",
+                field="source",
+            )
         return ModelSource(kind, rest)
     if not text.strip() or "\0" in text or "://" in text:
         raise InvalidField(

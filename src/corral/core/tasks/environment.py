@@ -21,6 +21,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 _IMAGE = re.compile(r"[\w][\w.:/@+-]{0,511}")
 _SCP = re.compile(r"(?P<user>[\w.-]+@)?(?P<host>[\w][\w.-]*):(?P<path>[^:].*)")
 _SCHEMES = ("https", "ssh", "file")
+_PORTS = {"https": 443, "ssh": 22}
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +137,17 @@ def check_repo_url(url: str, where: str = "repo_url") -> None:
             field=where,
         )
     _check_parts(url, where)
+
+
+def host_of(url: str) -> tuple[str, int]:
+    """Host and port that Git calls for a URL; no host for one on this machine."""
+    if "://" in url:
+        parts = urlsplit(url)
+        is_here = parts.scheme not in _PORTS
+        port = parts.port or _PORTS.get(parts.scheme, 0)
+        return ("", 0) if is_here else (parts.hostname or "", port)
+    found = None if url.startswith("/") else _SCP.fullmatch(url)
+    return (found["host"].lower(), _PORTS["ssh"]) if found else ("", 0)
 
 
 def _check_parts(url: str, where: str) -> None:

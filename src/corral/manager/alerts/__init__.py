@@ -22,8 +22,9 @@ class Alerts(Feature):
     def __init__(
         self, ctx: ManagerContext, config: AlertConfig, hooks: NotifyConfig
     ) -> None:
-        # Operators name these receivers: they may be inside.
-        hooks = replace(hooks, reach=replace(hooks.reach, is_exposed=False))
+        # A setting names these receivers: they may be inside.
+        reach = replace(hooks.reach, is_exposed=False, is_private_listed=False)
+        hooks = replace(hooks, reach=reach)
         self.notices = AlertNotices(ctx, hooks, config.webhooks)
         self.watch = AlertWatch(ctx, config, self.notices.ring)
         self._is_anybody_told = bool(config.webhooks)

@@ -16,6 +16,7 @@ from corral.core.models.catalogue import (
     FOLDER,
     READING,
     READY,
+    S3,
     SERVICE,
     TYPES,
     UPLOAD,
@@ -32,7 +33,6 @@ from corral.manager.cluster import gpus
 from corral.manager.cluster.state import WorkerLink
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
-from corral.manager.models.folder import find_folder, is_inside
 from corral.manager.models.memory import ModelMemory
 from corral.manager.models.model_manager import ModelServiceUpdates
 from corral.manager.models.peers import peers_of
@@ -150,8 +150,7 @@ class Catalogue:
         if source.kind == UPLOAD:
             model = await self._uploaded(model)
         elif source.kind == FOLDER:
-            folders = self.sources.config.places
-            await asyncio.to_thread(find_folder, source.place, folders)
+            await asyncio.to_thread(self.sources.find_folder, source)
         known = self._cluster.catalogue.get(model.name)
         if known is not None:
             seen = (known.uses, known.last_used_at, known.measures)
@@ -176,14 +175,17 @@ class Catalogue:
         if model.trust_remote_code:
             raise Forbidden("trust_remote_code needs an admin key")
         source = read_source(model.source)
-        if source.kind == FOLDER:
-            config = self.sources.config
-            folder = find_folder(source.place, config.places)
-            if not await asyncio.to_thread(is_inside, folder, config.folders):
-                raise Forbidden(
-                    "a folder outside of CORRAL_MODEL_CACHE_DIR and "
-                    "CORRAL_MODEL_MANAGER_PATH needs an admin key"
-                )
+        if await asyncio.to_thread(self.sources.is_modest, source):
+            return
+        if source.kind == S3:
+            raise Forbidden(
+                f"{source.place} needs an admin key, or its bucket in "
+                "CORRAL_MODEL_BUCKETS"
+            )
+        raise Forbidden(
+            "a folder outside of CORRAL_MODEL_CACHE_DIR and "
+            "CORRAL_MODEL_MANAGER_PATH needs an admin key"
+        )
 
     async def _uploaded(self, model: CatalogueModel) -> CatalogueModel:
         if not model.files:

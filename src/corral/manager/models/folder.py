@@ -5,15 +5,18 @@ Plain functions that read disks: call them in a thread.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from corral.core.models import hub
 from corral.core.models.architecture import CONFIG
 from corral.core.models.catalogue import ModelFile
 from corral.errors import InvalidField, NotFound
+from corral.files.walk import open_inside
 
 Advance = Callable[[int, int], object]
 """Called with bytes done, of how many."""
@@ -26,9 +29,15 @@ def find_folder(text: str, places: Sequence[Path]) -> Path:
     """The folder a source names: a path, or the name of one in `places`.
 
     Raises:
+        InvalidField: a name that is no path leads out of them.
         NotFound: there is none.
     """
     path = Path(text).expanduser()
+    if not path.is_absolute() and ".." in path.parts:
+        raise InvalidField(
+            f"{text} leads out of the folder for models: name the whole path",
+            field="source",
+        )
     tried = [path] if path.is_absolute() else [place / text for place in places]
     for folder in tried:
         if folder.is_dir():
@@ -41,9 +50,52 @@ def find_folder(text: str, places: Sequence[Path]) -> Path:
 
 
 def is_inside(folder: Path, places: Iterable[Path]) -> bool:
-    """Does it lie in one of the folders that are there for models?"""
+    """Does it lie in one of the folders that are there for models, links followed?"""
     real = folder.resolve()
     return any(real.is_relative_to(place.resolve()) for place in places)
+
+
+def is_named_inside(folder: Path, places: Iterable[Path]) -> bool:
+    """Does its path say that it lies in one of them, whatever links make of it?"""
+    if ".." in folder.parts:
+        return False
+    ways = (way for place in places for way in (place, place.resolve()))
+    return any(folder.is_relative_to(way) for way in ways)
+
+
+def check_links(folder: Path, places: Sequence[Path]) -> Path:
+    """The folder itself.
+
+    Others may write into `places`: what is found there by name must lie there. Who
+    may name any path (an administrator) names that path.
+
+    Raises:
+        InvalidField: its path is inside, and a link leads out.
+    """
+    if is_named_inside(folder, places) and not is_inside(folder, places):
+        raise InvalidField(
+            f"{folder} is a link that leads out of the folders for models; the folder "
+            "it leads to can be added by its own path, with an admin key",
+            field="source",
+        )
+    return folder
+
+
+def open_below(path: Path, root: Path, places: Iterable[Path]) -> BinaryIO:
+    """Open a file; its links may lead anywhere below `root`.
+
+    From the nearest of `places` on, or from `root`, no link put there meanwhile is
+    followed.
+
+    Raises:
+        OSError: it is no plain file, or lies elsewhere.
+    """
+    real, fence = path.resolve(), root.resolve()
+    if not real.is_relative_to(fence):
+        raise OSError(errno.EXDEV, "it is a link that leads out of its folder")
+    ways = (place.resolve() for place in places)
+    start = next((way for way in ways if real.is_relative_to(way)), fence)
+    return open_inside(start, real.relative_to(start).as_posix())
 
 
 def find_snapshot(cache: Path, repo: str, revision: str) -> Path | None:
@@ -55,7 +107,8 @@ def find_snapshot(cache: Path, repo: str, revision: str) -> Path | None:
         return None
     commit = known.read_text().strip() if known.is_file() else revision
     found = base / "snapshots" / commit
-    return found if commit and found.is_dir() else None
+    is_there = bool(commit) and found.is_dir()
+    return found if is_there and is_inside(found, (cache,)) else None
 
 
 def list_files(folder: Path) -> Iterator[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import httpx
@@ -16,6 +18,7 @@ from corral.trust import tls_context
 TIMEOUT_S = 30.0
 SMALL_BYTES = 64 << 20
 """Files without a SHA-256 of their own are read to get one; none is larger."""
+INFO_BYTES = 32 << 20
 _TYPES = {
     "text-generation": "llm",
     "feature-extraction": "embedding",
@@ -26,6 +29,12 @@ _TYPES = {
     "text-to-speech": "tts",
     "text-to-image": "diffusion",
 }
+
+
+class _Refused(Unavailable):
+    def __init__(self, status: int) -> None:
+        super().__init__(f"the model hub answered {status}")
+        self.status = status
 
 
 class Hub:
@@ -99,16 +108,23 @@ class Hub:
     async def _info(
         self, client: httpx.AsyncClient, repo: str, revision: str
     ) -> dict[str, Any]:
-        answer = await self._get(client, self._url + hub.info_path(repo, revision))
-        if answer.status_code in (401, 403, 404):
-            raise NotFound(
-                f"the hub has no model {repo} at {revision}, or not for everybody: "
-                f"it answered {answer.status_code} (CORRAL_MODEL_HUB_TOKEN)"
-            )
+        said = bytearray()
         try:
-            found = answer.raise_for_status().json()
-            return dict(found)
-        except (httpx.HTTPStatusError, ValueError, TypeError) as error:
+            url = self._url + hub.info_path(repo, revision)
+            async with aclosing(self._pieces(client, url)) as pieces:
+                async for piece in pieces:
+                    said += piece
+                    if len(said) > INFO_BYTES:
+                        raise Unavailable("the model hub's answer is far too long")
+            return dict(json.loads(said))
+        except _Refused as refusal:
+            if refusal.status in (401, 403, 404):
+                raise NotFound(
+                    f"the hub has no model {repo} at {revision}, or not for "
+                    f"everybody: it answered {refusal.status} (CORRAL_MODEL_HUB_TOKEN)"
+                ) from None
+            raise
+        except (ValueError, TypeError, RecursionError) as error:
             raise Unavailable(f"the model hub's answer is of no use: {error}") from None
 
     async def _file(
@@ -125,15 +141,28 @@ class Hub:
             return ModelFile(name, size, str(large["sha256"]))
         if int(row.get("size") or 0) > SMALL_BYTES:
             raise NotFound(f"the hub tells no SHA-256 of {name}, which is large")
-        answer = await self._get(client, self.file_url(repo, commit, name))
-        if answer.status_code != 200:
-            raise Unavailable(f"the hub answered {answer.status_code} for {name}")
-        body = answer.content
-        return ModelFile(name, len(body), hashlib.sha256(body).hexdigest())
+        digest, size = hashlib.sha256(), 0
+        url = self.file_url(repo, commit, name)
+        async with aclosing(self._pieces(client, url)) as pieces:
+            async for piece in pieces:
+                size += len(piece)
+                if size > SMALL_BYTES:
+                    # Whatever size was told.
+                    raise NotFound(f"the hub's {name} is large, and has no SHA-256")
+                digest.update(piece)
+        return ModelFile(name, size, digest.hexdigest())
 
-    async def _get(self, client: httpx.AsyncClient, url: str) -> httpx.Response:
+    async def _pieces(
+        self, client: httpx.AsyncClient, url: str
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of an answer, as they come: it may have any number of them."""
+        headers = {"Accept-Encoding": "identity"}
         try:
-            return await client.get(url)
+            async with client.stream("GET", url, headers=headers) as answer:
+                if answer.status_code != 200:
+                    raise _Refused(answer.status_code)
+                async for piece in answer.aiter_raw():
+                    yield piece
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise self._away(str(error) or type(error).__name__) from error
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
+from typing import BinaryIO
 
 import obstore
 from obstore.store import S3Store
@@ -28,12 +29,17 @@ from corral.core.models.catalogue import (
     ModelSource,
     read_source,
 )
+from corral.core.tree import fault_of
 from corral.errors import InvalidField, NotFound, Unavailable
 from corral.manager.models.folder import (
     CONFIG_BYTES,
     Advance,
+    check_links,
     find_folder,
     find_snapshot,
+    is_inside,
+    is_named_inside,
+    open_below,
     read_config,
     read_folder,
 )
@@ -47,7 +53,10 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class SourceConfig:
-    """`places` are folders with models; `service_path` is what the service shares."""
+    """`places` are folders with models; `service_path` is what the service shares.
+
+    `buckets` are those of S3 that operators may name, each with a prefix or whole.
+    """
 
     places: tuple[Path, ...] = ()
     hub_url: str = "https://huggingface.co"
@@ -56,6 +65,7 @@ class SourceConfig:
     service_url: str | None = None
     service_path: Path | None = None
     hub_token: str | None = field(default=None, repr=False)
+    buckets: tuple[str, ...] = ()
 
     @property
     def folders(self) -> tuple[Path, ...]:
@@ -117,12 +127,33 @@ class Sources:
     def _locate(self, model: CatalogueModel) -> Path | None:
         source = read_source(model.source)
         if source.kind == FOLDER:
-            return find_folder(source.place, self.config.places)
+            return self.find_folder(source)
         if source.kind == HUB:
             return self._snapshot(source.place, model.revision or model.wanted)
         if source.kind == SERVICE:
             return self._shared(model, source)
         return None
+
+    def find_folder(self, source: ModelSource) -> Path:
+        """Looks at disks: call it in a thread.
+
+        Raises:
+            NotFound: there is none.
+            InvalidField: it leads out of the folder it is in.
+        """
+        found = find_folder(source.place, self.config.places)
+        return check_links(found, self.config.folders)
+
+    def is_modest(self, source: ModelSource) -> bool:
+        """May whoever operates name it, or only an administrator? In a thread, too."""
+        if source.kind == FOLDER:
+            folder, places = self.find_folder(source), self.config.folders
+            return is_named_inside(folder, places) and is_inside(folder, places)
+        if source.kind == S3:
+            place = f"{source.place.removeprefix('s3://').strip('/')}/"
+            named = (f"{bucket.strip('/')}/" for bucket in self.config.buckets)
+            return any(place.startswith(bucket) for bucket in named)
+        return True
 
     def _snapshot(self, repo: str, revision: str) -> Path | None:
         caches = (self.config.hub_cache, *self.config.folders)
@@ -136,8 +167,8 @@ class Sources:
         for place in self.config.folders:
             for name in names:
                 found = place / name
-                if ".." not in Path(name).parts and found.is_dir():
-                    return found
+                if not fault_of(name) and found.is_dir():
+                    return check_links(found, self.config.folders)
         for name in names:
             if found_there := self._snapshot(name, model.wanted):
                 return found_there
@@ -146,11 +177,9 @@ class Sources:
     async def _survey_folder(
         self, folder: Path, source: ModelSource, advance: Advance
     ) -> Survey:
-        # A snapshot of a hub's cache is links to files two folders up.
-        is_snapshot = folder.parent.name == "snapshots"
-        root = folder.parent.parent if is_snapshot else folder
+        root = _root_of(folder)
         files = await asyncio.to_thread(read_folder, folder, advance, root)
-        named = folder.name if is_snapshot else revision_of(files)
+        named = revision_of(files) if root == folder else folder.name
         names = [file.name for file in files]
         config = await asyncio.to_thread(read_config, folder, root)
         return Survey(files, named, type_of_files(names, config))
@@ -254,9 +283,15 @@ class Sources:
         folder = await self.locate(model) if source.kind != UPLOAD else None
         if folder is None and (repo := _repo_of(model, source)) is not None:
             return self._hub.read(repo, model.revision, file.name, start)
-        if folder is None or not (folder / file.name).is_file():
-            raise NotFound(f"the manager cannot get at {file.name} of {model.name}")
-        return _pieces(folder / file.name, start, file.size)
+        try:
+            if folder is None:
+                raise FileNotFoundError
+            places, path = self.config.folders, folder / file.name
+            stream = await asyncio.to_thread(open_below, path, _root_of(folder), places)
+        except OSError as error:
+            text = f"the manager cannot get at {file.name} of {model.name}"
+            raise NotFound(text) from error
+        return _pieces(stream, start, file.size)
 
     async def _from_s3(
         self, place: str, file: ModelFile, start: int
@@ -277,8 +312,15 @@ def _repo_of(model: CatalogueModel, source: ModelSource) -> str | None:
     return repo if is_hub else None
 
 
-async def _pieces(path: Path, start: int, end: int) -> AsyncIterator[bytes]:
-    with path.open("rb") as stream:
+def _root_of(folder: Path) -> Path:
+    """Below which a folder's links may lead: itself, for a plain one."""
+    # A snapshot of a hub's cache is links to files two folders up.
+    is_snapshot = folder.parent.name == "snapshots"
+    return folder.parent.parent if is_snapshot else folder
+
+
+async def _pieces(stream: BinaryIO, start: int, end: int) -> AsyncIterator[bytes]:
+    with stream:
         stream.seek(start)
         for at in range(start, end, _PIECE):
             yield await asyncio.to_thread(stream.read, min(_PIECE, end - at))

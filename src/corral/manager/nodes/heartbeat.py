@@ -10,7 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from urllib.parse import urlsplit
 
+from corral.core.access.address import same_address
 from corral.core.nodes.breaker import BreakerReport
 from corral.core.nodes.clock_skew import ALARM_S
 from corral.core.nodes.gpu import Gpu, GpuChange, GpuEvent, compare
@@ -66,7 +68,7 @@ class Heartbeats:
         self._note_models(link, beat)
         if note_offers(self._cluster, link, beat.workers):
             self._dispatch.kick()
-        link.peer = _reachable(beat.peer)
+        link.peer = _reachable(beat.peer, link.node.address)
         await self.note_clock(link, beat.clock)
         await self._note_owner(link, beat.owner)
         return told
@@ -190,11 +192,17 @@ class Heartbeats:
         await self._record([event])
 
 
-def _reachable(peer: Peer | None) -> Peer | None:
-    """Other nodes will be sent there: only to what our own peers open."""
+def _reachable(peer: Peer | None, address: str | None) -> Peer | None:
+    """Other nodes will be sent there: to a port of that node, and to no path of its
+    choice. One that we see at another address than its own gives nothing.
+    """
     if peer is None or not has_port(peer.url):
         return None
-    return replace(peer, url=peer.url.rstrip("/"))
+    parts = urlsplit(peer.url)
+    if not same_address(parts.hostname or "", address or ""):
+        return None
+    place = parts.netloc.rpartition("@")[2]
+    return replace(peer, url=f"http://{place}")
 
 
 def _gpu_event(link: NodeLink, change: GpuChange, now: datetime) -> Event:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -21,7 +21,7 @@ from corral.core.tasks.webhook import Notice
 from corral.errors import CorralError, InvalidField
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Loop
-from corral.manager.outbound.address import pin
+from corral.manager.outbound.address import NameLookup, pin
 from corral.manager.outbound.outbox import Outbox
 from corral.manager.outbound.task_service import status_of
 from corral.manager.outbound.webhook import (
@@ -50,6 +50,8 @@ class TaskWebhooks:
         self._clock = ctx.clock
         self._record = ctx.record
         self._config = config
+        # Whoever may submit names receivers: a flood of slow names is theirs alone.
+        self._names = NameLookup(threads=8)
         self._sender = WebhookSender(config, WINDOW)
         self.outbox = Outbox(
             ctx.clock, config.backoff, self._send, window=SHARE, most_calls=WINDOW
@@ -71,22 +73,21 @@ class TaskWebhooks:
     async def judge(self, rows: Sequence[Judged]) -> list[Judged]:
         """The specs, with a complaint in the place of each that may not be told."""
         roots = {root_of(url) for row in rows for url in _urls(row)}
-        refused: dict[str, InvalidField] = {}
-        for number, root in enumerate(sorted(roots)):
-            try:
-                if number >= MOST_RECEIVERS:
-                    text = f"at most {MOST_RECEIVERS} receivers in one request"
-                    raise InvalidField(text, field="notify")
-                await pin(root, self._config.reach)
-            except InvalidField as error:
-                text = f"notify: {error.message.removeprefix('url: ')}"
-                refused[root] = InvalidField(text, field="notify")
+        known = sorted(roots)[:MOST_RECEIVERS]
+        said = await asyncio.gather(*map(self._complaint, known))
+        refused = {root: text for root, text in zip(known, said, strict=True) if text}
+        for root in roots.difference(known):
+            refused[root] = f"at most {MOST_RECEIVERS} receivers in one request"
         if not refused:
             return list(rows)
-        return [
-            next((refused[r] for u in _urls(row) if (r := root_of(u)) in refused), row)
-            for row in rows
-        ]
+        return [_judged(row, refused) for row in rows]
+
+    async def _complaint(self, root: str) -> str | None:
+        try:
+            await pin(root, self._config.reach, self._names)
+        except InvalidField as error:
+            return error.message.removeprefix("url: ")
+        return None
 
     def _on_ended(self, ended: Sequence[tuple[Task, State]]) -> None:
         """Some of them may have webhooks."""
@@ -120,6 +121,7 @@ class TaskWebhooks:
     async def close(self) -> None:
         await self.outbox.close()
         await self._sender.close()
+        self._names.close()
 
     # the loop ------------------------------------------------------------------
     def loop(self) -> Loop:
@@ -190,6 +192,13 @@ def told(task: Task, now: datetime) -> dict[str, Any]:
         "request_id": spec.options.request_id or None,
     }
     return {"event": "task.ended", "sent_at": now, "task": brief}
+
+
+def _judged(row: Judged, refused: Mapping[str, str]) -> Judged:
+    for url in _urls(row):
+        if text := refused.get(root_of(url)):
+            return InvalidField(f"notify: {text}", field="notify")
+    return row
 
 
 def _urls(row: Judged) -> list[str]:

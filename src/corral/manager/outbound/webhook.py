@@ -14,7 +14,7 @@ from corral.core.insight.event import Event
 from corral.core.tasks.options import NO_TRACE, Trace
 from corral.errors import InvalidField
 from corral.manager.http_call import HttpCaller
-from corral.manager.outbound.address import GatewayConfig, pin
+from corral.manager.outbound.address import GatewayConfig, NameLookup, pin
 
 GONE = "it answered 410"
 """The receiver is gone for good, and says so."""
@@ -50,9 +50,11 @@ class WebhookSender:
     def __init__(self, config: NotifyConfig, most_calls: int) -> None:
         self._config = config
         self._http = HttpCaller("https://", config.timeout_s, most_calls)
+        self._names = NameLookup()
 
     async def close(self) -> None:
         await self._http.close()
+        self._names.close()
 
     async def post(self, url: str, body: bytes, facts: WebhookFacts) -> str | None:
         """None once the receiver has it, else what went wrong."""
@@ -70,7 +72,7 @@ class WebhookSender:
     async def _post(self, url: str, body: bytes, facts: WebhookFacts) -> int:
         # Resolved for each call, and called at just those addresses: what a name
         # means by now cannot undo the check.
-        pinned = await pin(root_of(url), self._config.reach)
+        pinned = await pin(root_of(url), self._config.reach, self._names)
         *firsts, last = pinned.addresses
         headers = self._headers(body, facts)
         for address in firsts:

@@ -21,14 +21,24 @@ from corral.wire.output import KeepRequest
 ARTIFACT_FILES = 10_000
 
 
-async def load_tree(objects: ObjectStore, digest: str) -> Tree:
-    """The tree that an object describes; BadRequest when it describes none."""
+async def load_tree(
+    objects: ObjectStore, digest: str, limit_bytes: int | None = None
+) -> Tree:
+    """The tree that an object describes.
+
+    Raises:
+        BadRequest: it describes none.
+        TooLarge: its files have more bytes than `limit_bytes`.
+    """
     data = await objects.get(digest)
     if not trees.is_tree(data):
         raise InvalidField(f"object {digest} is no tree of files", field="digest")
-    pieces = [await objects.get(piece) for piece in trees.pieces_of(data)]
+    names = await asyncio.to_thread(trees.pieces_of, data)
+    # Anybody may have written it: not a byte of its pieces before their sizes.
+    trees.check_list_size(sum([await objects.size(name) or 0 for name in names]))
+    pieces = [await objects.get(name) for name in names]
     # A long list takes long enough to hold up everybody else.
-    return await asyncio.to_thread(trees.decode, data, pieces)
+    return await asyncio.to_thread(trees.decode, data, pieces, limit_bytes)
 
 
 class Artifacts:
@@ -44,17 +54,18 @@ class Artifacts:
 
         Raises:
             Conflict: this worker does not hold that attempt.
-            TooLarge: more artifacts than are kept of one task.
+            TooLarge: more than is kept of one task.
         """
         if keep.kind not in (ARTIFACTS, CHECKPOINT):
             raise InvalidField("kind is artifacts or checkpoint", field="kind")
         await self._held(link, keep.task_id, keep.attempt)
         tree = await load_tree(self._objects, keep.digest)
         size, count = tree.size, len(tree.files)
-        if keep.kind == ARTIFACTS and (size > self._limit or count > ARTIFACT_FILES):
+        most = ARTIFACT_FILES if keep.kind == ARTIFACTS else trees.TREE_FILES
+        if size > self._limit or count > most:
             raise TooLarge(
-                f"at most {self._limit} bytes in {ARTIFACT_FILES} files are kept of "
-                "a task",
+                f"at most {self._limit} bytes in {most} files are kept of a task "
+                "(CORRAL_ARTIFACT_LIMIT_GB of the manager)",
                 limit_bytes=self._limit,
             )
         row = KeptTree(

@@ -7,6 +7,7 @@ consist of.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import timedelta
 
@@ -62,10 +63,8 @@ class ObjectCleanup:
 
     async def _named(self) -> set[str]:
         """All or nothing: a store that does not answer leaves everything."""
-        roots = (
-            await self._store.output.kept_digests()
-            | await self._store.output.payload_digests()
-        )
+        kept = await self._store.output.kept_digests()
+        roots = await self._store.output.payload_digests()
         for worker in list(self._cluster.workers.values()):
             spec = worker.worker.spec
             roots |= _digests_of(spec.environment)
@@ -73,11 +72,15 @@ class ObjectCleanup:
         for kind in list(self._cluster.worker_types.values()):
             for entry in kind.versions:
                 roots |= await self._of_entry(entry)
-        named = set(roots)
+        named = kept | roots
         for model in await self._store.models.catalogue():
             named |= {part for file in model.files for part in file.parts}
-        for digest in roots:
-            named |= await self._within(digest)
+        for digest in kept:
+            named |= await self._within(digest, None)
+        # Anybody may put any digest into a payload. What no node would write to its
+        # disk is of no use to anybody, whatever it consists of.
+        for digest in roots - kept:
+            named |= await self._within(digest, trees.TREE_BYTES)
         return named
 
     async def _of_entry(self, digest: str | None) -> set[str]:
@@ -89,13 +92,14 @@ class ObjectCleanup:
             return {digest}
         return {digest, *_digests_of(entry.environment)}
 
-    async def _within(self, digest: str) -> set[str]:
+    async def _within(self, digest: str, limit_bytes: int | None) -> set[str]:
         """What the tree of this name consists of; nothing when it is no tree."""
         try:
             if not trees.is_tree(await self._objects.start(digest)):
                 return set()
-            pieces = trees.pieces_of(await self._objects.get(digest))
-            tree = await load_tree(self._objects, digest)
+            data = await self._objects.get(digest)
+            pieces = await asyncio.to_thread(trees.pieces_of, data)
+            tree = await load_tree(self._objects, digest, limit_bytes)
         except _GONE as error:
             log.warning("object %s cannot be looked into: %s", digest, error)
             return set()

@@ -36,9 +36,12 @@ ENGINE_FAULTS = (DockerException, OSError)
 class GuardianProcess:
     """While this is open our containers are ours; afterwards they are removed."""
 
-    def __init__(self, owner: str, host: str = "", podman: str = "") -> None:
+    def __init__(
+        self, owner: str, host: str = "", podman: str = "", may_log_in: bool = False
+    ) -> None:
         self.owner = owner
         self.podman = podman
+        self.may_log_in = may_log_in
         self._child = subprocess.Popen(
             python_command("corral.worker.container.guardian"),
             stdin=subprocess.PIPE,
@@ -49,7 +52,7 @@ class GuardianProcess:
         )
         assert self._child.stdin is not None
         assert self._child.stdout is not None
-        given = {"owner": owner, "host": host, "podman": podman}
+        given = {"owner": owner, "host": host, "podman": podman, "login": may_log_in}
         with contextlib.suppress(BrokenPipeError):  # killed already, and says nothing
             self._child.stdin.write(json.dumps(given).encode() + b"\n")
             self._child.stdin.flush()
@@ -104,6 +107,7 @@ class EngineConnection:
         self.owner = guard.owner if guard else uuid.uuid4().hex
         self._guard = guard
         self.podman = guard.podman if guard else ""
+        self._may_log_in = guard.may_log_in if guard else False
         self._lock = threading.Lock()
         self._is_closed = False
         # Any: parts of the SDK's types are missing.
@@ -143,7 +147,9 @@ class EngineConnection:
         if self._guard is not None:
             self._guard.close()
         host = "" if self.podman else self.host
-        self._guard = GuardianProcess(self.owner, host=host, podman=self.podman)
+        self._guard = GuardianProcess(
+            self.owner, host, self.podman, may_log_in=self._may_log_in
+        )
         if self.podman:
             before, self.api = self.api, _connect(self._guard.host)
             self.host = self._guard.host
@@ -169,6 +175,12 @@ def _connect(host: str) -> Any:
 # Both engines pass on the words of the program that starts containers.
 _NO_COMMAND = ("executable file not found", "no such file or directory", "not found in")
 _NO_RIGHT = ("permission denied", "exec format error", "is a directory")
+_NO_LOGIN = (
+    "unauthorized",
+    "authentication required",
+    "access denied",
+    "no basic auth",
+)
 LONGEST = 300
 
 
@@ -184,6 +196,8 @@ def one_line(error: BaseException | str) -> str:
 def of_image(image: str, error: DockerException | None) -> WorkerError:
     """It is not on the node, and pulling was not allowed or failed with `error`."""
     why = f": {one_line(error)}" if error else ", and this node does not pull images"
+    if any(word in why.lower() for word in _NO_LOGIN):
+        why += " (CORRAL_CONTAINER_LOGIN lets this node use its own login)"
     return WorkerError(
         f"image {image!r} is not on this node{why}; check its name, or get it there "
         f"with `docker pull {image}`",

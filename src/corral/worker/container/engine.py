@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from docker import APIClient
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from corral.errors import WorkerError
-from corral.worker.container import connection
+from corral.worker.container import connection, policy
 from corral.worker.container.connection import (
     ENGINE_FAULTS,
     EngineConnection,
@@ -27,7 +27,14 @@ from corral.worker.container.container import RunningContainer, remove
 from corral.worker.container.guardian import forget_folders
 from corral.worker.container.job import ContainerJob, ContainerSettings
 from corral.worker.container.output import ContainerStream
-from corral.worker.container.request import CALLER, MARK, OWNER, Traits, create_body
+from corral.worker.container.request import (
+    CALLER,
+    MARK,
+    OWNER,
+    Traits,
+    create_body,
+    memory_of,
+)
 from corral.worker.isolation.process import OnOutput
 
 
@@ -73,23 +80,26 @@ class ContainerEngine:
         Raises:
             WorkerError: why it cannot be started, on one line. Nothing is left then.
         """
-        asked = create_body(job, self._settings, self.traits, self.owner)
+        # What is not allowed is refused before anything is pulled.
+        create_body(job, self._settings, self.traits, self.owner)
         for is_last in (False, True):
             try:
                 with _answering(self):
                     self._connection.guarded()
-                    return self._try(job, asked, on_output)
+                    return self._try(job, on_output)
             except _Unanswered:
                 if is_last or not self._connection.renew():
                     raise
         raise AssertionError
 
-    def _try(
-        self, job: ContainerJob, asked: dict[str, Any], on_output: OnOutput
-    ) -> RunningContainer:
+    def _try(self, job: ContainerJob, on_output: OnOutput) -> RunningContainer:
         try:
             self._have_image(job.image)
-            return self._start(asked, on_output, job.limits.memory_mb is not None)
+            # Only now: a pull takes as long as a registry likes, and other jobs can
+            # do what they like in volumes meanwhile.
+            binds = policy.binds(job, self._settings)
+            with contextlib.closing(policy.HeldFolders(binds)) as held:
+                return self._start(job, binds, held, on_output)
         except APIError as error:
             argv = (*job.entrypoint, *job.argv)
             raise connection.of_start(job.image, argv, error) from error
@@ -124,8 +134,14 @@ class ContainerEngine:
         self._connection.close()
 
     def _start(
-        self, asked: dict[str, Any], on_output: OnOutput, has_memory_limit: bool
+        self,
+        job: ContainerJob,
+        binds: Sequence[policy.Bind],
+        held: policy.HeldFolders,
+        on_output: OnOutput,
     ) -> RunningContainer:
+        settings = self._settings
+        asked = create_body(job, settings, self.traits, self.owner, binds)
         # A name of ours: an engine that dies before it answers may have made it.
         name, stream = f"corral-{uuid.uuid4().hex}", None
         try:
@@ -138,9 +154,11 @@ class ContainerEngine:
                 id_,
                 stream,
                 on_output,
-                has_memory_limit=has_memory_limit,
+                has_memory_limit=memory_of(job.limits, settings) is not None,
             )
+            held.check_sources()
             running.begin()
+            held.check_inside(running.pid)
         except BaseException:
             if stream is not None:
                 stream.close()
@@ -154,10 +172,15 @@ class ContainerEngine:
             return
         if not self._settings.may_pull:
             raise connection.of_image(image, None)
+        policy.check_registry(image, self._settings)
+        # Without any the SDK takes those of the account we run as.
+        login: dict[str, str] | None = None if self._settings.may_log_in else {}
         try:
-            name, tag = _split(image)
+            is_listed = bool(self._settings.registries)
+            name, tag = _split(policy.with_registry(image) if is_listed else image)
             # Not as a stream: its faults would be of a library below the SDK.
-            for line in self._api.pull(name, tag=tag).splitlines():
+            said = self._api.pull(name, tag=tag, auth_config=login)
+            for line in said.splitlines():
                 if "error" in (told := json.loads(line)):
                     raise DockerException(told["error"])
             self._api.inspect_image(image)
@@ -192,7 +215,8 @@ def find(
 
 
 def _own(podman: str, settings: ContainerSettings) -> ContainerEngine:
-    guard = GuardianProcess(uuid.uuid4().hex, podman=podman)
+    owner, may_log_in = uuid.uuid4().hex, settings.may_log_in
+    guard = GuardianProcess(owner, podman=podman, may_log_in=may_log_in)
     try:
         with _answering(guard):
             return ContainerEngine(guard.host, settings, guard)

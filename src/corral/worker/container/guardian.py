@@ -37,7 +37,8 @@ def main() -> None:
     # Not our parent's troubles: only the end of the input counts, or a plain request.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _leave)
-    service = PodmanService(given["podman"]) if given["podman"] else None
+    podman, may_log_in = given["podman"], given["login"]
+    service = PodmanService(podman, may_log_in=may_log_in) if podman else None
     try:
         host = service.start() if service else given["host"]
         _say(host)
@@ -124,8 +125,9 @@ class ServiceError(Exception):
 class PodmanService:
     """Podman's API on a socket that nobody else finds."""
 
-    def __init__(self, podman: str) -> None:
+    def __init__(self, podman: str, *, may_log_in: bool = False) -> None:
         self._podman = podman
+        self._may_log_in = may_log_in
         temporary.forget_dead(SERVICE)
         self._folder = Path(tempfile.mkdtemp(prefix=temporary.prefix(SERVICE)))
         self._child: subprocess.Popen[bytes] | None = None
@@ -143,6 +145,7 @@ class PodmanService:
         with open(self._folder / "log", "wb") as note:
             self._child = subprocess.Popen(
                 command,
+                env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=note,
                 stderr=note,
@@ -155,6 +158,14 @@ class PodmanService:
                 raise ServiceError(" ".join(said.split())[-300:] or "no answer")
             time.sleep(TICK_S)
         return f"unix://{path}"
+
+    def _environment(self) -> dict[str, str]:
+        """With a file of no logins, unless those of the account may count."""
+        if self._may_log_in:
+            return dict(os.environ)
+        none = self._folder / "auth.json"
+        none.write_text("{}", encoding="utf-8")
+        return {**os.environ, "REGISTRY_AUTH_FILE": str(none)}
 
     def stop(self) -> None:
         if self._child is not None:

@@ -60,7 +60,10 @@ class ContainerSettings:
 
     `host` is like DOCKER_HOST; empty: the usual sockets are tried. An entry of
     `allowed_volumes` is a folder, or `folder:ro`; one of `allowed_devices` a path
-    below /dev.
+    below /dev. `registries` are those images are pulled from, each whole or with the
+    beginning of a name; any without an entry. `may_log_in` lets them be pulled with
+    the logins of the account this runs as. `memory_mb` and `processes` are for jobs
+    that say nothing themselves.
     """
 
     host: str = ""
@@ -68,6 +71,10 @@ class ContainerSettings:
     allowed_devices: tuple[str, ...] = ()
     may_use_network: bool = False
     may_pull: bool = True
+    registries: tuple[str, ...] = ()
+    may_log_in: bool = False
+    memory_mb: int | None = None
+    processes: int = 4096
 
     def engine(self) -> ContainerEngine:
         """Docker or Podman of this machine.

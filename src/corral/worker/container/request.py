@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ MARK = "corral.mark"
 OWNER = "corral.owner"
 CALLER = "corral.pid"
 _AMD = ("/dev/kfd", "/dev/dri")
-_PROCESSES = 4096
-"""Where no limit was told: a fork bomb must not take the machine along."""
+# Of an image, which Docker's NVIDIA hook would heed outside of the container.
+_HOOKED = {"LD_PRELOAD": "", "LD_AUDIT": ""}
 _TMP = {"/tmp": "rw,nosuid,nodev,size=1g"}
 
 
@@ -39,22 +40,30 @@ class Traits:
 
 
 def create_body(
-    job: ContainerJob, settings: ContainerSettings, traits: Traits, owner: str
+    job: ContainerJob,
+    settings: ContainerSettings,
+    traits: Traits,
+    owner: str,
+    binds: Sequence[policy.Bind] | None = None,
 ) -> dict[str, Any]:
-    """Arguments of the SDK's `create_container`.
+    """Arguments of the SDK's `create_container`; `binds` where they are known.
 
     Raises:
         WorkerError: the job asks for what is not allowed.
     """
     policy.check_network(job, settings)
+    policy.check_inside(job.working_dir, job.environment)
     user = _user(traits)
+    hooked = _HOOKED if job.gpus is not None and job.gpus.vendor == "nvidia" else {}
+    if binds is None:
+        binds = policy.binds(job, settings)
     asked: dict[str, Any] = {
         "image": job.image,
         "command": list(job.argv),
-        "environment": {**_home(user), **job.environment},
+        "environment": {**hooked, **_home(user), **job.environment},
         "labels": {**job.labels, **_labels(job, owner)},
         "user": user,
-        "host_config": _host_config(job, settings, traits),
+        "host_config": _host_config(job, settings, traits, binds),
     }
     if job.working_dir:
         asked["working_dir"] = job.working_dir
@@ -81,11 +90,14 @@ def _home(user: str) -> dict[str, str]:
 
 
 def _host_config(
-    job: ContainerJob, settings: ContainerSettings, traits: Traits
+    job: ContainerJob,
+    settings: ContainerSettings,
+    traits: Traits,
+    binds: Sequence[policy.Bind],
 ) -> HostConfig:
     mounts = [
         Mount(bind.target, bind.source, type="bind", read_only=bind.mode == "ro")
-        for bind in policy.binds(job, settings)
+        for bind in binds
     ]
     return HostConfig(
         version=traits.api,
@@ -100,18 +112,25 @@ def _host_config(
         log_config=LogConfig(type="none"),
         read_only=job.is_read_only,
         tmpfs=_TMP if job.is_read_only else None,
-        **_limits(job.limits),
+        **_limits(job.limits, settings),
     )
 
 
-def _limits(limits: SandboxLimits) -> dict[str, Any]:
+def memory_of(limits: SandboxLimits, settings: ContainerSettings) -> int | None:
+    """The most memory a container gets, in MiB, if there is a limit."""
+    return settings.memory_mb if limits.memory_mb is None else limits.memory_mb
+
+
+def _limits(limits: SandboxLimits, settings: ContainerSettings) -> dict[str, Any]:
     given: dict[str, Any] = {}
-    if limits.memory_mb is not None:
+    most_mb = memory_of(limits, settings)
+    if most_mb is not None:
         # No swap on top of it.
-        given["mem_limit"] = given["memswap_limit"] = limits.memory_mb * 1024 * 1024
+        given["mem_limit"] = given["memswap_limit"] = most_mb * 1024 * 1024
     if limits.cpus is not None:
         given["nano_cpus"] = int(limits.cpus * 1_000_000_000)
-    given["pids_limit"] = limits.processes or _PROCESSES
+    # Always: a fork bomb must not take the machine along.
+    given["pids_limit"] = limits.processes or settings.processes
     each = {
         "nofile": limits.open_files,
         "fsize": limits.file_size_mb and limits.file_size_mb * 1024 * 1024,

@@ -159,7 +159,8 @@ class Build:
 
     def _told(self, given: Mapping[str, str]) -> dict[str, str]:
         names = ("UV_", "PIP_")
-        base = git_variables(self.policy, {})
+        # Whom it calls nobody judges: a redirect is no way around anything.
+        base = git_variables(self.policy, [("http.followRedirects", "initial")])
         return {
             "UV_PYTHON_DOWNLOADS": "never",
             "UV_PYTHON_PREFERENCE": "system",

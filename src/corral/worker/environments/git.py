@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
-from collections.abc import Mapping
+import socket
+import time
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from corral.core.tasks.environment import GitEnvironment, check_repo_url
+from corral.core.access.address import (
+    Address,
+    faces,
+    is_allowed,
+    is_everybodys,
+    reason_against,
+)
+from corral.core.tasks.environment import GitEnvironment, check_repo_url, host_of
 from corral.errors import EnvironmentFailed, InvalidField
 from corral.worker.environments import folder, tool
 from corral.worker.environments.cache import Cache, CacheDraft, CacheEntry, key_of
-from corral.worker.environments.policy import EnvironmentPolicy
+from corral.worker.environments.policy import PUBLIC, EnvironmentPolicy
 
 _WHOLE_COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 # A folder at the top, a file in every submodule.
@@ -34,7 +45,19 @@ _CONFIG = {
     "fetch.recurseSubmodules": "false",
     "init.defaultBranch": "main",
     "advice.detachedHead": "false",
+    # Where one leads is nothing that was judged.
+    "http.followRedirects": "false",
 }
+# What is watched for the size of what it writes.
+_FILLING = ("fetch", "checkout", "submodule")
+_SSH_OPTIONS = (
+    "BatchMode=yes",
+    "IdentitiesOnly=yes",
+    "IdentityAgent=none",
+    "StrictHostKeyChecking=yes",
+    "ProxyCommand=none",
+)
+_REDIRECTED = re.compile(r"error: 30[1278]\b")
 _LFS = {
     "filter.lfs.process": "git-lfs filter-process",
     "filter.lfs.smudge": "git-lfs smudge -- %f",
@@ -50,12 +73,12 @@ _USER = "x-access-token"
 
 
 def git_variables(
-    policy: EnvironmentPolicy, config: Mapping[str, str]
+    policy: EnvironmentPolicy, config: Iterable[tuple[str, str]]
 ) -> dict[str, str]:
     """What makes a git, and every git it starts, keep to itself."""
-    pairs = {**_CONFIG, **config}
+    pairs = [*_CONFIG.items(), *config]
     settings = {"GIT_CONFIG_COUNT": str(len(pairs))}
-    for number, (name, value) in enumerate(pairs.items()):
+    for number, (name, value) in enumerate(pairs):
         settings[f"GIT_CONFIG_KEY_{number}"] = name
         settings[f"GIT_CONFIG_VALUE_{number}"] = value
     return {
@@ -66,10 +89,74 @@ def git_variables(
         "GIT_ATTR_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_TEMPLATE_DIR": "",
-        "GIT_ALLOW_PROTOCOL": "https:ssh:file" if policy.allow_file else "https:ssh",
-        "GIT_SSH_COMMAND": "ssh -oBatchMode=yes",
+        "GIT_ALLOW_PROTOCOL": _protocols(policy),
+        "GIT_SSH_COMMAND": _ssh_command(policy.ssh_key),
         "GIT_LFS_SKIP_SMUDGE": "1",
     }
+
+
+def _protocols(policy: EnvironmentPolicy) -> str:
+    is_open = {"https": True, "ssh": bool(policy.ssh_key), "file": policy.allow_file}
+    return ":".join(name for name, is_allowed in is_open.items() if is_allowed)
+
+
+def _ssh_command(key: str) -> str:
+    """One key, of no agent, and hosts that are known already; no configuration.
+
+    OpenSSH takes the account's own home, whatever $HOME says.
+    """
+    words = ("ssh", "-F", "none", *(f"-o{option}" for option in _SSH_OPTIONS))
+    return shlex.join((*words, "-i", key or os.devnull))
+
+
+def pins_of(url: str, policy: EnvironmentPolicy) -> list[str]:
+    """Judge the host of a URL; where a git must find it, as `http.curloptResolve`.
+
+    Raises:
+        EnvironmentFailed: this node must not call it.
+    """
+    host, port = host_of(url)
+    if not host:
+        return []
+    if not url.startswith("https://") and not policy.ssh_key:
+        raise EnvironmentFailed(
+            f"{url}: ssh needs a key of this node (CORRAL_GIT_SSH_KEY); a repository "
+            "that everybody may read has an https URL"
+        )
+    addresses = _resolve(host, port)
+    for face in (face for address in addresses for face in faces(address)):
+        if why := reason_against(face):
+            raise EnvironmentFailed(f"{url}: {host} is {face}, {why}")
+    if not is_allowed(host, addresses, port, policy.git_allow):
+        if PUBLIC not in policy.git_allow:
+            raise EnvironmentFailed(f"{url}: {host} is not in CORRAL_GIT_ALLOW")
+        if not all(map(is_everybodys, addresses)):
+            raise EnvironmentFailed(
+                f"{url}: {host} is inside a private network, and not in "
+                "CORRAL_GIT_ALLOW of this node"
+            )
+    found = ",".join(f"[{a}]" if a.version == 6 else str(a) for a in addresses)
+    return [f"{host}:{port}:{found}"] if found and not _literal(host) else []
+
+
+def _literal(host: str) -> list[Address]:
+    try:
+        return [ip_address(host)]
+    except ValueError:
+        return []
+
+
+def _resolve(host: str, port: int) -> list[Address]:
+    if told := _literal(host):
+        return told
+    try:
+        rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        # Behind a proxy only that may know names, and it says who is called.
+        if tool.has_proxy():
+            return []
+        raise EnvironmentFailed(f"{host} cannot be resolved: {error}") from error
+    return [ip_address(str(row[4][0]).partition("%")[0]) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +209,25 @@ class Repository:
                 f"{url}: repositories in local folders are not allowed on this node"
                 " (CORRAL_GIT_ALLOW_FILE)"
             )
-        if self.wanted.lfs and shutil.which("git-lfs") is None:
+        if not self.wanted.lfs:
+            return
+        if shutil.which("git-lfs") is None:
             raise EnvironmentFailed("git-lfs is not installed on this node")
+        host, port = host_of(url)
+        if host and not is_allowed(host, _literal(host), port, self.policy.git_allow):
+            # Its server names the address of every file, and no git judges those.
+            raise EnvironmentFailed(
+                f"{url}: large files (LFS) come only from hosts that are named in "
+                f"CORRAL_GIT_ALLOW, as in public,{host}"
+            )
 
     def _head(self) -> str:
         """What the branch or tag, else the default branch, points to."""
         name = self.wanted.branch
         refs = [f"refs/heads/{name}", f"refs/tags/{name}^{{}}", f"refs/tags/{name}"]
         wanted = refs if name else ["HEAD"]
-        said = self._git("ls-remote", "--quiet", "--", self.wanted.repo_url, *wanted)
+        url = self.wanted.repo_url
+        said = self._git("ls-remote", "--quiet", "--", url, *wanted, reach=url)
         found = {
             ref: commit
             for commit, _, ref in (line.partition("\t") for line in said.splitlines())
@@ -211,7 +308,14 @@ class Repository:
 
     def _pull(self, copy: CacheDraft, *options: str, refs: tuple[str, ...]) -> None:
         quiet = ("--quiet", "--no-tags", "--no-write-fetch-head", "--force")
-        self._git("fetch", *quiet, *options, "--", self.wanted.repo_url, *refs, at=copy)
+        url = self.wanted.repo_url
+        words = ("fetch", *quiet, *options, "--", url, *refs)
+        try:
+            self._git(*words, at=copy, reach=url)
+        except EnvironmentFailed as error:
+            if error.details.get("too_large"):
+                folder.remove(copy.path)
+            raise
         self.cache.count("clones" if copy.is_new else "fetches")
 
     def _check_out(self, copy: CacheDraft, commit: str, draft: CacheDraft) -> None:
@@ -226,10 +330,52 @@ class Repository:
         # Submodules and LFS find their own places relative to it.
         origin = ("config", "remote.origin.url", self.wanted.repo_url)
         self._git(*origin, within=place, on=draft)
-        self._git("checkout", "--quiet", "--detach", commit, within=place, on=draft)
+        # Only large files are fetched by it.
+        url = self.wanted.repo_url if self.wanted.lfs else ""
+        words = ("checkout", "--quiet", "--detach", commit)
+        self._git(*words, within=place, on=draft, reach=url)
         if self.wanted.submodules:
-            update = ("submodule", "--quiet", "update", "--init", "--recursive")
-            self._git(*update, "--depth=1", within=place, on=draft)
+            self._add_submodules(draft)
+
+    def _add_submodules(self, draft: CacheDraft) -> None:
+        """One at a time: their URLs come with the repository, and are judged first."""
+        end = time.monotonic() + self.policy.git_timeout_s
+        todo = [draft.path]
+        while todo:
+            here = todo.pop()
+            if not (here / ".gitmodules").is_file():
+                continue
+            self._git("submodule", "--quiet", "init", within=here, on=draft)
+            for name, url in self._submodules(here, draft):
+                of_name = ("--file", ".gitmodules", "--get", f"submodule.{name}.path")
+                path = self._git("config", *of_name, within=here, on=draft).rstrip("\n")
+                self._update(here, path, url, draft)
+                todo.append(here / path)
+                if time.monotonic() > end:
+                    raise EnvironmentFailed(
+                        f"the submodules of {self.wanted.repo_url} took longer than "
+                        f"{self.policy.git_timeout_s:g} s"
+                    )
+
+    def _submodules(self, here: Path, draft: CacheDraft) -> list[tuple[str, str]]:
+        """Their names and URLs, as a folder's own configuration has them by now."""
+        words = ("--null", "--local", "--get-regexp", r"^submodule\..*\.url$")
+        said = self._git("config", *words, within=here, on=draft)
+        pairs = (row.partition("\n") for row in said.split("\0") if row)
+        return [
+            (key.removeprefix("submodule.").removesuffix(".url"), url)
+            for key, _, url in pairs
+        ]
+
+    def _update(self, here: Path, path: str, url: str, draft: CacheDraft) -> None:
+        # Git itself refuses other protocols.
+        if "://" not in url or url.startswith(("https:", "ssh:", "file:")):
+            try:
+                check_repo_url(url)
+            except InvalidField as error:
+                raise EnvironmentFailed(f"submodule {path}: {error.message}") from error
+        words = ("submodule", "--quiet", "update", "--depth=1", "--", path)
+        self._git(*words, within=here, on=draft, reach=url)
 
     def _git(
         self,
@@ -237,7 +383,9 @@ class Repository:
         at: CacheDraft | None = None,
         on: CacheDraft | None = None,
         within: Path | None = None,
+        reach: str = "",
     ) -> str:
+        """Run git; `reach` is the URL of whom it may call, if it calls anybody."""
         program = shutil.which("git")
         if program is None:
             raise EnvironmentFailed("git is not installed on this node")
@@ -245,24 +393,44 @@ class Repository:
             words = (f"--git-dir={at.path}", *words)
         on = at or on
         with self.cache.scratch() as home:
-            variables, secret = self._variables(home)
-            return tool.run(
-                [program, *words],
-                variables=variables,
-                folder=within or home,
-                timeout_s=self.policy.git_timeout_s,
-                what=f"git {_verb(words)} of {self.wanted.repo_url}",
-                mark=str(on.path if on else home),
-                hidden=(secret,) if secret else (),
-            )
+            variables, secret = self._variables(home, reach)
+            try:
+                return tool.run(
+                    [program, *words],
+                    variables=variables,
+                    folder=within or home,
+                    timeout_s=self.policy.git_timeout_s,
+                    what=f"git {_verb(words)} of {self.wanted.repo_url}",
+                    mark=str(on.path if on else home),
+                    hidden=(secret,) if secret else (),
+                    limit=self._limit(on) if _verb(words) in _FILLING else None,
+                )
+            except EnvironmentFailed as error:
+                if _REDIRECTED.search(error.message):
+                    hint = "redirects are not followed: name the URL it leads to"
+                    text = f"{error.message} ({hint}, often the same with .git)"
+                    raise EnvironmentFailed(text, **error.details) from error
+                raise
 
-    def _variables(self, home: Path) -> tuple[dict[str, str], str]:
+    def _limit(self, on: CacheDraft | None) -> tool.FolderLimit | None:
+        if on is None:
+            return None
+        name = "CORRAL_GIT_LIMIT_GB"
+        return tool.FolderLimit(on.path, self.policy.git_limit_bytes, name)
+
+    def _variables(self, home: Path, reach: str) -> tuple[dict[str, str], str]:
         host = urlsplit(self.wanted.repo_url).netloc.rpartition("@")[2]
         is_https = self.wanted.repo_url.startswith("https://")
         token = self.policy.git_tokens.get(host, "") if is_https else ""
-        config = dict(_LFS) if self.wanted.lfs else {}
+        config = list(_LFS.items()) if self.wanted.lfs else []
+        if self.wanted.lfs and reach.startswith("https://"):
+            # Before what a file of the repository says.
+            own = f"{reach.removesuffix('/').removesuffix('.git')}.git/info/lfs"
+            config.append(("lfs.url", own))
         if token:
-            config[f"credential.https://{host}.helper"] = _HELPER
+            config.append((f"credential.https://{host}.helper", _HELPER))
+        pins = pins_of(reach, self.policy) if reach else []
+        config += [("http.curloptResolve", pin) for pin in pins]
         variables = {**git_variables(self.policy, config), "HOME": str(home)}
         if self.wanted.lfs:
             del variables["GIT_LFS_SKIP_SMUDGE"]

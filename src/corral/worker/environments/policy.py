@@ -8,6 +8,8 @@ from pathlib import Path
 
 from corral.worker.isolation import NetworkPolicy
 
+PUBLIC = "public"
+
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentPolicy:
@@ -15,9 +17,16 @@ class EnvironmentPolicy:
 
     A token may be written `user:token` where the host wants a name with it. `file`
     in URLs lets whoever submits read every repository this node's user can read.
+    `git_allow` are hosts, addresses or networks, each with a port or for every port;
+    PUBLIC stands for every address that is not inside somebody's network. Without
+    `ssh_key`, a file, there is no ssh. `git_limit_bytes` is the most that a clone has,
+    and the most that the files of a commit have.
     """
 
     allow_file: bool = False
+    git_allow: tuple[str, ...] = (PUBLIC,)
+    ssh_key: str = ""
+    git_limit_bytes: int = 10 << 30
     git_tokens: Mapping[str, str] = field(default_factory=dict, repr=False)
     isolation: str = "sandbox"
     """How builds are kept; `process` where an administrator said so."""

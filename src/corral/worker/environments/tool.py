@@ -5,14 +5,16 @@ What they start ends with them, and they end with us.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,10 +22,12 @@ from corral.errors import EnvironmentFailed, WorkerError
 from corral.process import group, spawn
 from corral.process.keep_alive import KILL, bare_environment, tethered
 from corral.worker import isolation
+from corral.worker.environments.folder import walk
 from corral.worker.isolation import Level, SandboxJob
 
 TAIL_BYTES = 8192
 REASON_LENGTH = 300
+_LOOK_S = 0.5
 # How the network is reached from here: certificates and proxies.
 _NETWORK = re.compile(
     r"SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE|GIT_SSL_CA(INFO|PATH)"
@@ -47,6 +51,38 @@ def environment() -> dict[str, str]:
     return {**bare_environment(), **ours}
 
 
+def has_proxy() -> bool:
+    """Does the way to https servers lead through one?"""
+    names = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+    return any(os.environ.get(name) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class FolderLimit:
+    """A folder that a tool fills, and how large it may become; `setting` says so."""
+
+    folder: Path
+    most_bytes: int
+    setting: str
+
+    def is_over(self) -> bool:
+        total = 0
+        # By length: blocks are given to a file later, if it is written just now.
+        for entry in _walk(self.folder):
+            with contextlib.suppress(OSError):
+                total += entry.stat(follow_symlinks=False).st_size
+        return total > self.most_bytes
+
+    def __str__(self) -> str:
+        return f"more than {self.most_bytes} bytes ({self.setting})"
+
+
+def _walk(root: Path) -> Iterator[os.DirEntry[str]]:
+    # Others are at work in it: folders come and go.
+    with contextlib.suppress(OSError):
+        yield from walk(root)
+
+
 def run(
     argv: Sequence[str],
     *,
@@ -56,6 +92,7 @@ def run(
     what: str,
     mark: str = "",
     hidden: Iterable[str] = (),
+    limit: FolderLimit | None = None,
 ) -> str:
     """Run a tool to its end; what it wrote to its standard output.
 
@@ -67,14 +104,24 @@ def run(
         what: names the step in errors.
         mark: what it works on; `end_strays` finds it by that when we are dead.
         hidden: texts that are never repeated.
+        limit: it is killed when that folder becomes larger.
 
     Raises:
         EnvironmentFailed: it cannot be started, failed or took too long; `.output`
             has the end of what it wrote.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        code = _run(argv, {**variables, _WORK: mark}, folder, timeout_s, (out, err))
+        watch = _Watch(timeout_s, limit)
+        code = _run(argv, {**variables, _WORK: mark}, folder, watch, (out, err))
         said = _hide(_tail(err) + (_tail(out) if code else ""), hidden)
+        if watch.reason:
+            # Whoever could try it in another way must not.
+            raise EnvironmentFailed(
+                f"{what} {watch.reason}",
+                output=said,
+                timed_out=True,
+                too_large=watch.is_large,
+            )
         _judge(code, said, what, timeout_s)
         out.seek(0)
         return out.read().decode("utf-8", "replace")
@@ -123,14 +170,55 @@ def _judge(code: int | None, said: str, what: str, timeout_s: float) -> None:
         raise EnvironmentFailed(f"{what} failed: {why}", output=said)
 
 
+class _Watch:
+    """Ends a tool that takes too long, or too much."""
+
+    def __init__(self, timeout_s: float, limit: FolderLimit | None) -> None:
+        self._timeout_s = timeout_s
+        self._limit = limit
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.reason = ""
+        self.is_large = False
+
+    def start(self, pid: int) -> None:
+        self._thread = threading.Thread(target=self._look, args=(pid,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        # What a quick one wrote in its last moments counts as well.
+        if not self.reason:
+            self._measure()
+
+    def _measure(self) -> bool:
+        if self._limit is not None and self._limit.is_over():
+            self.reason, self.is_large = f"brings {self._limit}", True
+        return self.is_large
+
+    def _look(self, pid: int) -> None:
+        end = time.monotonic() + self._timeout_s
+        while (left := end - time.monotonic()) > 0:
+            step = left if self._limit is None else min(left, _LOOK_S)
+            if self._over.wait(step):
+                return
+            if self._measure():
+                break
+        else:
+            self.reason = f"took longer than {self._timeout_s:g} s"
+        group.kill_group(pid)
+
+
 def _run(
     argv: Sequence[str],
     variables: Mapping[str, str],
     folder: Path,
-    timeout_s: float,
+    watch: _Watch,
     outputs: tuple[IO[bytes], IO[bytes]],
-) -> int | None:
-    """The exit code; None when the time was up."""
+) -> int:
+    """The exit code."""
     options: dict[str, Any] = {"start_new_session": True}
     if sys.platform == "win32":
         options = group.group_options()
@@ -143,23 +231,15 @@ def _run(
         stderr=outputs[1],
         **options,
     )
-    is_late = threading.Event()
-
-    def end() -> None:
-        is_late.set()
-        group.kill_group(child.pid)
-
-    clock = threading.Timer(timeout_s, end)
-    clock.start()
+    watch.start(child.pid)
     try:
         group.await_exit(child)
     finally:
         # Before the pid is given back: it names the group.
-        clock.cancel()
-        clock.join()
+        watch.stop()
         group.kill_group(child.pid)
         code = child.wait()
-    return None if is_late.is_set() else code
+    return code
 
 
 def end_strays(mark: str) -> None:

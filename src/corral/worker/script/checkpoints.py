@@ -64,10 +64,13 @@ class Checkpoint:
             return
         get = self._files.get
         try:
-            tree = load_tree(digest, get)
+            tree = load_tree(digest, get, self._limit)
             write_tree(
                 tree, self._folder, lambda file, path: write_file(file, path, get)
             )
+        except TooLarge as error:
+            text = f"the checkpoint is too large for this node: {error.message}"
+            raise EnvironmentFailed(f"{text} (CORRAL_ARTIFACT_LIMIT_GB)") from error
         except (BadRequest, NotFound, CorruptObject) as error:
             folders.remove(self._folder)
             self._folder.mkdir()

@@ -18,7 +18,7 @@ from corral.errors import CorralError
 from corral.worker import isolation, temporary
 from corral.worker.container.guardian import SERVICE
 from corral.worker.environments.cache import Cache
-from corral.worker.environments.prepare import EnvironmentPolicy, own_python, prepare
+from corral.worker.environments.prepare import own_python, prepare
 from corral.worker.script.access import ScriptAccess
 
 if TYPE_CHECKING:
@@ -75,14 +75,7 @@ class Starter:
         self._access = access
         code = access.code
         self.cache = Cache(Path(code.cache), code.limit_bytes)
-        self._policy = EnvironmentPolicy(
-            allow_file=code.allow_file,
-            git_tokens=code.git_tokens,
-            isolation=code.isolation,
-            hidden=tuple(map(Path, code.hidden)),
-            builds_dependencies=code.builds_dependencies,
-            reach=isolation.NetworkPolicy(access.manager_url, code.allows_host_network),
-        )
+        self._policy = code.environments(access.manager_url, code.isolation)
         self._reach = self._policy.reach
         self._engine: ContainerEngine | None = None
         self._engine_lock = threading.Lock()

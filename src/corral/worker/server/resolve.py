@@ -219,6 +219,12 @@ def _completed(
     made: ServerSpec, own: ServedModel, told: ServerOptions, dialect: program.Dialect
 ) -> ServerSpec:
     variable = told.api_key_variable
+    if variable and variable not in os.environ:
+        raise Unusable(
+            f"variable {variable} is not set for workers of this node: set it there, "
+            "and name it in CORRAL_WORKER_ENV",
+            "unsupported_model",
+        )
     given = {
         name: value
         for name in ("start_timeout_s", "stop_timeout_s", "hung_timeout_s")

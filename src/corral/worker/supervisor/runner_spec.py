@@ -104,7 +104,7 @@ class Recipe:
     ) -> RunnerSpec:
         # Most workers need none of it, and wait for nothing at their start.
         from corral.worker.environments.cache import Cache
-        from corral.worker.environments.prepare import EnvironmentPolicy, prepare
+        from corral.worker.environments.prepare import prepare
         from corral.worker.isolation import best_level
 
         code = self._code
@@ -114,14 +114,10 @@ class Recipe:
             cache=cache,
             fetch=self._link.get_object,
             fetch_code=self._link.get_code if self._is_sandboxed else None,
-            policy=EnvironmentPolicy(
-                allow_file=code.allow_file,
-                git_tokens=code.git_tokens,
+            policy=code.environments(
+                self._link.url,
                 # An operator's code runs without a sandbox: it may be built so, too.
-                isolation=code.isolation if self._is_sandboxed else str(best_level()),
-                hidden=tuple(map(Path, code.hidden)),
-                builds_dependencies=code.builds_dependencies,
-                reach=self._reach,
+                code.isolation if self._is_sandboxed else str(best_level()),
             ),
         )
         log.info("code is ready: %s", made.facts)

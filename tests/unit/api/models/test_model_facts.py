@@ -92,8 +92,8 @@ def peer(url: str, secret: str = "s" * 64, **models: str) -> Json:
     return {"url": url, "secret": secret, "models": models}
 
 
-async def joined(world: World, name: str) -> FakeWorker:
-    node: FakeNode = await world.node(declared(name, "draw"))
+async def joined(world: World, name: str, ip: str = "10.0.0.1") -> FakeWorker:
+    node: FakeNode = await world.node(declared(name, "draw"), ip=ip)
     return await node.workers[name].start()
 
 
@@ -106,7 +106,11 @@ MARK = mark_of((sha256(data), name) for name, data in sorted(FILES.items()))
 
 
 async def test_a_node_is_sent_to_peers_that_have_the_same_files(world: World) -> None:
-    one, two, three = [await joined(world, n) for n in ("one", "two", "three")]
+    names = ("one", "two", "three")
+    one, two, three = [
+        await joined(world, name, f"10.0.0.{number}")
+        for number, name in enumerate(names, 1)
+    ]
 
     async def say(worker: FakeWorker, told: Json | None) -> None:
         await worker.node.beat(worker.word(), peer=told)

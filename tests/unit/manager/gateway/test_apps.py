@@ -9,8 +9,9 @@ import pytest
 
 from corral import settings
 from corral.cli.serve.config import gateway_config
+from corral.core.access.address import read_allowed
 from corral.errors import InvalidField, SettingsError
-from corral.manager.outbound.address import GatewayConfig, pin, read_allowed
+from corral.manager.outbound.address import GatewayConfig, pin
 
 OWN = GatewayConfig(own=(("127.0.0.1", 8002), ("db.internal", 5432)))
 OPEN = GatewayConfig(is_exposed=True)

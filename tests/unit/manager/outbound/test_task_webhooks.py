@@ -297,7 +297,7 @@ async def test_the_webhooks_of_a_task_are_no_labels_of_it(
     ],
 )
 async def test_a_webhook_that_leads_where_none_may_is_refused(url: str) -> None:
-    gateway = GatewayConfig(own=(("127.0.0.1", 8002),))
+    gateway = GatewayConfig(own=(("127.0.0.1", 8002),), allow=("127.0.0.1",))
     async with running(replace(CONFIG, gateway=gateway)) as world:
         await world.operate.tell("/job-types", {"name": "echo"})
         body = {"task_type": "echo", "notify": url}
