@@ -41,10 +41,12 @@ class NewKey(KeyInfo, frozen=True, kw_only=True):
 
 
 class SecretInfo(Value, frozen=True, kw_only=True):
-    """A secret without its value; `job_types` may have it, all when empty."""
+    """A secret without its value; who may have it where, everybody when empty."""
 
     name: str
     job_types: list[str] = []
+    keys: list[str] = []
+    node_labels: dict[str, str] = {}
     created_at: datetime | None = None
     updated_at: datetime | None = None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
@@ -55,16 +55,27 @@ def secrets() -> Flow[list[SecretInfo]]:
 
 
 def set_secret(
-    name: str, value: str, *, job_types: Sequence[str] = ()
+    name: str,
+    value: str,
+    *,
+    job_types: Sequence[str] | None = None,
+    keys: Sequence[str] | None = None,
+    node_labels: Mapping[str, str] | None = None,
 ) -> Flow[SecretInfo]:
     """Keep a value under a name, encrypted; attempts that start later get it.
+
+    What is left out stays as it was, what is empty lets all have it.
 
     Args:
         name: As variables are named: letters, digits and _.
         value: What a job finds in its environment.
-        job_types: Whose tasks may have it; without any, all.
+        job_types: Whose tasks may have it.
+        keys: Names of the keys they must be submitted with.
+        node_labels: What a node must have, by its token or an operator's word.
     """
-    body = encode({"name": name, "value": value, "job_types": list(job_types)})
+    told = {"job_types": job_types, "keys": keys, "node_labels": node_labels}
+    said = {field: some for field, some in told.items() if some is not None}
+    body = encode({"name": name, "value": value, **said})
     response = yield Request("POST", "/secrets", body=body, is_repeatable=True)
     return decode(response, SecretInfo)
 

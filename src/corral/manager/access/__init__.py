@@ -28,7 +28,7 @@ class Access(Feature):
         self.keys = Keys(ctx, limits, is_open)
         self.audit = Audit(ctx)
         self.sessions = Sessions(ctx, self.keys)
-        self.secrets = NamedSecrets(ctx)
+        self.secrets = NamedSecrets(ctx, self.keys)
 
     async def load(self) -> None:
         await self.keys.load()

@@ -271,6 +271,8 @@ def secret_row(secret: Secret) -> dict[str, Any]:
         "job_types": list(secret.job_types),
         "created_at": secret.created_at,
         "updated_at": secret.updated_at,
+        "keys": list(secret.keys),
+        "node_labels": to_json(dict(secret.node_labels)),
     }
 
 
@@ -281,6 +283,8 @@ def secret_of(row: Mapping[str, Any]) -> Secret:
         tuple(row["job_types"]),
         row["created_at"],
         row["updated_at"],
+        tuple(row["keys"]),
+        json.loads(row["node_labels"]),
     )
 
 
