@@ -31,7 +31,9 @@ class Attacked:
 
 def with_keys(cluster: Cluster) -> Attacked:
     create = cluster.client.create_key
-    return Attacked(cluster, {role: create(role, role=role).key for role in ROLES})
+    return Attacked(
+        cluster, {role: create(f"{role}s", role=role).key for role in ROLES}
+    )
 
 
 @pytest.fixture(scope="session")

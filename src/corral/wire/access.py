@@ -7,10 +7,34 @@ from datetime import datetime
 from corral.wire.value import Value
 
 
+class JoinTokenInfo(Value, frozen=True, kw_only=True):
+    """A token without its text, and what it grants the nodes that join with it.
+
+    `status` is valid, used, expired or revoked.
+    """
+
+    token_id: str
+    status: str = ""
+    uses_left: int | None = None
+    created_at: datetime | None = None
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    labels: dict[str, str] = {}
+    taints: list[str] = []
+    job_types: list[str] = []
+
+
+class JoinTokenList(Value, frozen=True, kw_only=True):
+    tokens: list[JoinTokenInfo]
+
+
 class JoinToken(Value, frozen=True, kw_only=True):
+    """`token` is what a machine shows to join; nobody can ask for it again."""
+
     token: str
     expires_at: datetime | None = None
     uses: int | None = None
+    token_id: str = ""
 
 
 class KeyInfo(Value, frozen=True, kw_only=True):

@@ -53,12 +53,14 @@ async def join(request: Request, who: Joiner) -> Response:
 async def register(node_id: str, request: Request, who: OwnNode) -> Response:
     said = await read(request, NodeRegistration)
     version = plain(said.version, "version")
+    plain(said.address, "address")
     # First of all: another version may say the rest in another way.
     check_version(version, __version__)
     start = AgentStart(
         workers=declared_specs(said.workers),
         version=version,
-        address=plain(said.address, "address") or who.ip,
+        # Where it comes from, whatever it says: others are sent there.
+        address=who.ip,
         labels=said.labels,
         taints=_taints(said.taints),
         capabilities={"hostname": said.hostname, **said.capabilities},
@@ -66,7 +68,9 @@ async def register(node_id: str, request: Request, who: OwnNode) -> Response:
         node_type=said.node_type,
         clock=said.clock,
     )
-    epoch, desired = await who.manager.nodes.join.register(node_id, start)
+    epoch, desired = await who.manager.nodes.join.register(
+        node_id, start, who.key.granted
+    )
     who.note("node.register", node_id, epoch=epoch)
     config = who.manager.config
     return answer(

@@ -1,4 +1,4 @@
-"""The calls about keys, secrets of jobs, and a link to the dashboard."""
+"""The calls about keys, join tokens, secrets of jobs, and a link to the dashboard."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
-from corral.client.http.payload import encode
+from corral.client.http.payload import encode, post
 from corral.wire.access import (
     DashboardLink,
+    JoinToken,
+    JoinTokenInfo,
+    JoinTokenList,
     KeyInfo,
     KeyList,
     NewKey,
@@ -43,6 +46,49 @@ def revoke_key(name: str) -> Flow[KeyInfo]:
     """End a key, by its name or its id, at once. Raises NotFound."""
     response = yield Request("DELETE", f"/keys/{segment(name)}")
     return decode(response, KeyInfo)
+
+
+# The calls about join tokens: what lets a machine become a node.
+
+
+def join_token(
+    *,
+    ttl_s: float | None = None,
+    uses: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    taints: Sequence[str] = (),
+    job_types: Sequence[str] = (),
+) -> Flow[JoinToken]:
+    """A token with which `corral join` brings another machine in.
+
+    Args:
+        ttl_s: Seconds it is good for; a day unless told.
+        uses: How many machines may use it; one unless told.
+        labels: What these nodes are labelled; they can claim no other labels then.
+        taints: What keeps tasks away from them, whatever they say.
+        job_types: What workers of their own may serve; anything when empty.
+    """
+    response = yield post(
+        "/join-tokens",
+        ttl_s=ttl_s,
+        uses=uses,
+        labels=dict(labels) if labels else None,
+        taints=list(taints) or None,
+        job_types=list(job_types) or None,
+    )
+    return decode(response, JoinToken)
+
+
+def join_tokens() -> Flow[list[JoinTokenInfo]]:
+    """Every join token without its text, the newest first."""
+    response = yield get("/join-tokens")
+    return decode(response, JoinTokenList).tokens
+
+
+def revoke_join_token(token_id: str) -> Flow[JoinTokenInfo]:
+    """End a join token; nodes that joined with it stay. Raises NotFound."""
+    response = yield Request("DELETE", f"/join-tokens/{segment(token_id)}")
+    return decode(response, JoinTokenInfo)
 
 
 # The calls about named secrets: set, list, remove. No call gives a value back.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from corral.core.access.key import Key
+from corral.core.access.key import JoinGrant, Key
 from corral.manager.access.audit import Audit
 from corral.manager.access.keys import (
     Keys,
+    create_join_token,
     create_key,
+    join_tokens,
     personal_keys,
+    revoke_join_token,
     revoke_key,
     share_name,
 )
@@ -49,6 +52,20 @@ class Access(Feature):
         """End a key, by its name or id, as it is then; raises NotFound or Conflict."""
         key = await revoke_key(self.keys, self._clock, name, own)
         return next(known for known in self.personal_keys() if known.id == key.id)
+
+    def join_tokens(self) -> list[Key]:
+        """Every token that lets machines join, the newest first."""
+        return join_tokens(self.keys)
+
+    async def create_join_token(
+        self, ttl_s: float, uses: int, granted: JoinGrant | None = None
+    ) -> tuple[Key, str]:
+        """A new token and its text; raises InvalidField."""
+        return await create_join_token(self.keys, ttl_s, uses, granted)
+
+    async def revoke_join_token(self, token_id: str) -> Key:
+        """End a token; nodes that joined with it stay. Raises NotFound."""
+        return await revoke_join_token(self.keys, self._clock, token_id)
 
     def share_name(self, name: str) -> str:
         """The name of a share, where `owner=ID` of a key means whose that key is."""

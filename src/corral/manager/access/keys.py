@@ -6,11 +6,13 @@ A key's text is shown once and never kept. What was done with one is in `audit.p
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from corral.core.access.key import (
     PEOPLE,
+    JoinGrant,
     Key,
     Scope,
     check_key_name,
@@ -37,6 +39,8 @@ from corral.store.base import AccessStore
 _NOBODY = Key(id="nobody", digest=digest_secret("nobody"), scope=Scope.READ)
 _STAMP_S = 30.0
 LONGEST_S = 10 * 366 * 86_400.0
+TOKEN_S = 365 * 86_400.0
+MOST_USES = 100_000
 
 
 class Keys:
@@ -76,11 +80,11 @@ class Keys:
         node_id: str | None = None,
         ttl_s: float | None = None,
         uses: int | None = None,
-        secret: str | None = None,
+        granted: JoinGrant | None = None,
     ) -> tuple[Key, str]:
         """A new key and its text; the text is shown once and not kept."""
         now = self._clock.now()
-        secret = secret or secrets.token_urlsafe(32)
+        secret = secrets.token_urlsafe(32)
         key = Key(
             id=secrets.token_hex(6),
             digest=digest_secret(secret),
@@ -90,6 +94,7 @@ class Keys:
             created_at=now,
             expires_at=now + timedelta(seconds=ttl_s) if ttl_s else None,
             uses_left=uses,
+            granted=granted,
         )
         await self._save(key)
         return key, write_key(key.id, secret)
@@ -115,6 +120,19 @@ class Keys:
         for key in list(self._keys.values()):
             if key.node_id == node_id and key.revoked_at is None:
                 await self.revoke(key.id)
+
+    def granted_labels(self, node_id: str) -> Mapping[str, str]:
+        """The labels that a node has by its join token."""
+        now, found = self._clock.now(), self._keys.values()
+        for key in found:
+            if key.node_id == node_id and key.granted and key.is_valid(now):
+                return key.granted.labels
+        return {}
+
+    def is_of_node(self, owner: str) -> bool:
+        """Was a task with this owner brought by a node, and by nobody else?"""
+        key = self._keys.get(owner)
+        return key is not None and key.scope is Scope.NODE
 
     async def _save(self, key: Key) -> None:
         await self._store.save_key(key)
@@ -268,6 +286,45 @@ async def revoke_key(keys: Keys, clock: Clock, name: str, own: Key) -> Key:
         )
     await keys.revoke(key.id)
     return key
+
+
+def join_tokens(keys: Keys) -> list[Key]:
+    """Every token that lets machines join, the newest first."""
+    found = [key for key in keys.known() if key.scope is Scope.JOIN]
+    return sorted(found, key=lambda key: (key.created_at, key.id), reverse=True)
+
+
+async def create_join_token(
+    keys: Keys, ttl_s: float, uses: int, granted: JoinGrant | None
+) -> tuple[Key, str]:
+    """A new token and its text, which is not kept.
+
+    Raises:
+        InvalidField: a number, label, taint or type that means nothing.
+    """
+    if not 0 < ttl_s <= TOKEN_S:
+        raise InvalidField("ttl_s must be over 0 and at most a year", field="ttl_s")
+    if not 1 <= uses <= MOST_USES:
+        raise InvalidField(f"uses must be 1 to {MOST_USES}", field="uses")
+    if granted is not None:
+        granted.check()
+    return await keys.create(
+        Scope.JOIN, "join token", ttl_s=ttl_s, uses=uses, granted=granted
+    )
+
+
+async def revoke_join_token(keys: Keys, clock: Clock, token_id: str) -> Key:
+    """End a token; nodes that joined with it stay. Raises NotFound."""
+    now = clock.now()
+    valid = [key for key in join_tokens(keys) if key.is_valid(now)]
+    if token_id not in {key.id for key in valid}:
+        raise NotFound(
+            f"no join token {token_id[:64]!r} that is still good; 'corral token list' "
+            "shows them",
+            token_id=token_id[:64],
+        )
+    await keys.revoke(token_id)
+    return next(key for key in join_tokens(keys) if key.id == token_id)
 
 
 def share_name(keys: Keys, name: str) -> str:

@@ -177,21 +177,24 @@ class NamedSecrets:
             if missing := Constraint(tuple(secret.node_labels.items())).missing(labels):
                 raise InvalidField(
                     f"secret {name!r} may not go to this node: it lacks "
-                    f"{', '.join(missing)}, by its join token or 'corral node label'",
+                    f"{', '.join(missing)}, by its join token or 'corral label'",
                     field="secrets",
                 )
             values[variable] = self._open(name)
         return values
 
     def _trusted_labels(self, node_id: str) -> Mapping[str, str]:
-        """What operators say of a node; its own word on itself does not count."""
+        """What its token and operators say of a node; its own word does not count."""
         said = self._cluster.node(node_id).node.set_labels
-        return {key: value for key, value in said.items() if value}
+        labels = {**self._keys.granted_labels(node_id), **said}
+        return {key: value for key, value in labels.items() if value}
 
     def _require(self, name: str, job_types: Collection[str], owner: str) -> Secret:
         """The secret; what is not for this task is as if it were not there."""
         secret = self._secrets.get(name)
-        if secret is None or not secret.allows(job_types, owner):
+        # A node that brought a call of the gateway back to itself gets none for it.
+        is_open = secret is not None and secret.allows(job_types, owner)
+        if secret is None or not is_open or self._keys.is_of_node(owner):
             types = ", ".join(sorted(job_types)) or "no type"
             raise InvalidField(
                 f"no secret {name!r} for tasks of {types} by {owner or 'nobody'}: set "

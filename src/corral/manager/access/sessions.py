@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import secrets
 from datetime import UTC, datetime, timedelta
+from typing import Generic, TypeVar
 
 from corral.core.access.key import Key
 from corral.errors import RateLimited, Unauthenticated
@@ -20,6 +21,7 @@ from corral.manager.access.keys import Keys
 from corral.manager.clock import Clock
 from corral.manager.context import ManagerContext
 
+T = TypeVar("T")
 GOOD_S = 30.0
 _MOST = 10_000
 LIFE_S = 12 * 3600.0
@@ -34,7 +36,7 @@ class Sessions:
         self._clock = ctx.clock
         self._secret = hmac.digest(ctx.secret, b"session", "sha256")
         self._ended: dict[str, int] = {}
-        self.links = Tickets(ctx.clock, LINK_S, "corral dashboard")
+        self.links: Tickets[Key] = Tickets(ctx.clock, LINK_S, "corral dashboard")
         # Cookies know no ports: two clusters on one machine must not share one.
         self.cookie = f"corral_{hashlib.sha256(self._secret).hexdigest()[:8]}"
 
@@ -81,7 +83,7 @@ class Sessions:
         return hmac.new(self._secret, body.encode(), "sha256").hexdigest()
 
 
-class Tickets:
+class Tickets(Generic[T]):
     """In memory only, by the digest of their text; `source` is where others are."""
 
     def __init__(
@@ -90,10 +92,10 @@ class Tickets:
         self._clock = clock
         self._good_s = good_s
         self._source = source
-        self._all: dict[str, tuple[float, Key]] = {}
+        self._all: dict[str, tuple[float, T]] = {}
 
-    def issue(self, key: Key) -> str:
-        """A ticket for whoever has this key.
+    def issue(self, holder: T) -> str:
+        """A ticket for whoever has this key, or is this holder.
 
         Raises:
             RateLimited: too many are open.
@@ -105,21 +107,21 @@ class Tickets:
         if len(self._all) >= _MOST:
             raise RateLimited("too many tickets are open; wait", retry_after_s=5)
         text = secrets.token_urlsafe(32)
-        self._all[_digest(text)] = (now + self._good_s, key)
+        self._all[_digest(text)] = (now + self._good_s, holder)
         return text
 
-    def use(self, text: str) -> Key:
+    def use(self, text: str) -> T:
         """Whose ticket this is; it is no longer good then.
 
         Raises:
             Unauthenticated: it was used, is over, or never was.
         """
-        until, key = self._all.pop(_digest(text), (0.0, None))
-        if key is None or until <= self._clock.monotonic():
+        until, holder = self._all.pop(_digest(text), (0.0, None))
+        if holder is None or until <= self._clock.monotonic():
             raise Unauthenticated(
                 f"this ticket was used or is over: get another from {self._source}"
             )
-        return key
+        return holder
 
 
 def _digest(text: str) -> str:

@@ -41,6 +41,10 @@ class NodeRegistry:
         await self._tell("node_joined", f"{hostname} joined as {node.id}", node.id)
         return node
 
+    def types_of(self, spec: WorkerSpec) -> tuple[str, ...]:
+        """What a worker would serve: also what is connected to its URL, and waits."""
+        return (*spec.job_types, *self._workers.connecting.awaited(spec.url))
+
     async def register(
         self, node_id: str, facts: Mapping[str, Any], declared: Sequence[WorkerSpec]
     ) -> NodeLink:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from corral.core.access.key import Key, Scope
+from corral.core.access.key import JoinGrant, Key, Scope
 from corral.core.access.secret import Secret
 from corral.core.nodes.node import (
     Hold,
@@ -66,7 +66,7 @@ _WORKER_TYPE = (
     "max_workers",
     "gpus",
 )
-_KEY = tuple(field.name for field in fields(Key) if field.name != "scope")
+_KEY = tuple(f.name for f in fields(Key) if f.name not in ("scope", "granted"))
 
 
 def node_row(node: NodeRecord) -> dict[str, Any]:
@@ -227,11 +227,17 @@ def app_of(row: Mapping[str, Any]) -> App:
 
 
 def key_row(key: Key) -> dict[str, Any]:
-    return _plain(key, _KEY) | {"scope": str(key.scope)}
+    granted = None if key.granted is None else to_json(asdict(key.granted))
+    return _plain(key, _KEY) | {"scope": str(key.scope), "granted": granted}
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
-    return Key(**{name: row[name] for name in _KEY}, scope=Scope(row["scope"]))
+    told = row["granted"]
+    return Key(
+        **{name: row[name] for name in _KEY},
+        scope=Scope(row["scope"]),
+        granted=None if told is None else msgspec.json.decode(told, type=JoinGrant),
+    )
 
 
 def event_row(event: Event) -> dict[str, Any]:
