@@ -167,6 +167,13 @@ class MemoryAccess:
             if (key := self._tables.keys.get(key_id)) is not None:
                 self._tables.keys[key_id] = replace(key, last_used_at=at)
 
+    async def end_session(self, digest: str, until: datetime, now: datetime) -> None:
+        kept = {d: at for d, at in self._tables.ended_sessions.items() if at > now}
+        self._tables.ended_sessions = {**kept, digest: until}
+
+    async def ended_sessions(self) -> Mapping[str, datetime]:
+        return dict(self._tables.ended_sessions)
+
     async def add_audit(self, rows: Sequence[AuditRow]) -> None:
         self._tables.chain, linked = link(self._tables.chain, map(audit_row, rows))
         self._tables.audit += linked

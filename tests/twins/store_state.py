@@ -57,6 +57,7 @@ class MemoryTables:
         self.worker_types: dict[str, WorkerType] = {}
         self.keys: dict[str, Key] = {}
         self.secrets: dict[str, Secret] = {}
+        self.ended_sessions: dict[str, datetime] = {}
         self.models: dict[str, KnownModel] = {}
         self.pins: dict[tuple[str, str], Pin] = {}
         self.catalogue: dict[str, CatalogueModel] = {}

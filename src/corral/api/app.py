@@ -79,7 +79,12 @@ def build(
     ui.install(app)
     forward.install(app)
     app.state.http_meter = meter = HttpMeter()
-    app.add_middleware(Edge, body_limit=batch_body_limit, meter=meter)
+    app.add_middleware(
+        Edge,
+        body_limit=batch_body_limit,
+        meter=meter,
+        revoked=errors.refuse_revoked,
+    )
     return app
 
 

@@ -426,6 +426,12 @@ class AccessStore(Protocol):
 
     async def secrets(self) -> Sequence[Secret]: ...
 
+    async def end_session(self, digest: str, until: datetime, now: datetime) -> None:
+        """Remember that a session is over; forget those that would be by now."""
+
+    async def ended_sessions(self) -> Mapping[str, datetime]:
+        """Until when each would have been good, by its digest."""
+
     async def add_audit(self, rows: Sequence[AuditRow]) -> None:
         """Append, each row's hash chained to the one before."""
 

@@ -171,6 +171,10 @@ class Agent:
         except CorralError as error:
             if not identity.is_refusal(error):
                 raise
+            if error.details.get("is_removed"):
+                LOG.warning("%s", error.message)
+                self.leave(is_forgotten=True)
+                return None
             return self._join_again(error)
         finally:
             self._close_tunnel()

@@ -8,6 +8,7 @@ from corral.core.access.key import JoinGrant, Key
 from corral.manager.access.audit import Audit
 from corral.manager.access.keys import (
     Keys,
+    OpenRequests,
     create_join_token,
     create_key,
     join_tokens,
@@ -29,12 +30,14 @@ class Access(Feature):
     ) -> None:
         self._clock = ctx.clock
         self.keys = Keys(ctx, limits, is_open)
+        self.requests = OpenRequests()
         self.audit = Audit(ctx)
         self.sessions = Sessions(ctx, self.keys)
         self.secrets = NamedSecrets(ctx, self.keys)
 
     async def load(self) -> None:
         await self.keys.load()
+        await self.sessions.load()
         await self.secrets.load()
 
     # verbs ---------------------------------------------------------------------
@@ -75,7 +78,11 @@ class Access(Feature):
         return (Loop("access", 1.0, self.step),)
 
     async def step(self) -> None:
-        """Write the audit trail, and now and then when keys were used."""
+        """End what goes on with a void key, write the audit trail, and now and then
+        when keys were used.
+        """
+        # First: a store that is away must not keep a stream open.
+        self.requests.end_void(self.keys.is_good)
         await self.audit.flush()
         await self.keys.stamp_uses(self._clock.monotonic())
 

@@ -5,10 +5,12 @@ A key's text is shown once and never kept. What was done with one is in `audit.p
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from corral.core.access.key import (
     PEOPLE,
@@ -41,6 +43,50 @@ _STAMP_S = 30.0
 LONGEST_S = 10 * 366 * 86_400.0
 TOKEN_S = 365 * 86_400.0
 MOST_USES = 100_000
+
+
+@dataclass(slots=True, eq=False)
+class OpenRequest:
+    """A request that is being answered.
+
+    `can_end` says that nothing is left half done when it is broken off: it only reads,
+    waits for what it has asked for, or sends its answer.
+    """
+
+    key: Key
+    task: asyncio.Task[Any] | None
+    can_end: bool
+    among: set[OpenRequest] = field(repr=False)
+    is_ended: bool = False
+
+    def wait(self) -> None:
+        """From here on it may be broken off."""
+        self.can_end = True
+
+    def over(self) -> None:
+        """It was answered."""
+        self.among.discard(self)
+
+
+class OpenRequests:
+    """All of them, so that long polls and streams end with the key they came with."""
+
+    def __init__(self) -> None:
+        self._all: set[OpenRequest] = set()
+
+    def begin(self, key: Key, *, can_end: bool) -> OpenRequest:
+        """Of the task that is running now."""
+        made = OpenRequest(key, asyncio.current_task(), can_end, self._all)
+        self._all.add(made)
+        return made
+
+    def end_void(self, is_good: Callable[[Key], bool]) -> None:
+        """Break off those whose key is revoked or over."""
+        for request in list(self._all):
+            is_due = request.can_end and not request.is_ended
+            if is_due and request.task is not None and not is_good(request.key):
+                request.is_ended = True
+                request.task.cancel()
 
 
 class Keys:
@@ -163,6 +209,11 @@ class Keys:
         if self._is_open:
             # Only for those without a key: a node is itself even where all may enter.
             return replace(_NOBODY, id="insecure", scope=Scope.ADMIN)
+        if key is not None and key.scope is Scope.NODE:
+            raise Unauthenticated(
+                "this node was removed from the cluster; join again with a new token",
+                is_removed=True,
+            )
         bucket = self._failures.get(ip, now)
         if not bucket.take(now):
             raise RateLimited(
@@ -183,6 +234,12 @@ class Keys:
             return None
         self._used[key_id] = at
         return key
+
+    def is_void(self, owner: str) -> bool:
+        """Had this owner keys, and has none any more?"""
+        now = self._clock.now()
+        found = [k for k in personal_keys(self) if owner in (k.owner, k.id)]
+        return bool(found) and not any(key.is_valid(now) for key in found)
 
     def is_good(self, key: Key) -> bool:
         """Would this key be let in now?"""

@@ -11,7 +11,7 @@ from typing import Any
 
 from corral.core.nodes.node import NodeRecord, NodeState, Sample
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
-from corral.errors import Conflict
+from corral.errors import Conflict, Unauthenticated
 from corral.manager.clock import new_id
 from corral.manager.cluster.state import NodeLink
 from corral.manager.context import ManagerContext
@@ -51,8 +51,20 @@ class NodeRegistry:
         """An agent started: a new epoch; what its former self held goes back."""
         link = self._cluster.node(node_id)
         async with link.registering:
+            if link.is_forgotten:
+                await self._turn_away(link)
             await self._register(link, facts, declared)
         return link
+
+    async def _turn_away(self, link: NodeLink) -> None:
+        """An agent started anew while its node leaves: it has nothing left to stop."""
+        for worker in self._cluster.of_node(link.node.id):
+            await self._workers.retire(worker, WorkerState.STOPPED)
+        link.is_leave_told = True
+        raise Unauthenticated(
+            "this node was removed from the cluster; join again with a new token",
+            is_removed=True,
+        )
 
     async def _register(
         self, link: NodeLink, facts: Mapping[str, Any], declared: Sequence[WorkerSpec]

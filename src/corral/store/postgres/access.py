@@ -17,7 +17,7 @@ from corral.store.postgres import rows as record
 from corral.store.postgres.audit_chain import Chain, Verifier, link
 from corral.store.postgres.connection import ConnectionPool
 from corral.store.tables.events import audit, audit_chain
-from corral.store.tables.registry import keys, secrets
+from corral.store.tables.registry import ended_sessions, keys, secrets
 
 _AUDIT_PAGE = 1000
 
@@ -62,6 +62,18 @@ class AccessRows:
             statement = update(keys).where(keys.c.id == bindparam("of"))
             rows = [{"of": key_id, "at": at} for key_id, at in sorted(used.items())]
             await self._pool.fetch(statement.values(last_used_at=bindparam("at")), rows)
+
+    async def end_session(self, digest: str, until: datetime, now: datetime) -> None:
+        await self._pool.fetch(
+            delete(ended_sessions).where(ended_sessions.c.until <= now)
+        )
+        await self._pool.save(ended_sessions, [{"id": digest, "until": until}])
+
+    async def ended_sessions(self) -> Mapping[str, datetime]:
+        rows = await self._pool.fetch(
+            select(ended_sessions.c.id, ended_sessions.c.until)
+        )
+        return dict(map(tuple, rows))
 
     async def add_audit(self, rows: Sequence[AuditRow]) -> None:
         if not rows:
