@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from corral import __version__
 from corral.api import cluster, errors, openapi, ui
-from corral.api.access import keys, secrets
+from corral.api.access import audit, keys, secrets
 from corral.api.events import alerts, history, live
 from corral.api.gateway import forward
 from corral.api.gateway import routes as gateway
@@ -44,7 +44,7 @@ ROOMS = (
     *(memory, catalogue, rebalance),
     *(job_types, schedules, shares),
     *(history, live, alerts),
-    *(keys, secrets),
+    *(keys, secrets, audit),
     *(cluster, metrics, usage, simulate),
     *(jobs, job_nodes, job_apps, job_workers, service),
     *(openai, mcp, gateway, ui),

@@ -38,6 +38,8 @@ class Calls:
     keys = Endpoint(access_calls.keys)
     create_key = Endpoint(access_calls.create_key)
     revoke_key = Endpoint(access_calls.revoke_key)
+    audit = Endpoint(access_calls.audit)
+    check_audit = Endpoint(access_calls.check_audit)
     dashboard_link = Endpoint(access_calls.dashboard_link)
     usage = Endpoint(metric_calls.usage)
 

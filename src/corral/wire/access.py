@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 
-from corral.wire.value import Value
+from corral.core.access.audit import AuditRow
+from corral.wire.value import PlainValue, Value
 
 
 class JoinTokenInfo(Value, frozen=True, kw_only=True):
@@ -62,6 +64,38 @@ class NewKey(KeyInfo, frozen=True, kw_only=True):
     """`key` is what to show the manager; nobody can ask for it again."""
 
     key: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry(PlainValue, AuditRow):
+    """`actor` is the id of a key, `name` what that is called."""
+
+    name: str = ""
+
+
+class AuditPage(Value, frozen=True, kw_only=True):
+    """Newest first; `cursor` leads to those before, if there are any.
+
+    `is_intact` and `checked_at` are of the last look at the chain.
+    """
+
+    rows: list[AuditEntry]
+    cursor: int | None = None
+    is_intact: bool | None = None
+    checked_at: datetime | None = None
+
+
+class AuditCheck(Value, frozen=True, kw_only=True):
+    """What a look through the whole chain found; `fault` says how it is broken.
+
+    Rows before `keyed_from` were written by a release whose hashes had no key.
+    """
+
+    is_intact: bool
+    first_seq: int
+    last_seq: int
+    keyed_from: int = 0
+    fault: str = ""
 
 
 class SecretInfo(Value, frozen=True, kw_only=True):

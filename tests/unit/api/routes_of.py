@@ -73,6 +73,8 @@ SCOPES = {
     ("POST", "/models/unload"): Scope.OPERATE,
     ("POST", "/apps/{name}/routes"): Scope.ADMIN,
     ("DELETE", "/apps/{name}/routes"): Scope.ADMIN,
+    ("GET", "/audit"): Scope.ADMIN,
+    ("GET", "/audit/check"): Scope.ADMIN,
     ("GET", "/join-tokens"): Scope.ADMIN,
     ("POST", "/join-tokens"): Scope.ADMIN,
     ("DELETE", "/join-tokens/{token_id}"): Scope.ADMIN,

@@ -8,6 +8,8 @@ from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode, post
 from corral.wire.access import (
+    AuditCheck,
+    AuditPage,
     DashboardLink,
     JoinToken,
     JoinTokenInfo,
@@ -46,6 +48,52 @@ def revoke_key(name: str) -> Flow[KeyInfo]:
     """End a key, by its name or its id, at once. Raises NotFound."""
     response = yield Request("DELETE", f"/keys/{segment(name)}")
     return decode(response, KeyInfo)
+
+
+# The calls about the audit trail: who asked for what.
+
+
+def audit(
+    *,
+    actor: str | None = None,
+    action: str | None = None,
+    target: str | None = None,
+    allowed: bool | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    before: int | None = None,
+    limit: int = 100,
+) -> Flow[AuditPage]:
+    """A page of the audit trail, newest first.
+
+    Args:
+        actor: The name or id of a key or node.
+        action: How the action begins, as `key.` or `node.join`.
+        target: How what it was about begins.
+        allowed: Only what was let (True) or refused (False).
+        since: From then on: an ISO 8601 time, or `-3600` for an hour ago.
+        until: Before then.
+        before: The `cursor` of the page before.
+        limit: At most so many rows.
+    """
+    response = yield get(
+        "/audit",
+        actor=actor,
+        action=action,
+        target=target,
+        allowed=None if allowed is None else str(allowed).lower(),
+        since=since,
+        until=until,
+        before=before,
+        limit=limit,
+    )
+    return decode(response, AuditPage)
+
+
+def check_audit() -> Flow[AuditCheck]:
+    """Have the manager look through the chain of the audit trail."""
+    response = yield get("/audit/check")
+    return decode(response, AuditCheck)
 
 
 # The calls about join tokens: what lets a machine become a node.

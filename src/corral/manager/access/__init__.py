@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from corral.core.access.key import JoinGrant, Key
-from corral.manager.access.audit import Audit
+from corral.manager.access.audit import CHECK_S, Audit
 from corral.manager.access.keys import (
     Keys,
     OpenRequests,
@@ -70,12 +70,24 @@ class Access(Feature):
         """End a token; nodes that joined with it stay. Raises NotFound."""
         return await revoke_join_token(self.keys, self._clock, token_id)
 
+    def key_ids(self, name: str) -> tuple[str, ...]:
+        """The ids of all keys there are or were with this name or id, or its own."""
+        found = [k.id for k in self.keys.known() if name in (k.id, k.name, k.node_id)]
+        return tuple(found) or (name,)
+
+    def key_names(self) -> dict[str, str]:
+        """How keys are called, by id."""
+        return {key.id: key.name for key in self.keys.known()}
+
     def share_name(self, name: str) -> str:
         """The name of a share, where `owner=ID` of a key means whose that key is."""
         return share_name(self.keys, name)
 
     def loops(self) -> Sequence[Loop]:
-        return (Loop("access", 1.0, self.step),)
+        return (
+            Loop("access", 1.0, self.step),
+            Loop("audit", CHECK_S, self.audit.step),
+        )
 
     async def step(self) -> None:
         """End what goes on with a void key, write the audit trail, and now and then

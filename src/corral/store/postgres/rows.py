@@ -317,6 +317,7 @@ def audit_of(row: Mapping[str, Any]) -> AuditRow:
         ip=row["ip"],
         request_id=row["request_id"],
         data=json.loads(row["data"]),
+        seq=row["seq"],
     )
 
 
