@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute, APIWebSocketRoute
 
 from corral.core.access.key import Scope
 
-OPEN = {("GET", "/health"), ("GET", "/ui/session")}
+OPEN = {("GET", "/health"), ("GET", "/ui/session"), ("GET", "/nodes/join/proof")}
 # What a route asks for; those not named here ask for `read`.
 SCOPES = {
     ("POST", "/tasks"): Scope.SUBMIT,

@@ -150,3 +150,14 @@ def digest_secret(secret: str) -> str:
 
 def matches(key: Key, secret: str) -> bool:
     return hmac.compare_digest(key.digest, digest_secret(secret))
+
+
+def join_proof(digest: str, token_id: str, nonce: str, addresses: Iterable[str]) -> str:
+    """By which a manager shows that it knows a join token, before it is sent one.
+
+    Its key is what the manager keeps of the token, and whoever has the token can make.
+    The manager's own addresses are part of it: somebody between the two who passes the
+    question on gets an answer that is true of another address.
+    """
+    text = "\n".join(("corral join", token_id, nonce, *addresses))
+    return hmac.new(digest.encode(), text.encode(), "sha256").hexdigest()

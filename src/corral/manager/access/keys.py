@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from corral.core.access.key import (
     Scope,
     check_key_name,
     digest_secret,
+    join_proof,
     matches,
     split_key,
     write_key,
@@ -100,6 +101,9 @@ class Keys:
         self._keys: dict[str, Key] = {}
         self._buckets = TokenBuckets(limits.per_s, limits.burst)
         self._failures = TokenBuckets(
+            limits.failures_per_min / 60.0, limits.failures_per_min
+        )
+        self._proofs = TokenBuckets(
             limits.failures_per_min / 60.0, limits.failures_per_min
         )
         self._used: dict[str, datetime] = {}
@@ -191,6 +195,30 @@ class Keys:
             raise Unauthenticated("this join token is used up or expired")
         if key.uses_left is not None:
             self._keys[key.id] = replace(key, uses_left=key.uses_left - 1)
+
+    def prove(
+        self, token_id: str, nonce: str, addresses: Sequence[str], ip: str
+    ) -> str:
+        """That this manager knows a join token, for whoever is about to send it.
+
+        Of one that is not known the answer is as long, and proves nothing; one that is
+        spent or over is proven all the same.
+
+        Raises:
+            RateLimited: this address asks too often.
+        """
+        now = self._clock.monotonic()
+        bucket = self._proofs.get(ip, now)
+        if not bucket.take(now):
+            raise RateLimited(
+                "too many questions from this address; wait a minute",
+                retry_after_s=60,
+                **bucket.figures(),
+            )
+        key = self._keys.get(token_id)
+        is_token = key is not None and key.scope is Scope.JOIN
+        digest = key.digest if key and is_token else secrets.token_hex(32)
+        return join_proof(digest, token_id, nonce, addresses)
 
     # checks ------------------------------------------------------------------
     def authenticate(self, text: str | None, ip: str) -> Key:
