@@ -83,6 +83,21 @@ async def test_h2_a_worker_that_came_to_other_types_gets_no_value(world: World) 
     fault(await ask(worker, worker.take_one()), 422, "invalid_field")
 
 
+async def test_h2_a_worker_of_no_type_gets_no_value_of_any(world: World) -> None:
+    """It is called by its URL, and takes jobs under every name."""
+    bare = declared("one") | {"job_types": [], "url": "http://h:9000"}
+    node = await world.node(bare)
+    worker = await node.workers["one"].start()
+    await script_worker(world, "deploy")
+    await keep(world, job_types=["deploy"])
+    for named in ("deploy", "made_up"):
+        task = {"task_type": named, "only_on": worker.id, "parameters": SCRIPT}
+        said(await world.submit.post("/tasks", task))
+        item = worker.take_one()
+        fault(await ask(worker, item), 422, "invalid_field")
+        await worker.finish(item)
+
+
 async def test_h2_a_secret_is_for_the_keys_that_it_names(world: World) -> None:
     worker = await script_worker(world, "run_script")
     task = {"task_type": "run_script", "parameters": SCRIPT}

@@ -175,29 +175,19 @@ class Submit:
     def _types_run(self, spec: TaskSpec) -> Sequence[str]:
         """The job types whose rules hold for a task.
 
-        Who names a worker may name any type that is not known (the job API needs none
-        there), but gets what the worker serves, and so by the rules of that.
+        Who names a worker may call the task as they like (the job API needs no type
+        there), but gets what that worker serves, and so by the rules of that.
 
         Raises:
-            InvalidField: of a type that is known, and that the worker does not serve;
-                or nothing it serves takes such a payload.
+            InvalidField: nothing it serves takes such a payload.
         """
         link = self._cluster.workers.get(spec.options.only_on or "")
         if link is None or spec.job_type in OWN_TYPES:
             return (spec.job_type,)
         types = link.worker.spec.types_run(spec.job_type)
-        if spec.job_type in types:
-            return types
-        named = self._cluster.job_types.get(spec.job_type)
-        # One whose target is an app may have come through the gateway to its worker.
-        if named is not None and named.app is None:
-            raise InvalidField(
-                f"worker {link.id!r} does not serve '{spec.job_type}'; it serves "
-                f"{', '.join(types) or 'no type'}",
-                field="only_on",
-            )
-        served = [self._cluster.job_types.get(name) for name in types]
-        check_any(list(filter(None, served)), spec.payload)
+        if spec.job_type not in types:
+            served = [self._cluster.job_types.get(name) for name in types]
+            check_any(list(filter(None, served)), spec.payload)
         return types
 
     # the commit --------------------------------------------------------------
