@@ -14,6 +14,7 @@ CorralError
 │   └── NodeNotFound
 ├── Conflict                 the thing is not in a state that allows this
 │   ├── IllegalTransition
+│   ├── ClaimRefused         a node says more of itself than its join token allows
 │   └── VersionRefused       a node's version is too far from the manager's
 ├── AuthError
 │   ├── Unauthenticated
@@ -105,6 +106,10 @@ class Conflict(CorralError):
 
 class IllegalTransition(Conflict):
     code = "illegal_transition"
+
+
+class ClaimRefused(Conflict):
+    code = "claim_refused"
 
 
 class VersionRefused(Conflict):

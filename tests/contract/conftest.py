@@ -25,6 +25,7 @@ from corral.core.tasks.outcome import OutcomeKind, Settlement
 from corral.core.tasks.task import State, Task, TaskSpec
 from corral.store.base import Placement, Store
 from corral.store.objects import open_objects
+from corral.store.postgres.audit_chain import Chain, begin
 from corral.store.postgres.store import PostgresStore
 from corral.store.tables.metadata import metadata
 from tests.twins.store import MemoryStore
@@ -173,14 +174,16 @@ EMPTY += "".join(
     for column in table.columns
     if column.identity is not None
 )
-EMPTY += """
+EMPTY += f"""
     insert into leadership (id, term, holder) values (1, 0, '');
-    insert into audit_chain values (1, 1, '', 0, '')
+    insert into audit_chain
+        (id, first_seq, anchor, last_seq, last_hash, keyed_from, seal)
+    values (1, 1, '', 0, '', 1, '{begin(Chain(), b"").seal}')
 """
 
 
 async def empty(url: str) -> None:
-    """As a database is after its migrations."""
+    """As a database is once it was opened."""
     connection = await asyncpg.connect(url)
     await connection.execute(EMPTY)
     await connection.close()

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from corral.core.access.key import Key, Scope
+from corral.core.access.key import JoinGrant, Key, Scope
 from corral.core.nodes.node import (
     Hold,
     HoldSource,
@@ -218,6 +218,25 @@ async def test_a_limited_key_is_spent_exactly_as_often_as_it_allows(
     spent = await asyncio.gather(*(store.access.use_key("k1", NOW) for _ in range(8)))
     assert sum(spent) == 3
     assert [k.uses_left for k in await store.access.keys()] == [0]
+
+
+async def test_what_a_join_token_grants_is_kept(store: Store) -> None:
+    granted = JoinGrant({"zone": "trusted"}, ("spot", "tier=a"), ("echo",))
+    key = Key("k1", "d" * 64, Scope.JOIN, created_at=NOW, granted=granted)
+    await store.access.save_key(key)
+    assert await store.access.keys() == [key]
+
+
+async def test_sessions_that_were_ended_are_remembered_until_their_time(
+    store: Store,
+) -> None:
+    await store.access.end_session("one", later(10), NOW)
+    await store.access.end_session("one", later(10), NOW)
+    await store.access.end_session("two", later(30), NOW)
+    ended = {"one": later(10), "two": later(30)}
+    assert await store.access.ended_sessions() == ended
+    await store.access.end_session("three", later(40), later(10))
+    assert set(await store.access.ended_sessions()) == {"two", "three"}
 
 
 async def test_a_key_without_a_limit_is_never_spent(store: Store) -> None:

@@ -8,7 +8,15 @@ from corral.core.access.secret import Secret
 from corral.store.base import Store
 from tests.contract.conftest import NOW, later
 
-SECRET = Secret("HF_TOKEN", "1:c2VhbGVk", ("train", "run_script"), NOW, NOW)
+SECRET = Secret(
+    "HF_TOKEN",
+    "1:c2VhbGVk",
+    ("train", "run_script"),
+    NOW,
+    NOW,
+    ("ann", "bob"),
+    {"zone": "trusted"},
+)
 
 
 async def test_a_saved_secret_replaces_the_former(store: Store) -> None:

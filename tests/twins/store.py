@@ -16,7 +16,10 @@ from corral.core.insight.event import ALERT, OF_TASKS, Event, EventPage, EventQu
 from corral.core.tasks.job_type import JobType
 from corral.core.tasks.task import Task
 from corral.store.base import (
+    EVERYTHING,
     AccessStore,
+    AuditQuery,
+    AuditReport,
     AuditRow,
     EventStore,
     MetricStore,
@@ -28,7 +31,7 @@ from corral.store.base import (
     Retention,
     TaskStore,
 )
-from corral.store.postgres.audit_chain import Chain, Verifier, link
+from corral.store.postgres.audit_chain import Verifier, cut, link
 from corral.store.postgres.rows import audit_of, audit_row, event_of, event_row
 from corral.store.text import clean
 from tests.twins.store_metrics import MemoryMetrics
@@ -38,7 +41,7 @@ from tests.twins.store_registry import (
     MemoryRegistry,
     MemoryResults,
 )
-from tests.twins.store_state import MemoryTables
+from tests.twins.store_state import AUDIT_KEY, MemoryTables
 from tests.twins.store_tasks import MemoryOutput, MemoryTasks
 
 # Events in memory.
@@ -167,16 +170,41 @@ class MemoryAccess:
             if (key := self._tables.keys.get(key_id)) is not None:
                 self._tables.keys[key_id] = replace(key, last_used_at=at)
 
-    async def add_audit(self, rows: Sequence[AuditRow]) -> None:
-        self._tables.chain, linked = link(self._tables.chain, map(audit_row, rows))
+    async def end_session(self, digest: str, until: datetime, now: datetime) -> None:
+        kept = {d: at for d, at in self._tables.ended_sessions.items() if at > now}
+        self._tables.ended_sessions = {**kept, digest: until}
+
+    async def ended_sessions(self) -> Mapping[str, datetime]:
+        return dict(self._tables.ended_sessions)
+
+    async def add_audit(self, rows: Sequence[AuditRow]) -> int:
+        chain, linked = link(self._tables.chain, map(audit_row, rows), AUDIT_KEY)
+        self._tables.chain = chain
         self._tables.audit += linked
+        return chain.last_seq
 
-    async def audit(self, limit: int = 100) -> Sequence[AuditRow]:
-        return [audit_of(row) for row in self._tables.audit[::-1][:limit]]
+    async def audit(
+        self, limit: int = 100, where: AuditQuery = EVERYTHING
+    ) -> Sequence[AuditRow]:
+        rows = map(audit_of, self._tables.audit[::-1])
+        return [row for row in rows if _is_wanted(row, where)][:limit]
 
-    async def check_audit(self) -> bool:
-        verifier = Verifier(self._tables.chain)
-        return all(map(verifier.accepts, self._tables.audit)) and verifier.is_complete()
+    async def check_audit(self) -> AuditReport:
+        verifier = Verifier(self._tables.chain, AUDIT_KEY)
+        all(map(verifier.accepts, self._tables.audit))
+        return verifier.report()
+
+
+def _is_wanted(row: AuditRow, where: AuditQuery) -> bool:
+    return (
+        (not where.actors or row.actor in where.actors)
+        and row.action.startswith(where.action)
+        and row.target.startswith(where.target)
+        and where.allowed in (None, row.allowed)
+        and (where.since is None or row.at >= where.since)
+        and (where.until is None or row.at < where.until)
+        and (where.before is None or row.seq < where.before)
+    )
 
 
 class MemoryStore:
@@ -262,9 +290,7 @@ class MemoryStore:
             count += 1
         if count:
             last, chain = self._tables.audit[count - 1], self._tables.chain
-            self._tables.chain = Chain(
-                last["seq"] + 1, last["hash"], chain.last_seq, chain.last_hash
-            )
+            self._tables.chain = cut(chain, last["seq"], last["hash"], AUDIT_KEY)
             del self._tables.audit[:count]
         return count
 

@@ -31,10 +31,11 @@ from corral.core.tasks.schedule import Schedule
 from corral.core.tasks.task import Attempt, Task
 from corral.core.tasks.webhook import Notice
 from corral.store.base import Event, KeptTree, LogChunk
-from corral.store.postgres.audit_chain import Chain
+from corral.store.postgres.audit_chain import Chain, begin
 from corral.store.postgres.errors import check_term
 from corral.store.postgres.metrics import Subject
 
+AUDIT_KEY = b"of the twin"
 STEPS = (MINUTES_S, HOURS_S)
 # A node, or a node's card.
 MeasuredBy = tuple[str, str | None]
@@ -58,6 +59,7 @@ class MemoryTables:
         self.worker_types: dict[str, WorkerType] = {}
         self.keys: dict[str, Key] = {}
         self.secrets: dict[str, Secret] = {}
+        self.ended_sessions: dict[str, datetime] = {}
         self.models: dict[str, KnownModel] = {}
         self.pins: dict[tuple[str, str], Pin] = {}
         self.catalogue: dict[str, CatalogueModel] = {}
@@ -71,7 +73,7 @@ class MemoryTables:
         self.schedules: dict[str, Schedule] = {}
         self.notices: dict[tuple[str, str], Notice] = {}
         self.audit: list[dict[str, Any]] = []
-        self.chain = Chain()
+        self.chain = begin(Chain(), AUDIT_KEY)
         self.samples: dict[tuple[str, datetime], Sample] = {}
         self.cards: dict[tuple[str, str, datetime], GpuSample] = {}
         self.gpus: dict[tuple[str, str], Gpu] = {}

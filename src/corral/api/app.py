@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from corral import __version__
 from corral.api import cluster, errors, openapi, ui
-from corral.api.access import keys, secrets
+from corral.api.access import audit, keys, secrets
 from corral.api.events import alerts, history, live
 from corral.api.gateway import forward
 from corral.api.gateway import routes as gateway
@@ -45,7 +45,7 @@ ROOMS = (
     *(memory, catalogue, rebalance),
     *(job_types, schedules, shares),
     *(history, live, alerts),
-    *(keys, secrets),
+    *(keys, secrets, audit),
     *(cluster, metrics, usage, simulate),
     *(jobs, job_nodes, job_apps, job_workers, service),
     *(openai, mcp, gateway, ui),
@@ -83,7 +83,12 @@ def build(
     app.state.http_meter = meter = HttpMeter()
     # The one added last is passed first.
     app.add_middleware(SiteGuard, rules=site)
-    app.add_middleware(Edge, body_limit=batch_body_limit, meter=meter)
+    app.add_middleware(
+        Edge,
+        body_limit=batch_body_limit,
+        meter=meter,
+        revoked=errors.refuse_revoked,
+    )
     return app
 
 

@@ -9,14 +9,17 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
+from corral.api.middleware import OPEN
 from corral.core.access.key import Key, Scope
 from corral.errors import AuthError, Forbidden, RateLimited
+from corral.manager.access.keys import OpenRequest
 from corral.manager.access.rate_limit import TokenBucket
 from corral.manager.app import Manager
 
 T = TypeVar("T")
 PAGE_HEADER = "x-corral-page"
 _OURS = ("same-origin", "none")
+_READS = frozenset({"GET", "HEAD"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,14 @@ class Caller:
     key: Key
     ip: str
     request_id: str
+    request: OpenRequest | None = None
+
+    def wait(self) -> None:
+        """What was to be done is done: from here on this call only waits, and may be
+        broken off when its key is revoked.
+        """
+        if self.request is not None:
+            self.request.wait()
 
     @property
     def only_of(self) -> str | None:
@@ -84,7 +95,8 @@ def caller(scope: Scope, *others: Scope) -> Callable[[Request], Awaitable[Caller
     async def check(request: Request) -> Caller:
         manager = manager_of(request)
         ip = request.client.host if request.client else ""
-        request_id = request.scope.get("corral_request_id", "")
+        scope_of = request.scope
+        request_id = scope_of.get("corral_request_id", "")
         key: Key | None = None
         try:
             key = key_of(manager, request, ip)
@@ -98,7 +110,12 @@ def caller(scope: Scope, *others: Scope) -> Callable[[Request], Awaitable[Caller
             what = f"{request.method} {request.scope['path']}"
             note_denial(manager, key, what, e, ip, request_id)
             raise
-        return Caller(manager, key, ip, request_id)
+        opened = scope_of.get(OPEN)
+        if opened is None:
+            reads = request.method in _READS
+            opened = manager.access.requests.begin(key, can_end=reads)
+            scope_of[OPEN] = opened
+        return Caller(manager, key, ip, request_id, opened)
 
     return check
 

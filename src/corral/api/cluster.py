@@ -1,31 +1,23 @@
-"""/health, /cluster, /join-tokens: the cluster as a whole."""
+"""/health, /cluster: the cluster as a whole."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
-from msgspec import Struct
 
 from corral import __version__
-from corral.api.body import answer, read
+from corral.api.body import answer
 from corral.api.caller import Caller, caller, manager_of
 from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.core.tasks.task import State
-from corral.errors import InvalidField
-from corral.wire.access import JoinToken, WebhookSecret
+from corral.wire.access import WebhookSecret
 from corral.wire.insight import ClusterStatus, DrainInfo, HealthInfo
 
 router = APIRouter()
 Reader = Annotated[Caller, Depends(caller(Scope.READ))]
 Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
-MAX_TOKEN_S = 365 * 86_400.0
-
-
-class TokenIn(Struct, forbid_unknown_fields=True):
-    ttl_s: float = 86_400.0
-    uses: int = 1
 
 
 @router.get(
@@ -106,28 +98,3 @@ async def drain(who: Admin, resume: bool = False) -> Response:
 async def webhook_secret(who: Admin) -> Response:
     who.note("webhook_secret.read", "cluster")
     return answer(WebhookSecret(secret=who.manager.outbound.webhooks.secret))
-
-
-@router.post(
-    "/join-tokens",
-    summary="A token that lets a machine join",
-    tags=["nodes"],
-    **described(
-        JoinToken,
-        body=TokenIn,
-        status=201,
-        errors=(400, 422),
-        example={"ttl_s": 3600, "uses": 1},
-    ),
-)
-async def join_token(request: Request, who: Admin) -> Response:
-    said = await read(request, TokenIn)
-    if not 0 < said.ttl_s <= MAX_TOKEN_S:
-        raise InvalidField("ttl_s must be over 0 and at most a year", field="ttl_s")
-    if not 1 <= said.uses <= 100_000:
-        raise InvalidField("uses must be 1 to 100000", field="uses")
-    key, text = await who.manager.access.keys.create(
-        Scope.JOIN, "join token", ttl_s=said.ttl_s, uses=said.uses
-    )
-    who.note("join_token.create", key.id, uses=said.uses)
-    return answer(JoinToken.of(key, token=text, uses=key.uses_left), 201)

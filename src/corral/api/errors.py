@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from msgspec import Struct
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
 
 from corral import errors
 from corral.api.middleware import SAFE
@@ -144,6 +145,13 @@ def problem(
         headers=headers,
         media_type="application/json",
     )
+
+
+async def refuse_revoked(scope: Scope, receive: Receive, send: Send) -> None:
+    """The answer to a request that was broken off with its key."""
+    message = "this key was revoked or is over"
+    said = problem(Request(scope), 401, errors.Unauthenticated.code, message)
+    await said(scope, receive, send)
 
 
 def status_of(error: errors.CorralError) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from asyncio import CancelledError
+from asyncio import CancelledError, current_task
 from collections.abc import Iterable, Iterator
 from time import perf_counter
 
@@ -30,6 +30,8 @@ _BUCKETS = (
     *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
 )
 _LEFT = 499
+OPEN = "corral_open"
+"""Where the scope of a request has what ends it with its key."""
 _PARENT = b"traceparent"
 SAFE: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
@@ -43,17 +45,22 @@ class Edge:
     """Wraps the application; `body_limit` is in bytes."""
 
     def __init__(
-        self, app: ASGIApp, body_limit: int, meter: HttpMeter | None = None
+        self,
+        app: ASGIApp,
+        body_limit: int,
+        meter: HttpMeter | None = None,
+        revoked: ASGIApp | None = None,
     ) -> None:
         self._app = app
         self._limit = body_limit
         self._meter = meter or HttpMeter()
+        self._revoked = revoked
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status = perf_counter(), 500
+        began, status, is_started = perf_counter(), 500, False
         trace = scope["corral_trace"] = trace_of(scope)
         request_id = scope["corral_request_id"] = trace.request_id
         extra: list[tuple[bytes, bytes]] = []
@@ -61,9 +68,11 @@ class Edge:
         head = (b"x-request-id", request_id.encode())
 
         async def send_safely(message: Message) -> None:
-            nonlocal status
+            nonlocal status, is_started
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, is_started = message["status"], True
+                if (opened := scope.get(OPEN)) is not None:
+                    opened.wait()
                 safe = scope.get("corral_safe", SAFE)
                 message["headers"] = [*message["headers"], head, *safe, *extra]
             await send(message)
@@ -72,9 +81,18 @@ class Edge:
         try:
             await self._app(scope, self._limited(scope, receive), send_safely)
         except CancelledError:
-            status = _LEFT
-            raise
+            if not _was_ended(scope):
+                status = _LEFT
+                raise
+            if is_started:
+                # A stream ends without its last word; who follows asks again, and is
+                # told why not.
+                await send({"type": "http.response.body", "body": b""})
+            elif self._revoked is not None:
+                await self._revoked(scope, receive, send_safely)
         finally:
+            if (opened := scope.pop(OPEN, None)) is not None:
+                opened.over()
             self._tell(scope, status, perf_counter() - began)
             bound.reset(token)
 
@@ -111,6 +129,15 @@ class Edge:
             f"the body is larger than {self._limit} bytes; send less at once",
             limit_bytes=self._limit,
         )
+
+
+def _was_ended(scope: Scope) -> bool:
+    """Was it we who broke this request off, because its key is void?"""
+    opened, task = scope.get(OPEN), current_task()
+    if opened is None or not opened.is_ended or task is None:
+        return False
+    task.uncancel()
+    return True
 
 
 class HttpMeter:

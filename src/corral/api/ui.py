@@ -172,7 +172,7 @@ async def sign_out(request: Request, who: Reader) -> Response:
     name = who.manager.access.sessions.cookie
     said = answer(SignedOut("signed out"))
     if word := request.cookies.get(name):
-        who.manager.access.sessions.end(word)
+        await who.manager.access.sessions.end(word)
         said.delete_cookie(name, httponly=True, samesite="strict")
         who.note("session.end", who.key.id)
     return said

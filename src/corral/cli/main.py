@@ -272,6 +272,9 @@ class Root(LazyGroup):
         "mcp": CommandEntry(
             "corral.cli.admin.mcp:mcp", "Tools for a coding agent.", _MORE
         ),
+        "audit": CommandEntry(
+            "corral.cli.admin.audit:audit", "Who asked for what.", _MORE
+        ),
         "key": CommandEntry("corral.cli.admin.keys:key_app", "Keys for people.", _MORE),
         "token": CommandEntry(
             "corral.cli.admin.keys:token_app", "Make join tokens for nodes.", _MORE

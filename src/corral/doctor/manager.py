@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -66,7 +67,8 @@ class ManagerFact:
     """What the manager told; `silence` says why it told nothing, `refusal` why the
     key was not enough. `ahead_s` is its clock against ours.
 
-    `is_expected`: it was named by a setting, or runs on this folder.
+    `is_expected`: it was named by a setting, or runs on this folder. Only an admin is
+    told whether the audit trail is intact.
     """
 
     url: str
@@ -80,6 +82,7 @@ class ManagerFact:
     failed: Sequence[str] = ()
     dead_letters: int = 0
     node_id: str | None = None
+    is_audit_intact: bool | None = None
 
 
 def look(url: str | None, home: Path | None, *, is_expected: bool) -> ManagerFact:
@@ -93,7 +96,10 @@ def look(url: str | None, home: Path | None, *, is_expected: bool) -> ManagerFac
             dead = len(list(client.list_tasks(dead=True, limit=_ENOUGH)))
         except CorralError as error:
             return _fault(told, error)
-        return replace(told, nodes=nodes, failed=failed, dead_letters=dead)
+        told = replace(told, nodes=nodes, failed=failed, dead_letters=dead)
+        with contextlib.suppress(CorralError):
+            return replace(told, is_audit_intact=client.audit(limit=1).is_intact)
+        return told
 
 
 def _node_fact(node: NodeInfo) -> NodeFact:
@@ -193,6 +199,12 @@ def _cluster(told: ManagerFact, ours: str) -> Iterator[CheckResult]:
     if told.failed:
         found = f"{len(told.failed)} in error: {_some(told.failed)}"
         yield problem("workers", found, "see why with 'corral workers --status error'")
+    if told.is_audit_intact is False:
+        found = "rows of the audit trail were changed or removed"
+        fix = "see which with 'corral audit --verify', and who may write the database"
+        yield problem("audit", found, fix)
+    elif told.is_audit_intact:
+        yield ok("audit", "its chain is whole")
     if told.dead_letters:
         more = " or more" if told.dead_letters >= 100 else ""
         found = f"{told.dead_letters}{more} tasks failed for good"

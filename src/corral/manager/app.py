@@ -83,7 +83,7 @@ class Manager:
         self.models = Models(
             ctx, self.tasks, self.output.objects, config.models, config.sources
         )
-        self.queues = Queues(ctx, self.tasks, self.workers)
+        self.queues = Queues(ctx, self.tasks, self.workers, self.access)
         self.alerts = Alerts(ctx, config.alerts, config.hooks)
         self.events = Events(ctx, self.access, config.live)
         self.outbound = Outbound(ctx, config.hooks, config.neighbour)

@@ -31,6 +31,7 @@ class ManagerConfig:
 
     cluster_secret: bytes
     cluster_name: str = "corral"
+    public_url: str = ""
     policy: Policy = field(default_factory=Policy)
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     liveness: Liveness = field(default_factory=Liveness)

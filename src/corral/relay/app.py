@@ -28,6 +28,7 @@ from corral.errors import Unreachable
 from corral.relay.manager_link import HttpLink, LinkOptions
 from corral.relay.port import MANAGER
 from corral.trust import is_address, is_loopback_name, name_of_host
+from corral.wire.job_api import CALL_PASS
 
 BODY_LIMIT = 16 << 20
 KEYLESS_LIMIT = 1 << 20
@@ -37,11 +38,14 @@ _PASSED = ("retry-after", "www-authenticate", "x-request-id")
 
 @dataclass(frozen=True, slots=True)
 class PortRequest:
-    """One request to the port; `key` is what stood in its Authorization header."""
+    """One request to the port; `key` is what stood in its Authorization header, and
+    `call_pass` what the manager's gateway may have put beside it.
+    """
 
     name: str
     body: dict[str, Any]
     key: str | None = None
+    call_pass: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +90,23 @@ class RelayedManager:
         self._link = HttpLink(url, None, ca_file, LinkOptions(timeout_s=_TIMEOUT_S))
         self.url = self._link.url
 
-    async def post(self, path: str, body: Any, key: str | None) -> PortAnswer:
+    async def post(
+        self, path: str, body: Any, key: str | None, call_pass: str | None = None
+    ) -> PortAnswer:
         """In a thread of its own that ends with this process: the manager may hold an
         answer back for a minute, and a pool's threads would hold up the end.
         """
         loop = asyncio.get_running_loop()
         came: asyncio.Future[PortAnswer] = loop.create_future()
         sent = msgspec.json.encode(body)
+        shown = {"Authorization": key, CALL_PASS: call_pass}
 
         def ask() -> None:
             answer = problem(500, "error", "a fault inside this port")
             try:
-                answer = self._ask(path, sent, key)
+                answer = self._ask(
+                    path, sent, {n: v for n, v in shown.items() if v is not None}
+                )
             finally:
                 with contextlib.suppress(RuntimeError):  # the loop is closed: the end
                     loop.call_soon_threadsafe(_settle, came, answer)
@@ -105,8 +114,7 @@ class RelayedManager:
         threading.Thread(target=ask, name="port-call", daemon=True).start()
         return await came
 
-    def _ask(self, path: str, body: bytes, key: str | None) -> PortAnswer:
-        shown = {} if key is None else {"Authorization": key}
+    def _ask(self, path: str, body: bytes, shown: dict[str, str]) -> PortAnswer:
         try:
             answer = self._link.ask("POST", path, body, headers=shown)
         except Unreachable as error:
@@ -246,8 +254,8 @@ class Relay(Starlette):
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 text = f"the body is no JSON object: {error}"
                 return self._say(problem(400, "invalid_json", text))
-            key = request.headers.get("authorization")
-            return self._say(await endpoint(PortRequest(name, said, key)))
+            key, word = (request.headers.get(n) for n in ("authorization", CALL_PASS))
+            return self._say(await endpoint(PortRequest(name, said, key, word)))
 
         return route
 

@@ -74,14 +74,17 @@ class LinkAnswer:
     def error(self) -> errors.CorralError:
         """The exception an error answer stands for, also when a proxy wrote it."""
         code, message = "", f"{self.url} answered {self.status}"
-        with contextlib.suppress(ValueError, KeyError, TypeError):
+        is_removed = False
+        with contextlib.suppress(ValueError, KeyError, TypeError, AttributeError):
             told = json.loads(self.body)["error"]
             message = str(told["message"])
             code = str(told["code"])
+            is_removed = told["details"].get("is_removed") is True
         kind = errors.BY_CODE.get(code) or _BY_STATUS.get(self.status)
         if kind is None:
             kind = errors.Unavailable if self.status >= 500 else errors.BadRequest
-        return kind(message, status=self.status, is_ours=bool(code))
+        facts = {"is_removed": True} if is_removed else {}
+        return kind(message, status=self.status, is_ours=bool(code), **facts)
 
 
 @dataclass(frozen=True, slots=True)

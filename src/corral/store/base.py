@@ -13,6 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from corral.core.access.audit import EVERYTHING as EVERYTHING
+from corral.core.access.audit import AuditQuery as AuditQuery
+from corral.core.access.audit import AuditReport as AuditReport
+from corral.core.access.audit import AuditRow as AuditRow
 from corral.core.access.key import Key
 from corral.core.access.secret import Secret
 from corral.core.access.share import Share, ShareUse
@@ -75,18 +79,6 @@ class TaskPage:
     tasks: tuple[Task, ...]
     total: int
     next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class AuditRow:
-    at: datetime
-    actor: str
-    action: str
-    target: str
-    allowed: bool
-    ip: str
-    request_id: str
-    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 ARTIFACTS, CHECKPOINT = "artifacts", "checkpoint"
@@ -434,14 +426,22 @@ class AccessStore(Protocol):
 
     async def secrets(self) -> Sequence[Secret]: ...
 
-    async def add_audit(self, rows: Sequence[AuditRow]) -> None:
-        """Append, each row's hash chained to the one before."""
+    async def end_session(self, digest: str, until: datetime, now: datetime) -> None:
+        """Remember that a session is over; forget those that would be by now."""
 
-    async def audit(self, limit: int = 100) -> Sequence[AuditRow]:
+    async def ended_sessions(self) -> Mapping[str, datetime]:
+        """Until when each would have been good, by its digest."""
+
+    async def add_audit(self, rows: Sequence[AuditRow]) -> int:
+        """Append, each row's hash chained to the one before; the seq of the last."""
+
+    async def audit(
+        self, limit: int = 100, where: AuditQuery = EVERYTHING
+    ) -> Sequence[AuditRow]:
         """Newest first."""
 
-    async def check_audit(self) -> bool:
-        """Is the hash chain whole?"""
+    async def check_audit(self) -> AuditReport:
+        """Look through the whole chain."""
 
 
 class ResultStore(Protocol):

@@ -22,6 +22,13 @@ class JoinRequest(Value, frozen=True, kw_only=True):
     name: str | None = None
 
 
+class JoinProof(Value, frozen=True, kw_only=True):
+    """By which a manager at these addresses shows that it knows a token."""
+
+    addresses: list[str]
+    proof: str
+
+
 class NodeCredential(Value, frozen=True, kw_only=True):
     node_id: str
     key: str

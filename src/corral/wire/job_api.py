@@ -6,6 +6,11 @@ from typing import Any
 
 from corral.wire.value import Value
 
+CALL_PASS = "x-corral-pass"
+"""The header with the one word by which a worker may bring a call of the manager's
+gateway back to it as a task; good once.
+"""
+
 
 class JobStatus(Value, frozen=True, kw_only=True):
     job_id: str

@@ -23,11 +23,12 @@ TOKEN = "corral_t1_token"
 NODE = "node-1"
 
 
-def refusal(status: int, code: str, message: str = "no") -> Response:
+def refusal(status: int, code: str, message: str = "no", **details: object) -> Response:
     """As the manager writes it; without a code as a proxy does."""
     if not code:
         return Response("<html>", status)
-    return JSONResponse({"error": {"code": code, "message": message}}, status)
+    error = {"code": code, "message": message, "details": details}
+    return JSONResponse({"error": error}, status)
 
 
 @dataclass
@@ -48,6 +49,7 @@ class StandInManager:
     fence_after_s: float = 90.0
     register_refusal: tuple[int, str, str] | None = None
     beat_refusal: tuple[int, str] | None = None
+    is_removed: bool = False
     joins: list[dict[str, Any]] = field(default_factory=list)
     registrations: list[dict[str, Any]] = field(default_factory=list)
     beats: list[dict[str, Any]] = field(default_factory=list)
@@ -140,7 +142,9 @@ class StandInManager:
 
     async def _register(self, request: Request) -> Response:
         if not self._is_node(request.headers):
-            return refusal(401, "unauthenticated", "unknown key")
+            return refusal(
+                401, "unauthenticated", "unknown key", is_removed=self.is_removed
+            )
         if self.register_refusal is not None:
             self._told(self.refused, await request.json())
             return refusal(*self.register_refusal)

@@ -10,7 +10,7 @@ from fastapi.routing import APIRoute, APIWebSocketRoute
 
 from corral.core.access.key import Scope
 
-OPEN = {("GET", "/health"), ("GET", "/ui/session")}
+OPEN = {("GET", "/health"), ("GET", "/ui/session"), ("GET", "/nodes/join/proof")}
 # What a route asks for; those not named here ask for `read`.
 SCOPES = {
     ("POST", "/tasks"): Scope.SUBMIT,
@@ -73,7 +73,11 @@ SCOPES = {
     ("POST", "/models/unload"): Scope.OPERATE,
     ("POST", "/apps/{name}/routes"): Scope.ADMIN,
     ("DELETE", "/apps/{name}/routes"): Scope.ADMIN,
+    ("GET", "/audit"): Scope.ADMIN,
+    ("GET", "/audit/check"): Scope.ADMIN,
+    ("GET", "/join-tokens"): Scope.ADMIN,
     ("POST", "/join-tokens"): Scope.ADMIN,
+    ("DELETE", "/join-tokens/{token_id}"): Scope.ADMIN,
     ("GET", "/keys"): Scope.ADMIN,
     ("POST", "/keys"): Scope.ADMIN,
     ("DELETE", "/keys/{name}"): Scope.ADMIN,
@@ -180,6 +184,7 @@ def fill(path: str, **ids: str) -> str:
         "digest": "d",
         "name": "x",
         "exec_id": "e",
+        "token_id": "k",
         "alert_id": "1",
         "gpu_id": "g",
         "file": "f",

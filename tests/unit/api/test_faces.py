@@ -213,6 +213,7 @@ async def test_a_closed_description_hides_no_call_but_those_of_nodes_and_apps(
         "/{app}/{path}",
         "/engine",
         "/nodes/join",
+        "/nodes/join/proof",
         "/nodes/{node_id}/beat",
         "/nodes/{node_id}/desired",
         "/workers/{worker_id}/execs/{exec_id}",

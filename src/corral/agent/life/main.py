@@ -28,7 +28,12 @@ from corral.agent.watch.gpus import GpuWatch
 from corral.agent.watch.owner import OwnerWatch
 from corral.agent.watch.sample import Sampler, capabilities
 from corral.core.backoff import Backoff
-from corral.errors import CorralError, Unauthenticated, VersionRefused
+from corral.errors import (
+    ClaimRefused,
+    CorralError,
+    Unauthenticated,
+    VersionRefused,
+)
 from corral.process import group, spawn
 from corral.process.keep_alive import Tries
 from corral.relay.manager_link import HttpLink
@@ -54,6 +59,7 @@ def serve(config: AgentConfig) -> int:
 
     Raises:
         Unauthenticated: the join token or the node's key was refused.
+        ClaimRefused: this node says more of itself than its join token allowed.
         Unreachable: no manager answered the join within its time.
         AlreadyRunning: another agent uses this folder, or somebody its port.
     """
@@ -171,6 +177,10 @@ class Agent:
         except CorralError as error:
             if not identity.is_refusal(error):
                 raise
+            if error.details.get("is_removed"):
+                LOG.warning("%s", error.message)
+                self.leave(is_forgotten=True)
+                return None
             return self._join_again(error)
         finally:
             self._close_tunnel()
@@ -210,7 +220,7 @@ class Agent:
             try:
                 told = link.post(path, self._card(), NodeAdmission)
             except CorralError as error:
-                if identity.is_refusal(error):
+                if identity.is_refusal(error) or isinstance(error, ClaimRefused):
                     raise
                 is_slow = isinstance(error, VersionRefused)
                 is_due = not is_slow and time.monotonic() >= silent_until

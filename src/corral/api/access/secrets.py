@@ -23,11 +23,15 @@ Admin = Annotated[Caller, Depends(caller(Scope.ADMIN))]
 
 
 class SecretIn(Struct, forbid_unknown_fields=True):
-    """`job_types` may have it; all of them when there are none."""
+    """Only tasks of `job_types`, submitted with one of the `keys`, on nodes with the
+    `node_labels` may have it; an empty one lets all, one left out stays as it was.
+    """
 
     name: str
     value: str
-    job_types: list[str] = []
+    job_types: list[str] | None = None
+    keys: list[str] | None = None
+    node_labels: dict[str, str] | None = None
 
 
 class SecretRemoved(Struct):
@@ -46,9 +50,13 @@ class ValuesOut(Struct):
     values: dict[str, str]
 
 
-@router.get("/secrets", summary="Names of all secrets", **described(SecretList))
+@router.get(
+    "/secrets",
+    summary="Names of the secrets this key's tasks may have",
+    **described(SecretList),
+)
 async def list_secrets(who: Reader) -> Response:
-    known = who.manager.access.secrets.known()
+    known = who.manager.access.secrets.known(who.key)
     return answer(SecretList(secrets=[SecretInfo.of(secret) for secret in known]))
 
 
@@ -65,9 +73,19 @@ async def list_secrets(who: Reader) -> Response:
 async def set_secret(request: Request, who: Admin) -> Response:
     told = await read(request, SecretIn)
     secret, is_new = await who.manager.access.secrets.put(
-        told.name, told.value, told.job_types
+        told.name,
+        told.value,
+        job_types=told.job_types,
+        keys=told.keys,
+        node_labels=told.node_labels,
     )
-    who.note("secret.set", secret.name, job_types=list(secret.job_types))
+    who.note(
+        "secret.set",
+        secret.name,
+        job_types=list(secret.job_types),
+        keys=list(secret.keys),
+        node_labels=dict(secret.node_labels),
+    )
     return answer(SecretInfo.of(secret), 201 if is_new else 200)
 
 

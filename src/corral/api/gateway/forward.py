@@ -25,6 +25,7 @@ from corral.api.middleware import SAFE
 from corral.core.access import key
 from corral.core.tasks.app import App
 from corral.errors import BadRequest, InvalidField
+from corral.wire.job_api import CALL_PASS
 
 log = logging.getLogger(__name__)
 _submitter = caller(key.Scope.SUBMIT)
@@ -41,7 +42,9 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
-_NOT_SENT = frozenset({b"authorization", b"cookie", b"expect", b"host"})
+_NOT_SENT = frozenset(
+    {b"authorization", b"cookie", b"expect", b"host", CALL_PASS.encode()}
+)
 _EDGE = frozenset(name for name, _ in SAFE) - {b"content-security-policy"}
 _NOT_RETURNED = _EDGE | {b"set-cookie", b"x-request-id"}
 # A page of an app shows, but is nobody here: it has no part in our origin.

@@ -79,6 +79,7 @@ async def submit(
 
 async def ended(who: Caller, task: Task) -> Task:
     """The task when it has ended, or as it is after the longest wait."""
+    who.wait()
     await who.manager.tasks.wait([task.id], MAX_WAIT_S)
     return await who.manager.tasks.reads.find(task.id) or task
 

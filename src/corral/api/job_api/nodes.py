@@ -18,11 +18,11 @@ from corral.api.openapi import described
 from corral.core.access.key import Scope
 from corral.core.tasks.task import Task
 from corral.errors import Forbidden, TaskNotFound
-from corral.wire.job_api import Shutdown
+from corral.wire.job_api import CALL_PASS, Shutdown
 
 router = APIRouter(tags=["job API"])
 Operator = Annotated[Caller, Depends(caller(Scope.OPERATE))]
-# A node submits for its own workers, when the manager's gateway called one of them.
+# A node brings a job back when the manager's gateway called one of its workers.
 Runner = Annotated[Caller, Depends(caller(Scope.SUBMIT, Scope.NODE))]
 _NODE = {"node_url": "http://localhost:8003"}
 _RUN = {
@@ -39,8 +39,12 @@ _RUN = {
 async def run_on_worker(request: Request, who: Runner) -> Response:
     said = await read(request, shapes.RunIn)
     link = who.manager.workers.get(said.worker_id)
-    if who.key.scope is Scope.NODE and who.key.node_id != link.worker.node_id:
-        raise Forbidden("this worker belongs to another node")
+    if who.key.scope is Scope.NODE:
+        if who.key.node_id != link.worker.node_id:
+            raise Forbidden("this worker belongs to another node")
+        if said.job is not None:
+            word = request.headers.get(CALL_PASS)
+            who.manager.gateway.requests.admit(word, said.worker_id)
     if said.job is not None:
         task = await submit(request, who, said.job, said.worker_id)
     else:

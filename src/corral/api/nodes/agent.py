@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from corral import __version__
 from corral.api.body import answer, plain, read
-from corral.api.caller import Caller, caller
+from corral.api.caller import Caller, caller, manager_of
 from corral.api.workers.intake import declared_specs
 from corral.core.access.key import Scope
 from corral.core.nodes.labels import check_taint
@@ -23,6 +23,7 @@ from corral.wire.agent import (
     DesiredWorker,
     DesiredWorkers,
     GpuRelease,
+    JoinProof,
     JoinRequest,
     NodeAdmission,
     NodeCredential,
@@ -36,6 +37,22 @@ Reader = Annotated[Caller, Depends(caller(Scope.READ))]
 OwnNode = Annotated[Caller, Depends(caller(Scope.NODE))]
 Joiner = Annotated[Caller, Depends(caller(Scope.JOIN))]
 MAX_WAIT_S = 30.0
+
+
+@router.get("/join/proof", include_in_schema=False)
+async def prove(
+    request: Request,
+    token_id: Annotated[str, Query(max_length=64)] = "",
+    nonce: Annotated[str, Query(max_length=128)] = "",
+) -> Response:
+    """For a machine that found us on its network, and does not know who we are."""
+    manager = manager_of(request)
+    host, port = request.scope.get("server") or ("", None)
+    own = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    addresses = [own, *filter(None, [manager.config.public_url])]
+    ip = request.client.host if request.client else ""
+    proof = manager.access.keys.prove(token_id, nonce, addresses, ip)
+    return answer(JoinProof(addresses=addresses, proof=proof))
 
 
 @router.post("/join", include_in_schema=False)
@@ -67,7 +84,9 @@ async def register(node_id: str, request: Request, who: OwnNode) -> Response:
         node_type=said.node_type,
         clock=said.clock,
     )
-    epoch, desired = await who.manager.nodes.join.register(node_id, start)
+    epoch, desired = await who.manager.nodes.join.register(
+        node_id, start, who.key.granted
+    )
     who.note("node.register", node_id, epoch=epoch)
     config = who.manager.config
     return answer(

@@ -165,6 +165,7 @@ async def _submit(request: Request, who: Caller, ask: ModelRequest) -> list[str]
     if refused is not None:
         _give_up(who.manager, ids)
         raise refused
+    who.wait()
     return ids
 
 

@@ -163,7 +163,7 @@ async def pause(name: str, who: Operator) -> Response:
     **described(shapes.ScheduleOut, errors=(404,)),
 )
 async def resume(name: str, who: Operator) -> Response:
-    row = await who.manager.queues.schedules.resume(name)
+    row = await who.manager.queues.schedules.resume(name, who.key.owner)
     who.note("schedule.resume", name)
     return answer(_shown(row))
 

@@ -112,6 +112,7 @@ async def collect(request: Request, who: Reader) -> Response:
             f"at most {MAX_COLLECT} task_ids in one request", field="task_ids"
         )
     wait_s = min(max(wanted.wait, 0.0), MAX_WAIT_S)
+    who.wait()
     found = await who.manager.tasks.reads.collect(wanted.task_ids, wait_s)
     live = set(found.pending)
     ended = [t for t in wanted.task_ids if t not in live]
@@ -205,6 +206,7 @@ def id_of(task_id: str) -> str:
 async def _show(
     who: Caller, task_id: str, wait_s: float, status: int = 200
 ) -> Response:
+    who.wait()
     task, attempts = await who.manager.tasks.reads.whole(task_id, wait_s)
     return answer(render.full(who.manager, task, attempts), status)
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corral.cli.options.arguments import seconds
+from corral.cli.options.arguments import read_labels, seconds
 from corral.cli.options.connect import connect
 from corral.cli.terminal import output
 
 if TYPE_CHECKING:
-    from corral.wire.access import KeyInfo
+    from corral.wire.access import JoinTokenInfo, KeyInfo
 
 key_app = typer.Typer(no_args_is_help=True, help="Keys for people.")
-token_app = typer.Typer(no_args_is_help=True, help="Make join tokens for nodes.")
+token_app = typer.Typer(no_args_is_help=True, help="Join tokens for nodes.")
 _COLUMNS: output.Columns[KeyInfo] = {
     "KEY": lambda key: key.key_id,
     "NAME": lambda key: key.name,
@@ -23,6 +23,14 @@ _COLUMNS: output.Columns[KeyInfo] = {
     "CREATED": lambda key: key.created_at,
     "EXPIRES": lambda key: key.expires_at or "never",
     "LAST USED": lambda key: key.last_used_at or "never",
+}
+_TOKENS: output.Columns[JoinTokenInfo] = {
+    "TOKEN": lambda token: token.token_id,
+    "STATUS": lambda token: token.status,
+    "USES LEFT": lambda token: token.uses_left,
+    "NODES MAY CLAIM": lambda token: _granted(token),
+    "CREATED": lambda token: token.created_at,
+    "EXPIRES": lambda token: token.expires_at or "never",
 }
 
 
@@ -81,12 +89,7 @@ def revoke(
     typer.echo(f"revoked {gone.name} ({gone.key_id})")
 
 
-# `corral token create`: tokens with which other machines join.
-
-
-@token_app.callback()
-def token() -> None:
-    """Make join tokens for nodes."""
+# `corral token`: what lets other machines join.
 
 
 @token_app.command("create")
@@ -98,14 +101,70 @@ def create_token(
     uses: Annotated[
         int | None, typer.Option(help="How many machines may use it.", min=1)
     ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Label nodes that join so; they may claim no others. Repeatable.",
+        ),
+    ] = None,
+    taint: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY[=VALUE]", help="Taint them so; repeatable."),
+    ] = None,
+    job_type: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--type",
+            metavar="TYPE",
+            help="What workers of their own may serve, and nothing else; repeatable.",
+        ),
+    ] = None,
     as_json: output.JsonFlag = False,
 ) -> None:
     """Make a token for 'corral join', and print it."""
     with connect(ctx) as client:
-        made = client.join_token(ttl_s=ttl, uses=uses)
+        made = client.join_token(
+            ttl_s=ttl,
+            uses=uses,
+            labels=read_labels(label),
+            taints=taint or (),
+            job_types=job_type or (),
+        )
     if as_json:
         output.echo_json(made.to_dict())
         return
     typer.echo(made.token)
     until = f", until {output.cell(made.expires_at)}" if made.expires_at else ""
-    output.hint(f"On the other machine{until}: corral join {client.url} --token TOKEN")
+    output.hint(
+        f"On the other machine{until}: CORRAL_JOIN_TOKEN=TOKEN corral join {client.url}"
+    )
+
+
+@token_app.command("list")
+def list_tokens(ctx: typer.Context, as_json: output.JsonFlag = False) -> None:
+    """List join tokens: what they grant and until when, never the tokens themselves."""
+    with connect(ctx) as client:
+        found = client.join_tokens()
+    none = "No join tokens. Make one: corral token create"
+    output.show_list(found, _TOKENS, as_json=as_json, none=none)
+
+
+@token_app.command("revoke")
+def revoke_token(
+    ctx: typer.Context,
+    token_id: Annotated[
+        str, typer.Argument(metavar="ID", help="As 'corral token list' shows it.")
+    ],
+) -> None:
+    """End a join token; nodes that joined with it stay."""
+    with connect(ctx) as client:
+        gone = client.revoke_join_token(token_id)
+    typer.echo(f"revoked {gone.token_id}")
+
+
+def _granted(token: JoinTokenInfo) -> str:
+    labels = [f"{key}={value}" for key, value in token.labels.items()]
+    taints = [f"taint {taint}" for taint in token.taints]
+    types = [f"type {name}" for name in token.job_types]
+    return ", ".join((*labels, *taints, *types)) or "anything"

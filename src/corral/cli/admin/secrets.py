@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from corral.cli.options.arguments import read_labels
 from corral.cli.options.connect import connect
 from corral.cli.terminal import output
 
@@ -24,6 +25,11 @@ Name = Annotated[
 _COLUMNS: output.Columns[SecretInfo] = {
     "SECRET": lambda secret: secret.name,
     "JOB TYPES": lambda secret: ", ".join(secret.job_types) or "all",
+    "KEYS": lambda secret: ", ".join(secret.keys) or "all",
+    "NODES": lambda secret: (
+        ", ".join(f"{key}={value}" for key, value in secret.node_labels.items())
+        or "all"
+    ),
     "SET": lambda secret: secret.created_at,
     "CHANGED": lambda secret: secret.updated_at,
 }
@@ -46,11 +52,38 @@ def set_(
             metavar="TYPE", help="Only tasks of this type may have it; repeatable."
         ),
     ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Only tasks submitted with this key; repeatable."
+        ),
+    ] = None,
+    node_label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="Only on nodes that a token or an operator gave this; repeatable.",
+        ),
+    ] = None,
+    open_to_all: Annotated[
+        bool,
+        typer.Option("--open", help="Lift what kept it to some and is not said anew."),
+    ] = False,
 ) -> None:
-    """Set a secret; without a file or -, the value is asked for and not shown."""
+    """Set a secret; without a file or -, the value is asked for and not shown.
+
+    A new value of a known secret is for those who could have the old one.
+    """
     value = _value(source, from_file)
+    labels = read_labels(node_label, "--node-label")
     with connect(ctx) as client:
-        client.set_secret(name, value, job_types=job_type or ())
+        client.set_secret(
+            name,
+            value,
+            job_types=job_type or ([] if open_to_all else None),
+            keys=key or ([] if open_to_all else None),
+            node_labels=labels or ({} if open_to_all else None),
+        )
     typer.echo(f"set {name}")
 
 

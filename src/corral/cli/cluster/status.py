@@ -316,7 +316,7 @@ def _advise(found: ClusterStatus) -> None:
     if not found.total_nodes:
         output.hint(
             "No machine has joined: 'corral token create' here, then "
-            "'corral join URL --token TOKEN' there."
+            "'CORRAL_JOIN_TOKEN=TOKEN corral join URL' there."
         )
     elif not found.total_workers:
         output.hint("No worker runs: start one with 'corral worker launch CLASS'.")

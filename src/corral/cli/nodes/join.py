@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from corral.cli.options.arguments import takes
 from corral.cli.options.connect import reach_of
 from corral.cli.terminal import errors
-from corral.errors import Unauthenticated
+from corral.errors import Forbidden, Unauthenticated
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -80,7 +81,7 @@ def join(
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option(metavar="T", help="A join token; else CORRAL_JOIN_TOKEN."),
+        typer.Option(metavar="T", help="A join token; better CORRAL_JOIN_TOKEN."),
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The token is in this file.")
@@ -119,19 +120,21 @@ def join(
     from corral.cli.up.launched import end_with, given_worker, own_token
 
     end_with(parent)
+    folder = home or reach_of(ctx).home
+    token = _token(token, token_file)
     url = _manager(url, cluster, discover=discover)
-    if key_home:
-        token = own_token(url, key_home)
+    if discover:
+        check_found(url, token or _kept_token(folder), ca_file)
+    token = own_token(url, key_home) if key_home else token
     config = settings.load(
-        home=home or reach_of(ctx).home,
+        home=folder,
         manager_url=url,
         node_name=name,
-        join_token=_token(token, token_file),
+        join_token=token,
         node_taints=marks.taints,
     )
-    specs = _workers(chosen, config.worker_concurrency)
-    if given is not None:
-        specs = (given_worker(given),)
+    own = None if given is None else (given_worker(given),)
+    specs = own or _workers(chosen, config.worker_concurrency)
     _serve(config, specs, marks.labels, own_url, ca_file)
 
 
@@ -208,10 +211,58 @@ def _manager(url: str | None, cluster: str | None, *, discover: bool) -> str:
     return found[0].url
 
 
+def check_found(url: str, token: str | None, ca_file: Path | None) -> None:
+    """Nobody gets the token because they were the first to answer.
+
+    Without a token nothing new is shown: a credential goes to its own manager alone.
+    """
+    from corral.cli.serve.discovery import proves
+
+    if token is not None and not proves(url, token, ca_file):
+        raise Forbidden(
+            f"the manager found at {errors.one_line(url)} does not prove that it made "
+            "this join token: nothing was sent to it. Give its URL instead of "
+            "--discover, or set CORRAL_MANAGER_URL there if it is behind a proxy"
+        )
+
+
+def _kept_token(home: Path | None) -> str | None:
+    """The join token of the settings."""
+    from corral import settings
+
+    return _text(settings.load(home=home).join_token)
+
+
 def _token(text: str | None, file: Path | None) -> str | None:
     if text is not None and file is not None:
         raise typer.BadParameter("give --token or --token-file, not both")
+    if text and not hide_argument(text):
+        typer.echo(
+            "Others on this machine can read a token on the command line: use "
+            "CORRAL_JOIN_TOKEN or --token-file",
+            err=True,
+        )
     return file.read_text(encoding="utf-8").strip() if file else text
+
+
+def hide_argument(text: str) -> bool:
+    """Write over an argument where lists of processes show it; false if it is there
+    still, for only Linux tells where that is.
+    """
+    secret = text.encode()
+    try:
+        # What follows the name begins with field 3; 48 and 49 are the ends of argv.
+        told = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+        start, end = int(told[45]), int(told[46])
+    except (OSError, ValueError, IndexError):
+        return False
+    shown = ctypes.string_at(start, end - start) if start < end else b""
+    if secret not in shown:
+        return False
+    while (place := shown.find(secret)) >= 0:
+        ctypes.memset(start + place, ord("*"), len(secret))
+        shown = ctypes.string_at(start, end - start)
+    return True
 
 
 def _labels(options: list[str] | None) -> dict[str, str]:

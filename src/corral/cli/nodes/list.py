@@ -41,7 +41,8 @@ def nodes(
     if not found:
         output.hint(
             "No machine has joined. 'corral up' makes this one a node; for another, "
-            "run 'corral token create' here and 'corral join URL --token TOKEN' there."
+            "run 'corral token create' here and 'CORRAL_JOIN_TOKEN=TOKEN corral join "
+            "URL' there."
         )
         return
     output.print_grid(output.list_grid(found, node_words.COLUMNS))

@@ -39,6 +39,7 @@ def manager_config(config: Settings, cluster_secret: bytes) -> ManagerConfig:
     return ManagerConfig(
         cluster_secret=cluster_secret,
         cluster_name=config.cluster_name,
+        public_url=config.manager_url if "manager_url" in config.origins else "",
         policy=Policy(
             order_max_tasks=config.order_max_tasks,
             order_budget_s=config.order_budget_ms / 1000,

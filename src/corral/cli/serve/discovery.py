@@ -1,20 +1,24 @@
 """Managers on the local network by mDNS: announcing one, and finding them.
 
-What is found is only an address: whoever answers there still needs a token shown, and
-a certificate that verifies where it says https.
+What is found is only an address. Before a token is sent there, whoever answers must
+prove to know it, and to be at that address; where it says https, its certificate must
+verify, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import logging
+import secrets
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from corral import __version__
 
@@ -192,3 +196,45 @@ def _is_open(place: str, port: int) -> bool:
             return True
     except OSError:
         return False
+
+
+def proves(url: str, token: str, ca_file: Path | None = None) -> bool:
+    """Does the manager at this URL know the token? It is not sent there.
+
+    Raises:
+        CorralError: it does not answer, or not as a manager does.
+    """
+    from corral.core.access.key import digest_secret, join_proof, split_key
+    from corral.relay.manager_link import HttpLink, LinkOptions
+    from corral.wire.agent import JoinProof
+
+    parts = split_key(token)
+    if parts is None:
+        return False
+    token_id, secret = parts
+    nonce = secrets.token_hex(16)
+    # Not by a proxy: that would be another address than the one that was found.
+    link = HttpLink(url, None, ca_file, LinkOptions(by_proxy=False))
+    try:
+        params = {"token_id": token_id, "nonce": nonce}
+        told = link.get("/nodes/join/proof", params, JoinProof)
+    finally:
+        link.close()
+    expected = join_proof(digest_secret(secret), token_id, nonce, told.addresses)
+    is_known = hmac.compare_digest(told.proof.encode(), expected.encode())
+    return is_known and any(_is_same(url, address) for address in told.addresses)
+
+
+def _is_same(url: str, address: str) -> bool:
+    """Is this the place of the URL? An address is a URL, or HOST:PORT."""
+    one = urlsplit(url)
+    other = urlsplit(address if "://" in address else f"{one.scheme}://{address}")
+    try:
+        ports = _port(one) == _port(other)
+    except ValueError:
+        return False
+    return ports and one.scheme == other.scheme and one.hostname == other.hostname
+
+
+def _port(parts: SplitResult) -> int:
+    return parts.port or (443 if parts.scheme == "https" else 80)

@@ -182,11 +182,15 @@ async def _leave_when_deposed(boss: Manager, server: object) -> None:
 async def _open(config: Settings, files: Files) -> Manager:
     """Connect to the stores, waiting for them a while, and start the manager."""
     from corral.engine.dispatch import Dispatcher
+    from corral.manager.access.derived_keys import audit_key
     from corral.manager.app import Manager, make_context
     from corral.store.postgres.store import PostgresStore
 
     store = PostgresStore(
-        files.database_url, objects=files.objects, pool_size=config.database_pool_size
+        files.database_url,
+        objects=files.objects,
+        pool_size=config.database_pool_size,
+        audit_key=audit_key(files.cluster_secret),
     )
     engine = Dispatcher(files.redis_url)
     await _wait_for("the database", store.open, config.wait_for_stores_s)

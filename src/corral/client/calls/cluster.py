@@ -1,11 +1,10 @@
-"""The calls about the cluster as a whole, its apps, and join tokens."""
+"""The calls about the cluster as a whole, and its apps."""
 
 from __future__ import annotations
 
 from corral.client.http.endpoint import Flow, Request, get, segment
 from corral.client.http.errors import decode
 from corral.client.http.payload import encode, post
-from corral.wire.access import JoinToken
 from corral.wire.insight import ClusterStatus, DrainInfo, HealthInfo
 from corral.wire.queues import AppInfo, AppList
 
@@ -63,14 +62,6 @@ def remove_route(name: str, path: str) -> Flow[AppInfo]:
 def clear_databases() -> Flow[None]:
     """Cancel and remove every task, dead letter, worker type and target."""
     yield Request("POST", "/clear_databases")
-
-
-def join_token(
-    *, ttl_s: float | None = None, uses: int | None = None
-) -> Flow[JoinToken]:
-    """A token with which `corral join` brings another machine in."""
-    response = yield post("/join-tokens", ttl_s=ttl_s, uses=uses)
-    return decode(response, JoinToken)
 
 
 def drain(*, resume: bool = False) -> Flow[int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from corral.core.tasks.script import check_variable
@@ -15,7 +16,9 @@ MAX_BYTES = 64 * 1024
 class Secret:
     """`sealed` opens with the cluster key alone; see manager/access/secrets.py.
 
-    `job_types` are those whose tasks may have it; all of them when empty.
+    `job_types` are those whose tasks may have it, `keys` the names of the keys that
+    may submit them, `node_labels` what a node must have it may go to; whatever is
+    empty keeps nobody out.
     """
 
     name: str
@@ -23,9 +26,17 @@ class Secret:
     job_types: tuple[str, ...] = ()
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    keys: tuple[str, ...] = ()
+    node_labels: Mapping[str, str] = field(default_factory=dict)
 
-    def allows(self, job_type: str) -> bool:
-        return not self.job_types or job_type in self.job_types
+    def allows(self, job_types: Collection[str], owner: str) -> bool:
+        """May a task have it that is run as these types, and is this owner's?"""
+        is_type = not self.job_types or bool(job_types)
+        kept_out = self.job_types and set(job_types) - set(self.job_types)
+        return is_type and not kept_out and self.is_open_to(owner)
+
+    def is_open_to(self, owner: str) -> bool:
+        return not self.keys or owner in self.keys
 
 
 def check_secret(name: str, value: str) -> None:

@@ -110,6 +110,7 @@ class ClusterSnapshot:
     ended: EndedAttempts = EndedAttempts()
     is_mass_loss: bool = False
     is_engine_up: bool = True
+    audit_fault: str = ""
 
     @property
     def unheard(self) -> frozenset[str]:

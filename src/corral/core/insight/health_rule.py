@@ -235,6 +235,12 @@ def _engine_down(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
         yield Finding("engine_down", CLUSTER, Severity.CRITICAL, title)
 
 
+def _audit_broken(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
+    if now.audit_fault:
+        title = line(f"the audit trail was changed: {now.audit_fault}")
+        yield Finding("audit_broken", CLUSTER, Severity.CRITICAL, title)
+
+
 def _store_down(now: ClusterSnapshot, limits: Thresholds) -> Iterator[Finding]:
     # Without the database no alert can be stored: who looks adds `STORE_DOWN`.
     return iter(())
@@ -255,6 +261,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "engine_down", "Redis does not answer", _CRITICAL, _engine_down, is_at_once=True
+    ),
+    Rule(
+        "audit_broken",
+        "rows of the audit trail were changed or removed",
+        _CRITICAL,
+        _audit_broken,
+        is_at_once=True,
     ),
     Rule(
         "mass_loss",

@@ -59,6 +59,12 @@ class WorkerSpec:
     entry: str | None = None
     gpus: str = ""
 
+    def types_run(self, job_type: str) -> tuple[str, ...]:
+        """The job types whose rules hold for a task of `job_type` that runs here: its
+        own if it is served, else all that are.
+        """
+        return (job_type,) if job_type in self.job_types else self.job_types
+
     @property
     def is_launched(self) -> bool:
         """Somebody asked the manager for it; others are their node's own."""

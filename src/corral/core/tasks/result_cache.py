@@ -96,7 +96,8 @@ def is_repeatable(job_type: str, told: Any) -> bool:
     """
     if not isinstance(told, dict):
         return True
-    if told.get("stream"):
+    if told.get("stream") or told.get("secrets"):
+        # What a secret had a part in is not for those who may not have it.
         return False
     if told.get("seed") is not None:
         return True

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from corral.core.access.key import Key, Scope
-from corral.manager.access.audit import Audit
+from corral.core.access.key import JoinGrant, Key, Scope
+from corral.manager.access.audit import CHECK_S, Audit
 from corral.manager.access.keys import (
     ADMIN_FILE,
     API_KEY,
     Keys,
+    OpenRequests,
+    create_join_token,
     create_key,
+    join_tokens,
     personal_keys,
+    revoke_join_token,
     revoke_key,
     share_name,
 )
@@ -28,12 +32,14 @@ class Access(Feature):
     ) -> None:
         self._clock = ctx.clock
         self.keys = Keys(ctx, limits, is_open)
+        self.requests = OpenRequests()
         self.audit = Audit(ctx)
         self.sessions = Sessions(ctx, self.keys)
-        self.secrets = NamedSecrets(ctx)
+        self.secrets = NamedSecrets(ctx, self.keys)
 
     async def load(self) -> None:
         await self.keys.load()
+        await self.sessions.load()
         await self.secrets.load()
 
     async def bootstrap(self, admin_key: str, api_key: str | None) -> None:
@@ -57,15 +63,45 @@ class Access(Feature):
         key = await revoke_key(self.keys, self._clock, name, own)
         return next(known for known in self.personal_keys() if known.id == key.id)
 
+    def join_tokens(self) -> list[Key]:
+        """Every token that lets machines join, the newest first."""
+        return join_tokens(self.keys)
+
+    async def create_join_token(
+        self, ttl_s: float, uses: int, granted: JoinGrant | None = None
+    ) -> tuple[Key, str]:
+        """A new token and its text; raises InvalidField."""
+        return await create_join_token(self.keys, ttl_s, uses, granted)
+
+    async def revoke_join_token(self, token_id: str) -> Key:
+        """End a token; nodes that joined with it stay. Raises NotFound."""
+        return await revoke_join_token(self.keys, self._clock, token_id)
+
+    def key_ids(self, name: str) -> tuple[str, ...]:
+        """The ids of all keys there are or were with this name or id, or its own."""
+        found = [k.id for k in self.keys.known() if name in (k.id, k.name, k.node_id)]
+        return tuple(found) or (name,)
+
+    def key_names(self) -> dict[str, str]:
+        """How keys are called, by id."""
+        return {key.id: key.name for key in self.keys.known()}
+
     def share_name(self, name: str) -> str:
         """The name of a share, where `owner=ID` of a key means whose that key is."""
         return share_name(self.keys, name)
 
     def loops(self) -> Sequence[Loop]:
-        return (Loop("access", 1.0, self.step),)
+        return (
+            Loop("access", 1.0, self.step),
+            Loop("audit", CHECK_S, self.audit.step),
+        )
 
     async def step(self) -> None:
-        """Write the audit trail, and now and then when keys were used."""
+        """End what goes on with a void key, write the audit trail, and now and then
+        when keys were used.
+        """
+        # First: a store that is away must not keep a stream open.
+        self.requests.end_void(self.keys.is_good)
         await self.audit.flush()
         await self.keys.stamp_uses(self._clock.monotonic())
 

@@ -27,3 +27,8 @@ def worker_token(cluster_secret: bytes, worker_id: str) -> str:
     """What the manager shows a worker's own port; the same for all incarnations."""
     text = f"face:{worker_id}".encode()
     return hmac.new(cluster_secret, text, hashlib.sha256).hexdigest()
+
+
+def audit_key(cluster_secret: bytes) -> bytes:
+    """What the hashes of the audit log are made with."""
+    return hmac.digest(cluster_secret, b"audit", "sha256")

@@ -5,18 +5,23 @@ A key's text is shown once and never kept. What was done with one is in `audit.p
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import logging
 import secrets
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from corral.core.access.key import (
     PEOPLE,
+    JoinGrant,
     Key,
     Scope,
     check_key_name,
     digest_secret,
+    join_proof,
     matches,
     split_key,
     write_key,
@@ -43,6 +48,52 @@ ADMIN_FILE, API_KEY = "admin", "API_KEY"
 BOOTSTRAP = (ADMIN_FILE, API_KEY)
 """Names of the keys of a start: that in `admin.key`, that of the setting."""
 LONGEST_S = 10 * 366 * 86_400.0
+TOKEN_S = 365 * 86_400.0
+MOST_USES = 100_000
+
+
+@dataclass(slots=True, eq=False)
+class OpenRequest:
+    """A request that is being answered.
+
+    `can_end` says that nothing is left half done when it is broken off: it only reads,
+    waits for what it has asked for, or sends its answer.
+    """
+
+    key: Key
+    task: asyncio.Task[Any] | None
+    can_end: bool
+    among: set[OpenRequest] = field(repr=False)
+    is_ended: bool = False
+
+    def wait(self) -> None:
+        """From here on it may be broken off."""
+        self.can_end = True
+
+    def over(self) -> None:
+        """It was answered."""
+        self.among.discard(self)
+
+
+class OpenRequests:
+    """All of them, so that long polls and streams end with the key they came with."""
+
+    def __init__(self) -> None:
+        self._all: set[OpenRequest] = set()
+
+    def begin(self, key: Key, *, can_end: bool) -> OpenRequest:
+        """Of the task that is running now."""
+        made = OpenRequest(key, asyncio.current_task(), can_end, self._all)
+        self._all.add(made)
+        return made
+
+    def end_void(self, is_good: Callable[[Key], bool]) -> None:
+        """Break off those whose key is revoked or over."""
+        for request in list(self._all):
+            is_due = request.can_end and not request.is_ended
+            if is_due and request.task is not None and not is_good(request.key):
+                request.is_ended = True
+                request.task.cancel()
 
 
 class Keys:
@@ -57,6 +108,9 @@ class Keys:
         self._keys: dict[str, Key] = {}
         self._buckets = TokenBuckets(limits.per_s, limits.burst)
         self._failures = TokenBuckets(
+            limits.failures_per_min / 60.0, limits.failures_per_min
+        )
+        self._proofs = TokenBuckets(
             limits.failures_per_min / 60.0, limits.failures_per_min
         )
         self._used: dict[str, datetime] = {}
@@ -84,11 +138,11 @@ class Keys:
         node_id: str | None = None,
         ttl_s: float | None = None,
         uses: int | None = None,
-        secret: str | None = None,
+        granted: JoinGrant | None = None,
     ) -> tuple[Key, str]:
         """A new key and its text; the text is shown once and not kept."""
         now = self._clock.now()
-        secret = secret or secrets.token_urlsafe(32)
+        secret = secrets.token_urlsafe(32)
         key = Key(
             id=secrets.token_hex(6),
             digest=digest_secret(secret),
@@ -98,6 +152,7 @@ class Keys:
             created_at=now,
             expires_at=now + timedelta(seconds=ttl_s) if ttl_s else None,
             uses_left=uses,
+            granted=granted,
         )
         await self._save(key)
         return key, write_key(key.id, secret)
@@ -153,6 +208,19 @@ class Keys:
             key.node_id == node_id and key.is_valid(now) for key in self._keys.values()
         )
 
+    def granted_labels(self, node_id: str) -> Mapping[str, str]:
+        """The labels that a node has by its join token."""
+        now, found = self._clock.now(), self._keys.values()
+        for key in found:
+            if key.node_id == node_id and key.granted and key.is_valid(now):
+                return key.granted.labels
+        return {}
+
+    def is_of_node(self, owner: str) -> bool:
+        """Was a task with this owner brought by a node, and by nobody else?"""
+        key = self._keys.get(owner)
+        return key is not None and key.scope is Scope.NODE
+
     async def _save(self, key: Key) -> None:
         await self._store.save_key(key)
         self._keys[key.id] = key
@@ -164,6 +232,30 @@ class Keys:
             raise Unauthenticated("this join token is used up or expired")
         if key.uses_left is not None:
             self._keys[key.id] = replace(key, uses_left=key.uses_left - 1)
+
+    def prove(
+        self, token_id: str, nonce: str, addresses: Sequence[str], ip: str
+    ) -> str:
+        """That this manager knows a join token, for whoever is about to send it.
+
+        Of one that is not known the answer is as long, and proves nothing; one that is
+        spent or over is proven all the same.
+
+        Raises:
+            RateLimited: this address asks too often.
+        """
+        now = self._clock.monotonic()
+        bucket = self._proofs.get(ip, now)
+        if not bucket.take(now):
+            raise RateLimited(
+                "too many questions from this address; wait a minute",
+                retry_after_s=60,
+                **bucket.figures(),
+            )
+        key = self._keys.get(token_id)
+        is_token = key is not None and key.scope is Scope.JOIN
+        digest = key.digest if key and is_token else secrets.token_hex(32)
+        return join_proof(digest, token_id, nonce, addresses)
 
     # checks ------------------------------------------------------------------
     def authenticate(self, text: str | None, ip: str) -> Key:
@@ -187,6 +279,11 @@ class Keys:
         if self._is_open:
             # Only for those without a key: a node is itself even where all may enter.
             return replace(_NOBODY, id="insecure", scope=Scope.ADMIN)
+        if key is not None and key.scope is Scope.NODE:
+            raise Unauthenticated(
+                "this node was removed from the cluster; join again with a new token",
+                is_removed=True,
+            )
         bucket = self._failures.get(ip, now)
         if not bucket.take(now):
             raise _guessed_too_often(bucket)
@@ -203,6 +300,12 @@ class Keys:
             return None
         self._used[key_id] = at
         return key
+
+    def is_void(self, owner: str) -> bool:
+        """Had this owner keys, and has none any more?"""
+        now = self._clock.now()
+        found = [k for k in personal_keys(self) if owner in (k.owner, k.id)]
+        return bool(found) and not any(key.is_valid(now) for key in found)
 
     def is_good(self, key: Key) -> bool:
         """Would this key be let in now?"""
@@ -319,6 +422,45 @@ async def revoke_key(keys: Keys, clock: Clock, name: str, own: Key) -> Key:
         )
     await keys.revoke(key.id)
     return key
+
+
+def join_tokens(keys: Keys) -> list[Key]:
+    """Every token that lets machines join, the newest first."""
+    found = [key for key in keys.known() if key.scope is Scope.JOIN]
+    return sorted(found, key=lambda key: (key.created_at, key.id), reverse=True)
+
+
+async def create_join_token(
+    keys: Keys, ttl_s: float, uses: int, granted: JoinGrant | None
+) -> tuple[Key, str]:
+    """A new token and its text, which is not kept.
+
+    Raises:
+        InvalidField: a number, label, taint or type that means nothing.
+    """
+    if not 0 < ttl_s <= TOKEN_S:
+        raise InvalidField("ttl_s must be over 0 and at most a year", field="ttl_s")
+    if not 1 <= uses <= MOST_USES:
+        raise InvalidField(f"uses must be 1 to {MOST_USES}", field="uses")
+    if granted is not None:
+        granted.check()
+    return await keys.create(
+        Scope.JOIN, "join token", ttl_s=ttl_s, uses=uses, granted=granted
+    )
+
+
+async def revoke_join_token(keys: Keys, clock: Clock, token_id: str) -> Key:
+    """End a token; nodes that joined with it stay. Raises NotFound."""
+    now = clock.now()
+    valid = [key for key in join_tokens(keys) if key.is_valid(now)]
+    if token_id not in {key.id for key in valid}:
+        raise NotFound(
+            f"no join token {token_id[:64]!r} that is still good; 'corral token list' "
+            "shows them",
+            token_id=token_id[:64],
+        )
+    await keys.revoke(token_id)
+    return next(key for key in join_tokens(keys) if key.id == token_id)
 
 
 def share_name(keys: Keys, name: str) -> str:

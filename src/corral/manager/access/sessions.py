@@ -1,7 +1,8 @@
 """Sessions of browsers: a signed word in a cookie stands for a key, for some hours.
 
 It is good as long as the key is. Nothing is stored but the sessions that were ended
-before their time; a manager that begins anew knows the others by their signature.
+before their time, by their digest; a manager that begins anew knows the others by
+their signature.
 
 Tickets: browsers cannot send a key with a WebSocket or an EventSource, and a key must
 not stand in a URL. A ticket may: it is good once, and for a moment.
@@ -13,13 +14,16 @@ import hashlib
 import hmac
 import secrets
 from datetime import UTC, datetime, timedelta
+from typing import Generic, TypeVar
 
 from corral.core.access.key import Key
 from corral.errors import RateLimited, Unauthenticated
 from corral.manager.access.keys import Keys
 from corral.manager.clock import Clock
 from corral.manager.context import ManagerContext
+from corral.store.base import AccessStore
 
+T = TypeVar("T")
 GOOD_S = 30.0
 _MOST = 10_000
 LIFE_S = 12 * 3600.0
@@ -33,10 +37,14 @@ class Sessions:
         self._keys = keys
         self._clock = ctx.clock
         self._secret = hmac.digest(ctx.secret, b"session", "sha256")
-        self._ended: dict[str, int] = {}
-        self.links = Tickets(ctx.clock, LINK_S, "corral dashboard")
+        self._store: AccessStore = ctx.store.access
+        self._ended: dict[str, datetime] = {}
+        self.links: Tickets[Key] = Tickets(ctx.clock, LINK_S, "corral dashboard")
         # Cookies know no ports: two clusters on one machine must not share one.
         self.cookie = f"corral_{hashlib.sha256(self._secret).hexdigest()[:8]}"
+
+    async def load(self) -> None:
+        self._ended = dict(await self._store.ended_sessions())
 
     def begin(self, key: Key) -> tuple[str, datetime]:
         """The word for the cookie, and until when it is good."""
@@ -54,7 +62,7 @@ class Sessions:
         """
         body, until = self._opened(text)
         key = self._keys.of_id(body.partition(".")[0])
-        is_over = until <= self._clock.now().timestamp() or body in self._ended
+        is_over = until <= self._clock.now().timestamp() or _digest(body) in self._ended
         if key is None or is_over:
             raise Unauthenticated("your session is over: sign in again")
         return key
@@ -63,12 +71,18 @@ class Sessions:
         """When this session is over. Raises Unauthenticated."""
         return datetime.fromtimestamp(self._opened(text)[1], UTC)
 
-    def end(self, text: str) -> None:
-        """From now on this session is nobody's. Raises Unauthenticated."""
-        body, until = self._opened(text)
-        now = self._clock.now().timestamp()
+    async def end(self, text: str) -> None:
+        """From now on this session is nobody's, also for a manager that begins anew.
+
+        Raises:
+            Unauthenticated: it is none of ours.
+            StoreUnavailable: only this manager will know.
+        """
+        body, _ = self._opened(text)
+        now, until = self._clock.now(), self.until(text)
         self._ended = {word: at for word, at in self._ended.items() if at > now}
-        self._ended[body] = until
+        self._ended[_digest(body)] = until
+        await self._store.end_session(_digest(body), until, now)
 
     def _opened(self, text: str) -> tuple[str, int]:
         body, _, signature = text.rpartition(".")
@@ -81,7 +95,7 @@ class Sessions:
         return hmac.new(self._secret, body.encode(), "sha256").hexdigest()
 
 
-class Tickets:
+class Tickets(Generic[T]):
     """In memory only, by the digest of their text; `source` is where others are."""
 
     def __init__(
@@ -90,10 +104,10 @@ class Tickets:
         self._clock = clock
         self._good_s = good_s
         self._source = source
-        self._all: dict[str, tuple[float, Key]] = {}
+        self._all: dict[str, tuple[float, T]] = {}
 
-    def issue(self, key: Key) -> str:
-        """A ticket for whoever has this key.
+    def issue(self, holder: T) -> str:
+        """A ticket for whoever has this key, or is this holder.
 
         Raises:
             RateLimited: too many are open.
@@ -105,29 +119,29 @@ class Tickets:
         if len(self._all) >= _MOST:
             raise RateLimited("too many tickets are open; wait", retry_after_s=5)
         text = secrets.token_urlsafe(32)
-        self._all[_digest(text)] = (now + self._good_s, key)
+        self._all[_digest(text)] = (now + self._good_s, holder)
         return text
 
-    def look(self, text: str) -> Key:
+    def look(self, text: str) -> T:
         """Whose ticket this is; it stays good. Raises Unauthenticated."""
-        until, key = self._all.get(_digest(text), (0.0, None))
-        return self._checked(until, key)
+        until, holder = self._all.get(_digest(text), (0.0, None))
+        return self._checked(until, holder)
 
-    def use(self, text: str) -> Key:
+    def use(self, text: str) -> T:
         """Whose ticket this is; it is no longer good then.
 
         Raises:
             Unauthenticated: it was used, is over, or never was.
         """
-        until, key = self._all.pop(_digest(text), (0.0, None))
-        return self._checked(until, key)
+        until, holder = self._all.pop(_digest(text), (0.0, None))
+        return self._checked(until, holder)
 
-    def _checked(self, until: float, key: Key | None) -> Key:
-        if key is None or until <= self._clock.monotonic():
+    def _checked(self, until: float, holder: T | None) -> T:
+        if holder is None or until <= self._clock.monotonic():
             raise Unauthenticated(
                 f"this ticket was used or is over: get another from {self._source}"
             )
-        return key
+        return holder
 
 
 def _digest(text: str) -> str:

@@ -101,6 +101,7 @@ class HealthSnapshot:
             ended=self._count(),
             is_mass_loss=cluster.is_mass_loss,
             is_engine_up=cluster.is_engine_up,
+            audit_fault=cluster.audit_fault,
         )
 
     def _unserved(self) -> dict[str, int]:

@@ -82,6 +82,8 @@ class Cluster:
     """Does Redis answer? While it does not, nothing is sent."""
     is_mass_loss: bool = False
     """So many nodes fell silent together that none of them is given up."""
+    audit_fault: str = ""
+    """How the chain of the audit log is broken."""
 
     def lead(self, term: int) -> None:
         """From now on writes are ours; those of an earlier term are refused."""
@@ -94,6 +96,9 @@ class Cluster:
     def trust(self) -> None:
         """Memory is compared with the store from here on."""
         self.is_dirty = False
+
+    def set_audit(self, fault: str) -> None:
+        self.audit_fault = fault
 
     def set_engine(self, is_up: bool) -> None:
         self.is_engine_up = is_up

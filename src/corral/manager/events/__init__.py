@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from corral.core.access.key import Key
 from corral.manager.access import Access
 from corral.manager.access.sessions import Tickets
 from corral.manager.context import ManagerContext
@@ -21,7 +22,7 @@ class Events(Feature):
     def __init__(self, ctx: ManagerContext, access: Access, config: LiveConfig) -> None:
         self.history = EventHistory(ctx)
         self.broadcast = Broadcast(config, ctx.clock)
-        self.tickets = Tickets(ctx.clock)
+        self.tickets: Tickets[Key] = Tickets(ctx.clock)
         task_events = TaskEvents(ctx, self.broadcast)
         self.cluster_events = ClusterEvents(
             ctx, self.broadcast, task_events, access.keys

@@ -15,8 +15,15 @@ import httpx
 
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
 from corral.core.tasks.app import App
-from corral.errors import Conflict, InvalidField, NotFound
+from corral.errors import (
+    Conflict,
+    Forbidden,
+    InvalidField,
+    NotFound,
+    Unauthenticated,
+)
 from corral.manager.access.derived_keys import worker_token
+from corral.manager.access.sessions import Tickets
 from corral.manager.cluster.links import InsideWorker
 from corral.manager.cluster.state import Cluster, WorkerLink
 from corral.manager.context import ManagerContext
@@ -24,6 +31,7 @@ from corral.manager.outbound.address import GatewayConfig, Pinned, pin
 from corral.scheduler.events import WorkerGone, WorkerReady
 from corral.store.base import RegistryStore
 from corral.trust import is_this_machine
+from corral.wire.job_api import CALL_PASS
 
 NODE = "manager"
 MAX_TIMEOUT_S = 86_400.0
@@ -35,7 +43,9 @@ _CONNECT_S = 10.0
 _LIMITS = httpx.Limits(max_connections=1024, max_keepalive_connections=128)
 Header = tuple[bytes, bytes]
 _Way = tuple[Pinned, str | None]
-"""Where an app is, and the token to show there when it is a worker of ours."""
+"""Where an app is, and the id of the worker of ours that it is, if it is one."""
+_RUN = b"/run"
+_PASS_S = 120.0
 _LIVING = (WorkerState.READY, WorkerState.BUSY)
 
 
@@ -49,6 +59,7 @@ class AppRequests:
         self._config = config
         self._transport: httpx.AsyncHTTPTransport | None = None
         self._pins: dict[str, tuple[float, _Way]] = {}
+        self._passes: Tickets[str] = Tickets(ctx.clock, _PASS_S, "the gateway")
 
     async def send(
         self,
@@ -67,9 +78,14 @@ class AppRequests:
             httpx.HTTPError: the app did not answer.
             httpx.InvalidURL: there can be no such path.
         """
-        pinned, token = await self._way(app)
-        if token is not None:
-            headers = [*headers, (b"authorization", b"Bearer " + token.encode())]
+        pinned, worker_id = await self._way(app)
+        if worker_id is not None:
+            shown = worker_token(self._secret, worker_id)
+            headers = [*headers, (b"authorization", b"Bearer " + shown.encode())]
+            target = pinned.url.raw_path + path.partition(b"?")[0]
+            if method == "POST" and target.rstrip(b"/").endswith(_RUN):
+                word = self._passes.issue(worker_id).encode()
+                headers.append((CALL_PASS.encode(), word))
         *firsts, last = pinned.addresses
         for address in firsts:
             try:
@@ -79,6 +95,22 @@ class AppRequests:
             except (httpx.ConnectError, httpx.ConnectTimeout):
                 continue  # Nothing of the body has been read yet.
         return await self._send(app, pinned, last, method, path, headers, content)
+
+    def admit(self, word: str | None, worker_id: str) -> None:
+        """May the node of this worker bring a job back to it? Once for each call.
+
+        Raises:
+            Forbidden: the gateway has not called that worker, or this was used.
+        """
+        try:
+            is_called = self._passes.use(word or "") == worker_id
+        except Unauthenticated:
+            is_called = False
+        if not is_called:
+            raise Forbidden(
+                "a node submits nothing by itself, only what the manager's gateway "
+                "gave to its worker; use a key with scope 'submit'"
+            )
 
     async def is_own_worker(self, app: App) -> bool:
         """Does this app lead to the port of a worker of ours?"""
@@ -112,7 +144,7 @@ class AppRequests:
         now = self._clock.monotonic()
         if way is None or now >= until:
             pinned = await pin(app.url, self._config)
-            way = (pinned, token_for(self._cluster, self._secret, pinned.url))
+            way = (pinned, own_worker(self._cluster, pinned.url))
             self._pins = {u: p for u, p in self._pins.items() if now < p[0]}
             self._pins[app.url] = (now + _PIN_S, way)
         return way
@@ -251,11 +283,11 @@ class Apps:
         self._cluster.scheduler.apply(WorkerGone(app.link_id))
 
 
-def token_for(cluster: Cluster, secret: bytes, url: httpx.URL) -> str | None:
-    """The token of the worker that has this address; None when it is a stranger."""
+def own_worker(cluster: Cluster, url: httpx.URL) -> str | None:
+    """The worker that has this address, by id; None when it is a stranger."""
     for link in cluster.workers.values():
         if link.worker.state in _LIVING and _is_at(cluster, link, url):
-            return worker_token(secret, link.id)
+            return link.id
     return None
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from corral import __version__
-from corral.core.access.key import Key, Scope
+from corral.core.access.key import JoinGrant, Key, Scope
 from corral.core.nodes.version import fit
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec
 from corral.manager.access.keys import Keys
@@ -73,23 +73,32 @@ class NodeJoin:
         await self._keys.spend(token)
         node = await self._nodes.join(hostname)
         name = f"node {node.id}"
-        _, text = await self._keys.create(Scope.NODE, name, node_id=node.id)
+        _, text = await self._keys.create(
+            Scope.NODE, name, node_id=node.id, granted=token.granted
+        )
         return node.id, text
 
     async def register(
-        self, node_id: str, said: AgentStart
+        self, node_id: str, said: AgentStart, granted: JoinGrant | None = None
     ) -> tuple[int, DesiredState]:
         """An agent started: its epoch, and what it should run.
 
         Raises:
             NodeNotFound: there is no such node.
+            ClaimRefused: it says more of itself than it was `granted`.
         """
+        labels, taints = dict(said.labels), list(said.taints)
+        if granted is not None:
+            types = {t for spec in said.workers for t in self._nodes.types_of(spec)}
+            granted.check_claim(labels, types)
+            labels |= granted.labels
+            taints += [taint for taint in granted.taints if taint not in taints]
         role = self._master.role_of(node_id, said.node_type, said.machine)
         facts = {
             "version": said.version,
             "address": said.address,
-            "labels": said.labels,
-            "taints": said.taints,
+            "labels": labels,
+            "taints": taints,
             "capabilities": {**said.capabilities, MACHINE: said.machine},
             "node_type": role,
         }

@@ -11,7 +11,7 @@ from typing import Any
 
 from corral.core.nodes.node import NodeRecord, NodeState, Sample
 from corral.core.nodes.worker import WorkerRecord, WorkerSpec, WorkerState
-from corral.errors import Conflict
+from corral.errors import Conflict, Unauthenticated
 from corral.manager.clock import new_id
 from corral.manager.cluster.state import NodeLink
 from corral.manager.context import ManagerContext
@@ -41,14 +41,30 @@ class NodeRegistry:
         await self._tell("node_joined", f"{hostname} joined as {node.id}", node.id)
         return node
 
+    def types_of(self, spec: WorkerSpec) -> tuple[str, ...]:
+        """What a worker would serve: also what is connected to its URL, and waits."""
+        return (*spec.job_types, *self._workers.connecting.awaited(spec.url))
+
     async def register(
         self, node_id: str, facts: Mapping[str, Any], declared: Sequence[WorkerSpec]
     ) -> NodeLink:
         """An agent started: a new epoch; what its former self held goes back."""
         link = self._cluster.node(node_id)
         async with link.registering:
+            if link.is_forgotten:
+                await self._turn_away(link)
             await self._register(link, facts, declared)
         return link
+
+    async def _turn_away(self, link: NodeLink) -> None:
+        """An agent started anew while its node leaves: it has nothing left to stop."""
+        for worker in self._cluster.of_node(link.node.id):
+            await self._workers.retire(worker, WorkerState.STOPPED)
+        link.is_leave_told = True
+        raise Unauthenticated(
+            "this node was removed from the cluster; join again with a new token",
+            is_removed=True,
+        )
 
     async def _register(
         self, link: NodeLink, facts: Mapping[str, Any], declared: Sequence[WorkerSpec]

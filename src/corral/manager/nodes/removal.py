@@ -45,6 +45,8 @@ class NodeLeave:
     async def leave(self, node_id: str, *, force: bool = False) -> NodeLink:
         """Ask a node's agent to stop and forget the node; at once when it is not up.
 
+        With `force` nobody is asked: its key is void now, and its tasks go back.
+
         Raises:
             Conflict: tasks run on it and `force` was not said, or it is the manager's.
         """
@@ -60,13 +62,15 @@ class NodeLeave:
                 node_id=node_id,
                 running_tasks=running,
             )
-        if not is_up:
+        if not is_up or force:
+            self._give_up_at.pop(node_id, None)
             await self._finish(link)
             return link
         for worker in self._cluster.of_node(node_id):
             worker.is_leaving = True
         link.is_leaving = link.is_forgotten = True
-        self._give_up_at[node_id] = self._clock.monotonic() + LEAVE_S
+        # Asked again it has no longer: one that does not want to go could ask itself.
+        self._give_up_at.setdefault(node_id, self._clock.monotonic() + LEAVE_S)
         link.touch_desired()
         return link
 
@@ -80,10 +84,6 @@ class NodeLeave:
             if self._clock.monotonic() >= give_up_at or self._has_stopped(link):
                 del self._give_up_at[node_id]
                 await self._finish(link)
-            elif not link.is_leaving:
-                # Its agent started anew before it had heard of it.
-                link.is_leaving = True
-                link.touch_desired()
         for link in list(self._cluster.nodes.values()):
             if self._is_stale(link):
                 await self._forget(link)

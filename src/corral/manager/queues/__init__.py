@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from corral.manager.access import Access
 from corral.manager.context import ManagerContext
 from corral.manager.feature import Feature, Loop
 from corral.manager.queues.job_types import JobTypes
@@ -15,12 +16,14 @@ from corral.store.base import RegistryStore
 
 
 class Queues(Feature):
-    def __init__(self, ctx: ManagerContext, tasks: Tasks, workers: Workers) -> None:
+    def __init__(
+        self, ctx: ManagerContext, tasks: Tasks, workers: Workers, access: Access
+    ) -> None:
         self._cluster = ctx.cluster
         self._store: RegistryStore = ctx.store.registry
         self.job_types = JobTypes(ctx, tasks, workers.registry)
         self.shares = ClusterShares(ctx, tasks.dispatch)
-        self.schedules = Schedules(ctx, tasks)
+        self.schedules = Schedules(ctx, tasks, access.keys)
 
     async def load(self) -> None:
         for job_type in await self._store.job_types():

@@ -23,6 +23,7 @@ from corral.core.tasks.schedule import (
 )
 from corral.core.tasks.task import Task, TaskSpec
 from corral.errors import Conflict, CorralError, NotFound, UnknownTaskType
+from corral.manager.access.keys import Keys
 from corral.manager.clock import new_id, new_task_id
 from corral.manager.cluster.waiters import rest
 from corral.manager.context import ManagerContext
@@ -32,7 +33,7 @@ from corral.manager.tasks import Tasks
 from corral.manager.tasks.payload_schema import check_payload
 from corral.manager.tasks.settle import told_of
 from corral.manager.tasks.submit import Answer
-from corral.store.base import QueueStore
+from corral.store.base import Event, QueueStore
 
 log = logging.getLogger(__name__)
 MOST_SCHEDULES = 10_000
@@ -53,8 +54,10 @@ class _DueRun:
 class Schedules:
     """`load` once, then `step` again and again."""
 
-    def __init__(self, ctx: ManagerContext, tasks: Tasks) -> None:
+    def __init__(self, ctx: ManagerContext, tasks: Tasks, keys: Keys) -> None:
         self._cluster = ctx.cluster
+        self._keys = keys
+        self._record = ctx.record
         self._store: QueueStore = ctx.store.queues
         self._signals = ctx.signals
         self._tasks = tasks
@@ -117,12 +120,17 @@ class Schedules:
         async with self._lock:
             return await self._save(replace(self.get(name), next_at=None))
 
-    async def resume(self, name: str) -> Schedule:
-        """Go on from now: what a paused schedule did not run was not missed."""
+    async def resume(self, name: str, owner: str = "") -> Schedule:
+        """Go on from now: what a paused schedule did not run was not missed.
+
+        One whose key is void becomes that of the `owner` who resumes it.
+        """
         async with self._lock:
             found = self.get(name)
             if not found.is_paused:
                 return found
+            if owner and self._keys.is_void(found.task.owner):
+                found = replace(found, task=replace(found.task, owner=owner), note=None)
             return await self._save(_resumed(found, self._clock.now()))
 
     async def remove(self, name: str) -> None:
@@ -139,10 +147,12 @@ class Schedules:
         """One run beside the plan; the same key again makes no second one.
 
         Raises:
-            Conflict: runs may not overlap, and one lives.
+            Conflict: runs may not overlap, and one lives; or its key is void.
         """
         async with self._lock:
             found = self.get(name)
+            if self._keys.is_void(found.task.owner):
+                raise Conflict(_void_words(found), schedule=name)
             spec = found.extra_spec(
                 new_task_id(), key or new_task_id(), self._clock.now()
             )
@@ -183,6 +193,7 @@ class Schedules:
     async def fire(self) -> None:
         """Run all that is due now: one submit and one save, however many they are."""
         async with self._lock:
+            await self._stop_void()
             now = self._clock.now()
             due = [r for r in self._rows.values() if r.next_at and r.next_at <= now]
             if not due:
@@ -196,6 +207,21 @@ class Schedules:
                 [(firing, [next(answers) for _ in firing.specs]) for firing in firings],
                 now,
             )
+
+    async def _stop_void(self) -> None:
+        """Those that are due and whose key is revoked or over run no more."""
+        now = self._clock.now()
+        due = [r for r in self._rows.values() if r.next_at and r.next_at <= now]
+        for row in due:
+            if not self._keys.is_void(row.task.owner):
+                continue
+            words = _void_words(row)
+            log.warning("schedule %s: %s", row.name, words)
+            await self._save(replace(row, next_at=None, note=words))
+            title = f"schedule {row.name} is stopped: {words}"
+            data = {"schedule": row.name, "owner": row.task.owner}
+            event = Event("schedule_stopped", title, "warning", data=data, at=now)
+            await self._record([event])
 
     async def _move_on(
         self, fired: Sequence[tuple[_DueRun, list[Answer]]], now: datetime
@@ -229,6 +255,13 @@ class Schedules:
                 runs = found.setdefault(options.schedule, set())
                 runs.add(options.scheduled_at or "")
         return found
+
+
+def _void_words(schedule: Schedule) -> str:
+    return (
+        f"the key of {schedule.task.owner} it was made with is revoked or over; "
+        f"'corral schedule resume {schedule.name}' makes it yours"
+    )
 
 
 def _resumed(schedule: Schedule, now: datetime) -> Schedule:

@@ -6,6 +6,7 @@ a place in the schema itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,19 @@ def check_payload(job_type: JobType, payload: str) -> None:
         raise InvalidField(
             f"{field}: {message} (input schema of '{job_type.name}')", field=field
         )
+
+
+def check_any(job_types: Sequence[JobType], payload: str) -> None:
+    """Raises InvalidField when none of these types takes such a payload."""
+    refusal: InvalidField | None = None
+    for job_type in job_types:
+        try:
+            check_payload(job_type, payload)
+            return
+        except InvalidField as e:
+            refusal = refusal or e
+    if refusal is not None:
+        raise refusal
 
 
 def checked(job_type: JobType | None, outcome: Outcome) -> Outcome:

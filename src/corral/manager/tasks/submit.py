@@ -9,6 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from corral.core.tasks.job_type import OWN_TYPES
 from corral.core.tasks.result_cache import same_as
 from corral.core.tasks.task import State, Task, TaskSpec
 from corral.errors import (
@@ -28,7 +29,7 @@ from corral.manager.tasks.coalesce import Coalesce
 from corral.manager.tasks.dispatch import Dispatch, ReadyOrder
 from corral.manager.tasks.explain import expected_s
 from corral.manager.tasks.model_fit import check_room
-from corral.manager.tasks.payload_schema import check_payload
+from corral.manager.tasks.payload_schema import check_any, check_payload
 from corral.manager.tasks.settle import FOLLOWED_S, Settle, told_of
 from corral.scheduler.events import OrderClosed, TasksGone, TasksQueued
 from corral.scheduler.plan import PlannedOrder
@@ -158,7 +159,9 @@ class Submit:
             )
         if job_type is not None:
             check_payload(job_type, spec.payload)
-        self._secrets.check(spec)
+        spec = self._secrets.check(spec, self._types_run(spec))
+        if spec is not entry.task.spec:
+            entry.task = replace(entry.task, spec=spec)
         check_room(self._cluster, self._cluster.catalogue.get(spec.model or ""), spec)
         if job_type is not None and job_type.cache_ttl_s is not None:
             spec = self._results.marked(job_type, spec)
@@ -174,6 +177,24 @@ class Submit:
             elif outside[need] is not State.COMPLETED:
                 needs.add(need)
         entry.needs = frozenset(needs)
+
+    def _types_run(self, spec: TaskSpec) -> Sequence[str]:
+        """The job types whose rules hold for a task.
+
+        Who names a worker may call the task as they like (the job API needs no type
+        there), but gets what that worker serves, and so by the rules of that.
+
+        Raises:
+            InvalidField: nothing it serves takes such a payload.
+        """
+        link = self._cluster.workers.get(spec.options.only_on or "")
+        if link is None or spec.job_type in OWN_TYPES:
+            return (spec.job_type,)
+        types = link.worker.spec.types_run(spec.job_type)
+        if spec.job_type not in types:
+            served = [self._cluster.job_types.get(name) for name in types]
+            check_any(list(filter(None, served)), spec.payload)
+        return types
 
     # the commit --------------------------------------------------------------
     # If we die before the insert is through there is no task, and nobody was told that

@@ -321,6 +321,9 @@ class PendingConnections:
         while len(self._awaited) > _KEPT:
             del self._awaited[next(iter(self._awaited))]
 
+    def awaited(self, url: str | None) -> tuple[str, ...]:
+        return self._awaited.get((url or "").rstrip("/"), ())
+
     def complete(self, spec: WorkerSpec, old: WorkerSpec | None = None) -> WorkerSpec:
         """The spec with the types its worker was connected to, or is awaited for."""
         if spec.url is None:

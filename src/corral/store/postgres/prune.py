@@ -30,7 +30,7 @@ from corral.core.tasks.task import TERMINAL
 from corral.store.base import Retention
 from corral.store.postgres import rows as record
 from corral.store.postgres.access import read_chain, save_chain
-from corral.store.postgres.audit_chain import Chain
+from corral.store.postgres.audit_chain import cut
 from corral.store.postgres.connection import ConnectionPool
 from corral.store.postgres.metric_sql import FORGET_GPUS, OLD_GPU_ROWS
 from corral.store.postgres.metrics import NO_WAIT, MetricRows
@@ -70,6 +70,7 @@ class PruneRows:
     _pool: ConnectionPool
     _log_folder: LogFolder | None
     _metrics: MetricRows
+    _audit_key: bytes = b""
 
     async def old(self, now: datetime, keep: Retention) -> Counter[str]:
         """What is past its time; rows deleted by table."""
@@ -193,10 +194,8 @@ class PruneRows:
                     return
                 last = old[-1]
                 await connection.execute(delete(audit).where(audit.c.seq <= last.seq))
-                await save_chain(
-                    connection,
-                    Chain(last.seq + 1, last.hash, chain.last_seq, chain.last_hash),
-                )
+                left = cut(chain, last.seq, last.hash, self._audit_key)
+                await save_chain(connection, left)
             gone["audit"] += len(old)
 
     async def ended(self, gone: Counter[str]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from corral.core.access.key import Key, Scope
+from corral.core.access.key import JoinGrant, Key, Scope
 from corral.core.access.secret import Secret
 from corral.core.nodes.node import (
     Hold,
@@ -66,7 +66,7 @@ _WORKER_TYPE = (
     "max_workers",
     "gpus",
 )
-_KEY = tuple(field.name for field in fields(Key) if field.name != "scope")
+_KEY = tuple(f.name for f in fields(Key) if f.name not in ("scope", "granted"))
 
 
 def node_row(node: NodeRecord) -> dict[str, Any]:
@@ -227,11 +227,17 @@ def app_of(row: Mapping[str, Any]) -> App:
 
 
 def key_row(key: Key) -> dict[str, Any]:
-    return _plain(key, _KEY) | {"scope": str(key.scope)}
+    granted = None if key.granted is None else to_json(asdict(key.granted))
+    return _plain(key, _KEY) | {"scope": str(key.scope), "granted": granted}
 
 
 def key_of(row: Mapping[str, Any]) -> Key:
-    return Key(**{name: row[name] for name in _KEY}, scope=Scope(row["scope"]))
+    told = row["granted"]
+    return Key(
+        **{name: row[name] for name in _KEY},
+        scope=Scope(row["scope"]),
+        granted=None if told is None else msgspec.json.decode(told, type=JoinGrant),
+    )
 
 
 def event_row(event: Event) -> dict[str, Any]:
@@ -271,6 +277,8 @@ def secret_row(secret: Secret) -> dict[str, Any]:
         "job_types": list(secret.job_types),
         "created_at": secret.created_at,
         "updated_at": secret.updated_at,
+        "keys": list(secret.keys),
+        "node_labels": to_json(dict(secret.node_labels)),
     }
 
 
@@ -281,6 +289,8 @@ def secret_of(row: Mapping[str, Any]) -> Secret:
         tuple(row["job_types"]),
         row["created_at"],
         row["updated_at"],
+        tuple(row["keys"]),
+        json.loads(row["node_labels"]),
     )
 
 
@@ -307,6 +317,7 @@ def audit_of(row: Mapping[str, Any]) -> AuditRow:
         ip=row["ip"],
         request_id=row["request_id"],
         data=json.loads(row["data"]),
+        seq=row["seq"],
     )
 
 

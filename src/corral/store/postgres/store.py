@@ -46,10 +46,16 @@ class PostgresStore:
         url: where the database is, as libpq writes it.
         objects: where long log chunks go; without it they stay in their rows.
         pool_size: connections kept for reads and the registry, beside the four lanes.
+        audit_key: what the hashes of the audit log are made with.
     """
 
     def __init__(
-        self, url: str, *, objects: ObjectStore | None = None, pool_size: int = 8
+        self,
+        url: str,
+        *,
+        objects: ObjectStore | None = None,
+        pool_size: int = 8,
+        audit_key: bytes = b"",
     ) -> None:
         self._url = url
         self._times = StatementTimes()
@@ -60,7 +66,7 @@ class PostgresStore:
         self._lookups = WriterLane(url, "lookups", self._times)
         log_folder = None if objects is None else LogFolder(objects)
         metrics = MetricRows(pool)
-        self._prune = PruneRows(pool, log_folder, metrics)
+        self._prune = PruneRows(pool, log_folder, metrics, audit_key)
         self.tasks: TaskStore = TaskRows(pool, *self._lanes())
         self.output: OutputStore = OutputRows(pool, log_folder)
         self.registry: RegistryStore = RegistryRows(pool)
@@ -68,7 +74,8 @@ class PostgresStore:
         self.queues: QueueStore = QueueRows(pool)
         self.events: EventStore = EventRows(pool)
         self.metrics: MetricStore = metrics
-        self.access: AccessStore = AccessRows(pool)
+        self._access = AccessRows(pool, audit_key)
+        self.access: AccessStore = self._access
         self.results: ResultStore = ResultRows(pool, self._lookups)
 
     def measure(self, tell: Callable[[str, float], None]) -> None:
@@ -83,6 +90,7 @@ class PostgresStore:
         May be called again after it raised StoreUnavailable.
         """
         await upgrade(self._url, self._pool)
+        await self._access.seal_audit()
         await asyncio.gather(*(lane.open() for lane in self._lanes()))
 
     async def close(self) -> None:

@@ -74,7 +74,7 @@ audit = Table(
 
 
 # Both ends of the chain: pruning moves the first, appending the last, so that rows
-# cut off at either end are missed.
+# cut off at either end are missed. The seal has the key of the chain over all of it.
 audit_chain = Table(
     "audit_chain",
     metadata,
@@ -83,4 +83,6 @@ audit_chain = Table(
     Column("anchor", Text, nullable=False),
     Column("last_seq", BigInteger, nullable=False),
     Column("last_hash", Text, nullable=False),
+    Column("keyed_from", BigInteger, nullable=False, server_default="0"),
+    Column("seal", Text, nullable=False, server_default=""),
 )

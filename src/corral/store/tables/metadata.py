@@ -12,7 +12,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import ARRAY
 
-HEAD = "0023"
+HEAD = "0024"
 """The newest migration; a database that already has it needs no Alembic at all."""
 
 

@@ -172,6 +172,16 @@ keys = Table(
     Column("revoked_at", Time),
     Column("uses_left", Integer),
     Column("last_used_at", Time),
+    Column("granted", Text),
+)
+
+
+# Good by their signature, and over before their time.
+ended_sessions = Table(
+    "ended_sessions",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("until", Time, nullable=False),
 )
 
 
@@ -202,6 +212,8 @@ secrets = Table(
     Column("job_types", Texts, nullable=False),
     Column("created_at", Time),
     Column("updated_at", Time),
+    Column("keys", Texts, nullable=False, server_default="{}"),
+    Column("node_labels", Text, nullable=False, server_default="{}"),
 )
 
 

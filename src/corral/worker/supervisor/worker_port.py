@@ -2,7 +2,7 @@
 
 A job run here is a task like any other, which the manager gives to this worker alone.
 The manager itself shows the worker's token instead of a key; then the node's own
-credential speaks for it.
+credential speaks for it, with the pass that came along: alone it submits nothing.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class WorkerPort(Relay):
         if self._is_manager(call):
             key = f"Bearer {self._card.node_key}"
         body = {"worker_id": self._card.worker_id, "job": call.body}
-        answer = await self.manager.post("/run_on_worker", body, key)
+        answer = await self.manager.post("/run_on_worker", body, key, call.call_pass)
         while answer.is_good:
             done = msgspec.json.decode(answer.body, type=_Outcome)
             if done.status not in _LIVE:

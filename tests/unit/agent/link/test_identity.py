@@ -12,7 +12,7 @@ import pytest
 from corral.agent.config import AgentConfig
 from corral.agent.link import identity
 from corral.agent.link.identity import Identity
-from corral.errors import Unauthenticated, Unreachable
+from corral.errors import ClaimRefused, Unauthenticated, Unreachable
 from tests.acceptance.cluster import free_port
 from tests.unit.agent.conftest import Running
 from tests.unit.agent.standin import NODE, StandInManager
@@ -98,6 +98,30 @@ def test_a_revoked_key_ends_the_agent_with_a_clear_line(
     running.join()
     assert isinstance(running.error, Unauthenticated)
     assert "join again with a new token" in running.error.message
+
+
+def test_a_node_that_was_removed_stops_forgets_and_does_not_join_again(
+    manager: StandInManager, config: AgentConfig, start: Start
+) -> None:
+    running = start(config)
+    manager.wait_for(lambda: manager.beats)
+    manager.key, manager.is_removed = "corral_n1_other", True
+    manager.beat_refusal = (401, "unauthenticated")
+    running.join()
+    assert running.error is None
+    assert len(manager.joins) == 1
+    assert identity.load(config.folder) is None
+
+
+def test_a_node_that_claims_too_much_ends_with_a_clear_line(
+    manager: StandInManager, config: AgentConfig, start: Start
+) -> None:
+    message = "this node's join token does not allow it the label(s) zone=trusted"
+    manager.register_refusal = (409, "claim_refused", message)
+    running = start(config)
+    running.join()
+    assert isinstance(running.error, ClaimRefused)
+    assert running.error.message == message
 
 
 def test_a_node_the_manager_forgot_joins_again_with_its_token(

@@ -98,7 +98,7 @@ async def test_a_secret_for_other_job_types_is_refused(world: World) -> None:
     await world.worker("run_script")
     task = {"task_type": "run_script", "parameters": SCRIPT}
     error = fault(await world.submit.post("/tasks", task), 422, "invalid_field")
-    assert "deploy only" in error["message"]
+    assert "no secret 'HF_TOKEN' for tasks of run_script" in error["message"]
 
 
 @pytest.mark.parametrize("padding", ["", "x" * 5000])

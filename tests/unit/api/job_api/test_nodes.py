@@ -94,16 +94,19 @@ async def test_stopping_the_one_worker_fails_what_only_it_may_run(
     fault(await world.admin.post("/run_on_worker", body), 404, "worker_not_found")
 
 
-async def test_a_node_runs_jobs_on_its_own_workers_alone(world: World) -> None:
+async def test_a_node_asks_for_jobs_of_its_own_workers_alone(world: World) -> None:
     one, _ = await pair(world)
     stranger = await world.node()
     await stranger.register()
-    body = {"worker_id": one.id, "job": job()}
+    body = {"worker_id": one.id, "job": job(id="ours")}
     fault(await stranger.caller.post("/run_on_worker", body), 403, "forbidden")
-    run = asyncio.create_task(one.node.caller.tell("/run_on_worker", body))
+    run = asyncio.create_task(world.submit.tell("/run_on_worker", body))
     await quiet()
     await one.finish(one.take_one(), 7)
     assert (await run)["output"] == 7
+    asked = {"worker_id": one.id, "job_id": "ours"}
+    fault(await stranger.caller.post("/run_on_worker", asked), 403, "forbidden")
+    assert (await one.node.caller.tell("/run_on_worker", asked))["output"] == 7
 
 
 async def test_a_job_of_another_worker_is_neither_run_again_nor_waited_for(

@@ -78,3 +78,35 @@ def test_an_unknown_key_is_said_so(manager: StandIn, corral: Corral) -> None:
     ran = corral("key", "revoke", "eve")
     assert ran.code == 1
     assert "no key" in ran.err
+
+
+TOKEN: dict[str, Any] = {
+    "token_id": "8f2c1d0e9a77",
+    "status": "valid",
+    "uses_left": 2,
+    "labels": {"zone": "trusted"},
+    "taints": ["spot"],
+    "job_types": ["deploy"],
+}
+
+
+def test_a_join_token_says_what_its_nodes_are(manager: StandIn, corral: Corral) -> None:
+    manager.on("POST /join-tokens", {"token": "corral_t_s", "uses": 1})
+    told = ("--label", "zone=trusted", "--taint", "spot", "--type", "deploy")
+    ran = corral("token", "create", *told)
+    assert (ran.code, ran.out) == (0, "corral_t_s\n"), ran
+    assert "CORRAL_JOIN_TOKEN=TOKEN corral join" in ran.err
+    (seen,) = manager.asked("POST /join-tokens")
+    assert seen.json == {
+        name: TOKEN[name] for name in ("labels", "taints", "job_types")
+    }
+
+
+def test_join_tokens_are_listed_and_revoked(manager: StandIn, corral: Corral) -> None:
+    manager.on("GET /join-tokens", {"tokens": [TOKEN]})
+    manager.on("DELETE /join-tokens/8f2c1d0e9a77", {**TOKEN, "status": "revoked"})
+    shown = corral("token", "list").out
+    assert "8f2c1d0e9a77" in shown
+    assert "zone=trusted, taint spot, type deploy" in shown
+    ran = corral("token", "revoke", "8f2c1d0e9a77")
+    assert (ran.code, ran.out) == (0, "revoked 8f2c1d0e9a77\n")

@@ -30,7 +30,20 @@ def test_a_value_comes_from_stdin(manager: StandIn, corral: Corral, text: str) -
     manager.on(POST, INFO)
     ran = corral("secret", "set", "HF_TOKEN", "-", stdin=text)
     assert (ran.code, ran.out, ran.err) == (0, "set HF_TOKEN\n", "")
-    assert sent(manager) == {"name": "HF_TOKEN", "value": VALUE, "job_types": []}
+    assert sent(manager) == {"name": "HF_TOKEN", "value": VALUE}
+
+
+def test_who_may_have_it_is_said_and_lifted(manager: StandIn, corral: Corral) -> None:
+    manager.on(POST, INFO, INFO)
+    only = ("--key", "ann", "--node-label", "zone=trusted")
+    assert corral("secret", "set", "HF_TOKEN", "-", *only, stdin=VALUE).code == 0
+    ran = corral("secret", "set", "HF_TOKEN", "-", "--open", *only[:2], stdin=VALUE)
+    assert ran.code == 0
+    first, second = (seen.json for seen in manager.asked(POST))
+    assert (first["keys"], first["node_labels"]) == (["ann"], {"zone": "trusted"})
+    assert "job_types" not in first
+    assert (second["job_types"], second["node_labels"]) == ([], {})
+    assert second["keys"] == ["ann"]
 
 
 def test_a_value_comes_from_a_file_with_its_lines(
@@ -78,8 +91,10 @@ def test_secrets_are_listed_by_name(manager: StandIn, corral: Corral) -> None:
     manager.on("GET /secrets", {"secrets": []}, {"secrets": [INFO]})
     assert "corral secret set NAME" in corral("secret", "list").err
     shown = corral("secret", "list").out.splitlines()
-    assert shown[0].split() == ["SECRET", "JOB", "TYPES", "SET", "CHANGED"]
-    assert shown[1].split()[:2] == ["HF_TOKEN", "all"]
+    assert shown[0].split() == [
+        *("SECRET", "JOB", "TYPES", "KEYS", "NODES", "SET", "CHANGED")
+    ]
+    assert shown[1].split()[:4] == ["HF_TOKEN", "all", "all", "all"]
     assert '"name": "HF_TOKEN"' in corral("secret", "list", "--json").out
 
 

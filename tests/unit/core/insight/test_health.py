@@ -62,6 +62,7 @@ def test_nothing_is_wrong_with_a_quiet_cluster() -> None:
     [
         ("mass_loss", CLUSTER, "critical", cluster(is_mass_loss=True)),
         ("engine_down", CLUSTER, "critical", cluster(is_engine_up=False)),
+        ("audit_broken", CLUSTER, "critical", cluster(audit_fault="row 3 is missing")),
         ("node_cpu", "n1", "info", cluster(reading(sample={"cpu_percent": 99.0}))),
         (
             "node_memory",

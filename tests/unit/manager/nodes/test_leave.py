@@ -63,10 +63,8 @@ async def test_a_node_that_runs_tasks_leaves_only_by_force(world: World) -> None
     path = f"/nodes/{worker.node.id}"
     error = fault(await world.operate.delete(path), 409, "conflict")
     assert error["details"]["running_tasks"] == 1
-    assert (await world.operate.delete(f"{path}?force=true")).is_success
-    await desired(worker.node)
-    await worker.node.beat()
-    await world.manager.nodes.leave.step()
+    told = (await world.operate.delete(f"{path}?force=true")).json()
+    assert told["status"] == "left"
     task = await world.read.task(task_id)
     assert (task["status"], task["losses"]) == ("queued", 0)
     assert other.node.id != worker.node.id
@@ -111,14 +109,15 @@ async def test_a_machine_takes_its_own_leave_and_no_others(world: World) -> None
     assert await status(world, other) == "online"
 
 
-async def test_an_agent_that_starts_anew_while_leaving_is_told_again(
+async def test_an_agent_that_starts_anew_while_leaving_is_turned_away(
     world: World,
 ) -> None:
     node = await world.node(declared("one"))
     await world.operate.delete(f"/nodes/{node.id}")
-    await node.register(declared("one"))
+    answer = await node.caller.post(f"/nodes/{node.id}/register", {"hostname": "h"})
+    assert fault(answer, 401, "unauthenticated")["details"] == {"is_removed": True}
     await world.manager.nodes.leave.step()
-    assert (await desired(node))["leave"] is True
+    assert await status(world, node) == "left"
 
 
 @pytest.mark.spec("A6")
