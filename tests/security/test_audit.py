@@ -241,4 +241,4 @@ async def test_m11_what_waits_for_the_store_is_bounded_and_stays_in_order(
     rows = (await world.admin.ask("/audit", actor="me", limit=3))["rows"]
     assert [int(row["target"]) for row in rows] == [MOST - 1, MOST - 2, MOST - 3]
     (lost,) = (await world.admin.ask("/audit", action="audit.lost"))["rows"]
-    assert lost["target"] == "3"
+    assert lost["target"] == "3 rows, while the store was away"
