@@ -8,6 +8,7 @@ defaults. What each setting is for stands in docs/settings.md.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
@@ -263,8 +264,17 @@ def load(**flags: Any) -> Settings:
 
 def secret_variables() -> frozenset[str]:
     """Every variable that may hold a secret: what user code must not inherit."""
+    return _variables(alias.secrets(Settings))
+
+
+def plain_variables() -> frozenset[str]:
+    """Every other variable that a setting is read from, by whatever name."""
+    return _variables(alias.declared(Settings)) - secret_variables()
+
+
+def _variables(names: Iterable[str]) -> frozenset[str]:
     return frozenset(
         variable
-        for name in alias.secrets(Settings)
+        for name in names
         for variable in alias.variables(name, Settings.model_fields[name])
     )

@@ -282,7 +282,11 @@ class Agent:
 
     def _inherited(self) -> dict[str, str]:
         """What workers get of our environment; the others are named, once."""
-        kept = inherited(os.environ, self._config.worker_env)
+        # Late: settings are slow to load. Some have names that are not ours alone.
+        from corral.settings import plain_variables
+
+        more = (*self._config.worker_env, *plain_variables())
+        kept = inherited(os.environ, more)
         if left := sorted(os.environ.keys() - kept.keys()):
             names = ", ".join(left[:_NAMED]) + (", ..." if left[_NAMED:] else "")
             LOG.debug("workers do not get (CORRAL_WORKER_ENV): %s", names)
