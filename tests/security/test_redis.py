@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -332,12 +332,18 @@ def test_h4_2_an_old_redis_is_refused_unless_it_is_trusted(
 def older(server: Redis) -> Iterator[str]:
     """The same server, which says that it is an older one."""
     listener = socket.create_server(("127.0.0.1", 0))
+    opened: list[socket.socket] = []
+    carriers: list[threading.Thread] = []
 
     def carry(source: socket.socket, target: socket.socket) -> None:
-        while data := source.recv(1 << 20):
-            said = data.replace(b"valkey_version:", b"another_number:")
-            target.sendall(said.replace(b"redis_version:7.2.4", b"redis_version:6.2.4"))
-        target.close()
+        # Either side may have gone; whoever opened the sockets closes them.
+        with suppress(OSError):
+            while data := source.recv(1 << 20):
+                said = data.replace(b"valkey_version:", b"another_number:")
+                target.sendall(
+                    said.replace(b"redis_version:7.2.4", b"redis_version:6.2.4")
+                )
+            target.shutdown(socket.SHUT_WR)
 
     def accept() -> None:
         while True:
@@ -347,8 +353,10 @@ def older(server: Redis) -> Iterator[str]:
                 return
             far = socket.socket(socket.AF_UNIX)
             far.connect(str(server.path))
+            opened.extend((near, far))
             for ends in ((near, far), (far, near)):
-                threading.Thread(target=carry, args=ends, daemon=True).start()
+                carriers.append(threading.Thread(target=carry, args=ends, daemon=True))
+                carriers[-1].start()
 
     threading.Thread(target=accept, daemon=True).start()
     try:
@@ -356,3 +364,10 @@ def older(server: Redis) -> Iterator[str]:
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
+        for each in opened:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for carrier in carriers:
+            carrier.join()
+        for each in opened:
+            each.close()
