@@ -206,6 +206,13 @@ lock: setup ## write all locks again (LOCK_ARGS=--upgrade for newer versions)
 	@$(LOCK) --extra inference --group inference --group build \
 		--constraint requirements-dev.lock --excludes $(VENV)/not-locked \
 		--output-file requirements-inference.lock
+	@$(LOCK) --group build --group audit --constraint requirements-dev.lock \
+		--output-file requirements-audit.lock
+
+.PHONY: audit
+audit: setup ## known faults, licences and parts list of what Corral is made of
+	@PYTHON="$(PYTHON)" tools/venv.sh $(VENV)-audit requirements-audit.lock
+	@tools/audit.sh $(VENV)-audit/bin $(BIN)
 
 .PHONY: clean
 clean: ## remove environments, caches and build output
