@@ -45,7 +45,7 @@ def look():
         "sum": float((square @ square).float().mean()),
         "uid": os.getuid(),
         "processes": len([p for p in os.listdir("/proc") if p.isdigit()]),
-        "root": os.path.exists("/root/.bashrc"),
+        "passwords": os.access("/etc/shadow", os.R_OK),
     }
 """
 
