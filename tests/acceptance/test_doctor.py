@@ -163,3 +163,15 @@ def test_broken_data_of_a_cluster_at_rest_are_one_line(cluster: Cluster) -> None
     line = only_problem(doctor(cluster.home))
     assert "the data in" in line
     assert "cannot be used" in line
+
+
+def test_doors_that_were_opened_are_named(tmp_path: Path) -> None:
+    opened = {
+        "CORRAL_HOST": "0.0.0.0",
+        "CORRAL_ALLOW_PLAINTEXT": "1",
+        "CORRAL_ISOLATION": "process",
+    }
+    told = doctor(tmp_path, **opened).out
+    assert "plain text to 0.0.0.0" in told
+    assert "without a sandbox (CORRAL_ISOLATION)" in told
+    assert "plain text" not in doctor(tmp_path).out

@@ -168,3 +168,20 @@ def settings(config: Settings, role: Role) -> Iterator[CheckResult]:
         except SettingsError as error:
             found, _, fix = error.message.partition(": ")
             yield problem("settings", found, fix)
+    yield from _open_doors(config, role)
+
+
+def _open_doors(config: Settings, role: Role) -> Iterator[CheckResult]:
+    """What an administrator allowed, and should know of."""
+    from corral.settings import is_loopback
+
+    is_plain = config.allow_plaintext and config.ssl_cert_path is None
+    if role.is_manager and is_plain and not is_loopback(config.host):
+        found = f"keys travel in plain text to {config.host} (CORRAL_ALLOW_PLAINTEXT)"
+        fix = "give it a certificate (CORRAL_SSL_CERT_PATH), or a proxy that has one"
+        yield warn("settings", found, fix)
+    if config.isolation == "process":
+        is_root = hasattr(os, "geteuid") and os.geteuid() == 0
+        who = "root" if is_root else "the agent's user"
+        found = f"code of users runs as {who}, without a sandbox (CORRAL_ISOLATION)"
+        yield warn("settings", found, "remove CORRAL_ISOLATION, install bubblewrap")
