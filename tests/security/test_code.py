@@ -15,6 +15,7 @@ import httpx
 import psutil
 import pytest
 
+from corral.worker.isolation import network
 from corral.worker.isolation.network import GATEWAY
 from tests.acceptance.cluster import until
 from tests.security.conftest import CANARY, Attacked
@@ -169,7 +170,7 @@ def places(attacked: Attacked) -> Iterator[list[tuple[str, int]]]:
 
 
 def _is_confined(found: dict[str, Any], places: list[tuple[str, int]]) -> None:
-    assert found["reached"] == [list(places[-1])]
+    assert found["reached"] == ([list(places[-1])] if network.is_there() else [])
     assert found["uid"] != 0
     assert (found["key"], found["home"]) == ("FileNotFoundError", ["agents"])
     assert found["mine"] <= 4
@@ -199,7 +200,8 @@ def test_h7_a_script_sees_nothing_of_the_manager(
     look = f"{LOOK}\nimport json, sys\nprint(json.dumps({told}))"
     home = str(attacked.cluster.home)
     result = run_script(attacked, "python3", "-c", look, home, json.dumps(places))
-    assert (result["isolation"], result["network"]) == ("sandbox", "own")
+    kind = "own" if network.is_there() else "none"
+    assert (result["isolation"], result["network"]) == ("sandbox", kind)
     _is_confined(json.loads(result["stdout"]), places)
 
 
