@@ -115,26 +115,19 @@ def artifact(attacked: Attacked) -> str:
     return digest
 
 
-def test_c1_an_artifact_is_not_run_as_a_function(
-    attacked: Attacked, artifact: str
+@pytest.mark.parametrize("kind", ["function", "run_script"])
+def test_c1_an_artifact_is_not_run(
+    attacked: Attacked, artifact: str, kind: str
 ) -> None:
-    call = {"archive": artifact, "module": "evil", "function": "f"}
-    with attacked.http("submit") as http:
-        body = {"task_type": "function", "parameters": call}
-        answer = http.post("/tasks", json=body)
-    assert answer.status_code == 422
-    assert "not sent to be run" in answer.json()["error"]["message"]
-
-
-def test_c1_an_artifact_is_not_run_as_a_script(
-    attacked: Attacked, artifact: str
-) -> None:
-    script = {
-        "command": ["true"],
-        "environment": {"archive": {"digest": artifact}},
+    payloads: dict[str, Any] = {
+        "function": {"archive": artifact, "module": "evil", "function": "f"},
+        "run_script": {
+            "command": ["true"],
+            "environment": {"archive": {"digest": artifact}},
+        },
     }
     with attacked.http("submit") as http:
-        body = {"task_type": "run_script", "parameters": script}
+        body = {"task_type": kind, "parameters": payloads[kind]}
         answer = http.post("/tasks", json=body)
     assert answer.status_code == 422
     assert "not sent to be run" in answer.json()["error"]["message"]

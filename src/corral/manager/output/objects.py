@@ -43,15 +43,14 @@ class Objects:
         await self.spare([check_digest(digest)])
         return await self._objects.exists(digest)
 
-    async def put(self, data: bytes, digest: str) -> None:
-        """Raises TooLarge, or InvalidField when the bytes have another digest."""
-        await self._objects.put(data, digest)
-
     async def put_code(self, data: bytes, digest: str, owner: str) -> None:
-        """Store what its sender means to run. Raises as `put` does.
+        """Store what its sender means to run.
 
         What tasks leave behind are objects, too: without this nobody could tell a
         result from a program.
+
+        Raises:
+            TooLarge, InvalidField: the latter when the bytes have another digest.
         """
         await self._objects.put(data, digest)
         await self._store.save_code(digest, owner, self._clock.now())
