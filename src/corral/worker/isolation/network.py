@@ -86,10 +86,7 @@ def plan(policy: NetworkPolicy) -> dict[str, Any]:
     return {
         "filter": [_program("nft"), "-f", "-"],
         "rules": rules(policy.manager, _own_addresses()),
-        "carry": [
-            *(_program("slirp4netns"), "--configure", "--mtu=65520"),
-            *("--disable-dns",) * (not _has_resolver()),
-        ],
+        "carry": [_program("slirp4netns"), "--configure", "--mtu=65520"],
     }
 
 
@@ -140,10 +137,6 @@ def _own_addresses() -> Iterator[str]:
                 address = each.address.partition("%")[0]
                 if not ipaddress.ip_address(address).is_link_local:
                     yield address
-
-
-def _has_resolver() -> bool:
-    return os.path.exists("/etc/resolv.conf")
 
 
 def _program(name: str) -> str | None:
